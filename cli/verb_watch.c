@@ -391,7 +391,7 @@ static void how_it_ended(const watch_run_t *run, const plim_watch_end_t *end, ch
                        end->left);
 }
 
-/* Prints the doctor's verdict on the record in two lines; nothing if it has none. */
+/* Prints the doctor's verdict on the record in a few lines; nothing if it has none. */
 static void print_verdict(const plim_job_t *job, const char *directory)
 {
     static char text[PLIM_DOCTOR_JSON_MAX];
@@ -403,11 +403,14 @@ static void print_verdict(const plim_job_t *job, const char *directory)
     plim_doctor_destroy(doctor);
     json_t *verdict = known ? json_loads(text, 0, NULL) : NULL;
     const json_t *first = json_array_get(json_object_get(verdict, "advice"), 0);
+    const json_t *unknown = json_array_get(json_object_get(verdict, "unknown"), 0);
     if (verdict != NULL)
         cli_remark("watch: verdict (%s, %s): %s",
                    json_string_value(json_object_get(verdict, "cause")),
                    json_string_value(json_object_get(verdict, "confidence")),
                    json_string_value(json_object_get(verdict, "summary")));
+    if (cli_json_is(verdict, "cause", "exit_code") && unknown != NULL)
+        cli_remark("watch: not known %s", json_string_value(unknown));
     if (first != NULL)
         cli_remark("watch: change first: %s", json_string_value(json_object_get(first, "change")));
     json_decref(verdict);

@@ -180,8 +180,8 @@ static void write_command(const plim__recipe_t *recipe, plim__verdict_t *verdict
     char *to = verdict->command;
     size_t used = 0;
     const bool graph = recipe->edges > 0 || recipe->shape[0] != '\0';
-    const bool loader = recipe->batch_size > 0 || recipe->num_hops > 0;
-    if (!graph && !loader)
+    const bool gnn = recipe->gnn || recipe->model[0] != '\0';
+    if (!graph && recipe->num_hops == 0 && !(gnn && recipe->batch_size > 0))
         return;
     used += (size_t)snprintf(to, PLIM__SENTENCE, "plimsoll train DIR --model %s",
                              recipe->model[0] != '\0' ? recipe->model : "sage");
@@ -249,6 +249,23 @@ static void choose_next(const plim_doctor_t *doctor, plim__verdict_t *verdict)
                           verdict->limit > 0 ? "the limit" : "what the job held");
 }
 
+static void advise_growth(plim__verdict_t *verdict)
+{
+    char text[PLIM__SIZE_TEXT];
+    if (verdict->shape.pattern == PLIM__PATTERN_EPOCHS)
+        (void)add(verdict,
+                  "find what each epoch keeps (%s a phase): losses appended as tensors (use "
+                  "loss.item()), outputs collected in lists, loaders made anew without "
+                  "persistent_workers=False, caches without a bound",
+                  plim__size_text(verdict->shape.bytes_per_phase, text));
+    if (verdict->shape.pattern == PLIM__PATTERN_LEAK)
+        (void)add(
+            verdict,
+            "find what each step keeps (%s a second): total_loss += loss must be loss.item() or "
+            "loss.detach(); lists of outputs; hooks; evaluation outside torch.no_grad()",
+            plim__size_text((int64_t)verdict->shape.bytes_per_s, text));
+}
+
 static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 {
     static const char on_disk[] =
@@ -266,18 +283,7 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
                   "write to a disk instead of /dev/shm and a tmpfs /tmp (export "
                   "TMPDIR=$SLURM_SUBMIT_DIR/tmp), and delete what is left there: such files "
                   "count as the job's memory until they are deleted");
-    if (pattern == PLIM__PATTERN_EPOCHS)
-        (void)add(verdict,
-                  "find what each epoch keeps (%s a phase): losses appended as tensors (use "
-                  "loss.item()), outputs collected in lists, loaders made anew without "
-                  "persistent_workers=False, caches without a bound",
-                  plim__size_text(verdict->shape.bytes_per_phase, text));
-    if (pattern == PLIM__PATTERN_LEAK)
-        (void)add(
-            verdict,
-            "find what each step keeps (%s a second): total_loss += loss must be loss.item() or "
-            "loss.detach(); lists of outputs; hooks; evaluation outside torch.no_grad()",
-            plim__size_text((int64_t)verdict->shape.bytes_per_s, text));
+    advise_growth(verdict);
     if (pattern == PLIM__PATTERN_WORKERS)
         (void)add(verdict, "num_workers=0, or a few: each worker holds its own copy of what it "
                            "touches; keep large arrays in torch tensors or mapped files, not in "
@@ -415,20 +421,22 @@ static const struct {
      "terabytes; float32 or float16 instead of float64 halves it"},
 };
 
-/* Of a run that ended well, what it needs; of a training in the middle, how it goes on. */
+/* Of a run that ended well, what it needs; of one that grew, what to look for; of a training in the
+ * middle, how it goes on. */
 static void advise_healthy(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 {
     const int64_t peak = doctor->growth.peak > 0 ? doctor->growth.peak : doctor->slurm.resident;
+    int length;
     if (verdict->outcome == PLIM__OUTCOME_FINISHED && peak > 0)
         next_by_peak(verdict, peak);
+    if (!doctor->growth.training)
+        advise_growth(verdict);
     if (verdict->outcome == PLIM__OUTCOME_FINISHED || doctor->epochs_done < 0)
         return;
-    for (int i = 0; i < doctor->num_sources; i++) {
-        const char *name = doctor->source[i].name, *slash = strrchr(name, '/');
-        if (slash != NULL && strcmp(slash, "/timeline.jsonl") == 0)
-            (void)snprintf(verdict->command, PLIM__SENTENCE, "plimsoll train --resume %.*s",
-                           (int)(slash - name), name);
-    }
+    const char *run = plim__doctor_run(doctor, &length);
+    if (run != NULL)
+        (void)snprintf(verdict->command, PLIM__SENTENCE, "plimsoll train --resume %.*s", length,
+                       run);
 }
 
 void plim__verdict_advise(const plim_doctor_t *doctor, plim__verdict_t *verdict)

@@ -65,6 +65,18 @@ void plim__doctor_source(plim_doctor_t *doctor, const char *name)
     doctor->traceback = doctor->root_cause = doctor->heading = false;
 }
 
+const char *plim__doctor_run(const plim_doctor_t *doctor, int *length_out)
+{
+    for (int i = 0; i < doctor->num_sources; i++) {
+        const char *name = doctor->source[i].name, *slash = strrchr(name, '/');
+        if (slash != NULL && strcmp(slash, "/timeline.jsonl") == 0) {
+            *length_out = (int)(slash - name);
+            return name;
+        }
+    }
+    return NULL;
+}
+
 plim_status_t plim_doctor_read(plim_doctor_t *doctor, const char *name, int file)
 {
     PLIM_TRY(plim__process_check(doctor->process));

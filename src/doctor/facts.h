@@ -161,6 +161,7 @@ typedef struct plim__recipe {
     int num_hops;
     int64_t fanout[PLIM__HOPS];
     int loaders;      /* NeighborLoader( calls seen */
+    bool gnn;         /* a text names a library, a loader or a layer of GNNs */
     char shape[24];   /* "papers100M", "products", …; "" */
     char model[16];   /* "sage", "gcn", "gat", "gin"; "" */
     char dataset[64]; /* as the texts write it */
@@ -249,7 +250,7 @@ struct plim_doctor {
     int64_t kills;              /* oom_kill by a counter; -1: not told */
     plim__slurm_t slurm;
     plim__recipe_t recipe;
-    int64_t epochs_done; /* of plimsoll train, by metrics.jsonl; -1: it is none */
+    int64_t epochs_done; /* of plimsoll train, by metrics.jsonl; -1: not a Plimsoll training */
     plim__growth_t growth;
 };
 
@@ -308,5 +309,8 @@ void plim__log_end(plim_doctor_t *doctor);
 
 /* Begins a source; its lines are numbered from 1. */
 void plim__doctor_source(plim_doctor_t *doctor, const char *name);
+
+/* The directory of the run whose timeline was read, not terminated; NULL: none was read by name. */
+const char *plim__doctor_run(const plim_doctor_t *doctor, int *length_out);
 
 #endif

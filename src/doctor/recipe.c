@@ -199,12 +199,25 @@ static void take_shape(plim__recipe_t *recipe, const char *line, const char *end
             (void)snprintf(recipe->shape, sizeof recipe->shape, "%s", known[i].shape);
 }
 
+/* Words of libraries and layers that only a GNN's texts have. */
+static bool names_gnn(const char *line, size_t length)
+{
+    static const char *const words[] = {
+        "edge_index", "NeighborLoader", "NeighborSampler", "torch_geometric", "dgl.",
+        "GraphSAGE",  "SAGEConv",       "GCNConv",         "GATConv",         "GINConv"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (memmem(line, length, words[i], strlen(words[i])) != NULL)
+            return true;
+    return false;
+}
+
 void plim__recipe_line(plim__recipe_t *recipe, const char *line, size_t length, bool script)
 {
     const char *end = line + length;
     if (length > 8192)
         return;
     take_shape(recipe, line, end);
+    recipe->gnn = recipe->gnn || names_gnn(line, length);
     if (memchr(line, '=', length) == NULL && memmem(line, length, "--", 2) == NULL &&
         memmem(line, length, "': ", 3) == NULL && memmem(line, length, "\": ", 3) == NULL)
         return;

@@ -131,6 +131,19 @@ static void say_cuda(plim__verdict_t *verdict, char *to, size_t room)
                        size(allocated).text, size(idle).text);
 }
 
+/* A watch does not record what the command prints: its log may hold the reason. */
+static void say_why_unknown(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    int length = 3;
+    const char *run = plim__doctor_run(doctor, &length);
+    if (doctor->growth.ended && doctor->num_sources == 1)
+        plim__verdict_unknown(verdict,
+                              "why: give the program's log too, like: plimsoll doctor %.*s LOG",
+                              length, run != NULL ? run : "RUN");
+    else
+        plim__verdict_unknown(verdict, "why: the texts hold no message that explains the code");
+}
+
 static void say_code(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
 {
     const int64_t code = verdict->code;
@@ -140,6 +153,7 @@ static void say_code(const plim_doctor_t *doctor, plim__verdict_t *verdict, char
                        "the program chose to exit with code %" PRId64
                        "; no signal ended it and the kernel killed nothing",
                        code);
+        say_why_unknown(doctor, verdict);
         return;
     }
     if (code == 137 || (code == 9 && doctor->slurm.code == 9)) {
@@ -156,7 +170,7 @@ static void say_code(const plim_doctor_t *doctor, plim__verdict_t *verdict, char
         (void)snprintf(to, room, "the program ended with exit code %" PRId64, code);
     else
         (void)snprintf(to, room, "the program ended with an error");
-    plim__verdict_unknown(verdict, "why: the texts hold no message that explains the code");
+    say_why_unknown(doctor, verdict);
 }
 
 static void say_cause(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)

@@ -203,6 +203,16 @@ def test_a_killed_command_line_shows_the_recipe():
     assert doctor("{'batch_size': 512, 'num_neighbors': [10, 5]}\nKilled\n")['recipe'] == {'batch_size': 512, 'num_neighbors': [10, 5]}
 
 
+@pytest.mark.parametrize('text, trains', [
+    ('DataLoader(dataset, batch_size=4, num_workers=2)\nNamespace(batch_size=4, epochs=3, hidden=64)', False),
+    ('{"batch_size": 4, "model": "resnet50"}', False), ('--batch_size 4 --fanout 10,5', True), ('--batch_size 4 --model GAT', True),
+    ('  File "torch_geometric/loader/node_loader.py", line 1\nNamespace(batch_size=4)', True),
+    ('x = self.conv(x, edge_index)\nNamespace(batch_size=4)', True)])
+def test_only_a_gnn_is_trained_with_plimsoll_instead(text, trains):
+    found = doctor(text + '\nslurmstepd: error: Detected 1 oom_kill event in StepId=1.batch. Some of the step tasks have been OOM Killed.\n')
+    assert found['cause'] == 'oom_slurm' and ('command' in found) == trains
+
+
 def tick(at, used, limit=256 * MIB, **more):
     return json.dumps({'kind': 'tick', 'at_s': at, 'line': 0, 'used_bytes': int(used), 'line_bytes': limit, 'group_kills': 0,
                        'group_limit_hits': 0, 'num_processes': 1, **more}, separators=(',', ':'))
@@ -228,12 +238,16 @@ def test_a_timelines_leak():
     assert (found['cause'], found['growth']['pattern'], found['job_id']) == ('oom_cgroup', 'leak', '9')
     assert 3 * MIB < found['growth']['bytes_per_s'] < 5 * MIB
     assert 'next_mem' not in found and found['recipe']['batch_size'] == 64
+    well = doctor(timeline([tick(i, 50 * MIB + max(0, i - 10) * 3 * MIB) for i in range(60)], code=0, signal=None, kills=0, hits=0))
+    assert (well['outcome'], well['growth']['pattern'], len(well['advice'])) == ('finished', 'leak', 1)
 
 
 def test_a_timelines_growth_per_epoch():
     lines = [line for i in range(8) for line in (mark(10 * i, f'epoch {i}'), tick(10 * i + 5, (60 + 24 * i) * MIB), tick(10 * i + 9, (58 + 24 * i) * MIB))]
     found = doctor(timeline(lines))
     assert found['growth']['pattern'] == 'growth_per_epoch' and found['growth']['phase'] == 'epoch 7'
+    well = doctor(timeline(lines, code=0, signal=None, kills=0, hits=0))
+    assert (well['outcome'], well['growth']['pattern'], well['advice']) == ('finished', 'growth_per_epoch', found['advice'][:1])
     assert abs(found['growth']['bytes_per_phase'] - 24 * MIB) < 2 * MIB
 
 
@@ -325,6 +339,17 @@ def test_a_training_of_plimsoll(tmp_path):
     assert (half['outcome'], half['epochs_done'], half['command']) == ('unknown', 3, f'plimsoll train --resume {tmp_path}')
     (tmp_path / 'metrics.jsonl').write_text('\n'.join(lines) + '\n')
     assert examine(tmp_path)['outcome'] == 'finished'
+
+
+def test_a_watched_exit_code_asks_for_the_log(tmp_path):
+    (tmp_path / 'run').mkdir()
+    (tmp_path / 'run' / 'timeline.jsonl').write_text(timeline([tick(i, 50 * MIB) for i in range(20)], code=1, signal=None, kills=0, hits=0))
+    found = examine(tmp_path / 'run')
+    assert found['cause'] == 'exit_code' and f'plimsoll doctor {tmp_path}/run LOG' in found['unknown'][0]
+    (tmp_path / 'log').write_text(WORKER.replace('(pid(s) 24864) exited unexpectedly', '(pid 24864) is killed by signal: Killed. '))
+    assert examine(tmp_path / 'run', tmp_path / 'log')['cause'] == 'killed'
+    (tmp_path / 'log').write_text('nothing that explains it\n')
+    assert 'LOG' not in examine(tmp_path / 'run', tmp_path / 'log')['unknown'][0]
 
 
 def test_nothing_to_examine(tmp_path):

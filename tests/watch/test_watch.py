@@ -218,6 +218,7 @@ def test_record_survives_the_watcher(tmp_path):
 def test_a_failure_has_a_verdict_and_keeps_its_code(tmp_path):
     done = watch(tmp_path / 'run', 'sh', '-c', 'exit 3')
     assert done.returncode == 3 and 'exit_code' in done.stderr and '-- COMMAND' not in done.stderr
+    assert f'plimsoll doctor {tmp_path}/run LOG' in done.stderr
     assert watch(tmp_path / 'quiet', 'sh', '-c', 'exit 3', options=['--quiet']).stderr == ''
 
 
