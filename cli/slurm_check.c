@@ -323,9 +323,23 @@ static int64_t estimate(const check_t *check, const read_loader_t *loader)
     return peak;
 }
 
+/* "4", or "8, 4" of loaders that differ. */
+static void workers_text(const check_t *check, char *text_out, size_t size)
+{
+    const read_python_t *python = &check->python;
+    bool differ = false;
+    size_t used = 0;
+    for (int i = 1; i < python->num_loaders; i++)
+        differ = differ || loader_count(check, &python->loaders[i], "num_workers", 0) !=
+                               loader_count(check, &python->loaders[0], "num_workers", 0);
+    for (int i = 0; i < (differ ? python->num_loaders : 1) && used < size; i++)
+        used += (size_t)snprintf(text_out + used, size - used, "%s%" PRId64, i > 0 ? ", " : "",
+                                 loader_count(check, &python->loaders[i], "num_workers", 0));
+}
+
 static void check_memory(check_t *check)
 {
-    char asked[24], needed[24];
+    char asked[24], needed[24], each[READ_LOADERS * 24];
     int64_t workers = 0, peak = -1;
     const read_loader_t *first = check->python.num_loaders > 0 ? &check->python.loaders[0] : NULL;
     for (int i = 0; i < check->python.num_loaders; i++) {
@@ -343,13 +357,13 @@ static void check_memory(check_t *check)
         return;
     }
     peak = estimate(check, first);
+    workers_text(check, each, sizeof each);
     if (peak > check->memory)
         add(check, "peak_exceeds_mem", check->path, 0,
-            "--mem is %s, but %s with %d loader%s of %" PRId64
-            " workers is estimated at %s in PyTorch Geometric",
+            "--mem is %s, but %s with %d loader%s of %s workers is estimated at %s in PyTorch "
+            "Geometric",
             asked, dataset_name(check), check->python.num_loaders,
-            check->python.num_loaders == 1 ? "" : "s", loader_count(check, first, "num_workers", 0),
-            plim_size_text(peak, needed));
+            check->python.num_loaders == 1 ? "" : "s", each, plim_size_text(peak, needed));
 }
 
 /* --signal=[B:]USR1[@seconds] to somebody who does not expect it. */

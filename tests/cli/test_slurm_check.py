@@ -76,6 +76,12 @@ def test_each_contradiction_is_found_alone(tmp_path, number):
     assert kinds(check(tmp_path, script, python)) == expected
 
 
+def test_loaders_are_reported_with_the_workers_of_each(tmp_path):
+    python = LOADERS.replace('num_workers=4, p', 'num_workers=2, p') + "dataset = PygNodePropPredDataset('ogbn-papers100M')\n"
+    [text] = [one['text'] for one in check(tmp_path, HEAD + RUN, python)['findings'] if one['kind'] == 'peak_exceeds_mem']
+    assert '2 loaders of 4, 2 workers' in text
+
+
 HEALTHY = [
     (HEAD + RUN, LOADERS),
     (HEAD + 'BATCH=512\nsrun python train.py --batch_size $BATCH\n', LOADERS),
