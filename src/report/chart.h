@@ -40,7 +40,7 @@ void plim__chart_lines(plim__page_t *page, const plim__chart_t *chart);
  * account has the same colour in each chart of a page. */
 typedef struct plim__palette {
     int count;
-    const char *account[PLIM__SERIES - 1]; /* borrowed of the records; by colour */
+    const char *account[PLIM__SERIES - 1]; /* borrowed from the records; by colour */
 } plim__palette_t;
 
 plim__palette_t plim__palette_find(int num_records, plim__run_record_t *const *records);
