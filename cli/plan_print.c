@@ -180,9 +180,10 @@ static int64_t ask_mebibytes(const plan_found_t *found)
 {
     const int64_t mib = (int64_t)1 << 20, peak = cli_json_int(found->plan, "total_bytes");
     const int64_t asked = peak + peak / PLAN_MEMORY_SHARE + PLAN_MEMORY_SPARE;
-    const int64_t most = found->fits && found->line < asked ? found->line / mib : INT64_MAX;
-    const int64_t whole = (asked - 1) / mib + 1, least = (peak - 1) / mib + 1;
-    return whole < most ? whole : most > least ? most : least;
+    const int64_t least = (peak - 1) / mib + 1;
+    if (!found->fits || found->line >= asked)
+        return (asked - 1) / mib + 1;
+    return found->line / mib > least ? found->line / mib : least;
 }
 
 plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found)
