@@ -268,6 +268,8 @@ static bool accepts(const plim__load_facts_t *facts, int64_t line, bool whole)
 static int64_t accepted_line(const plim__load_facts_t *facts, int64_t from, bool whole)
 {
     int64_t refused = from / MIB, accepted, step = 1;
+    if (from > INT64_MAX / 4) /* there is no whole MiB above it */
+        return accepts(facts, from, whole) ? from : 0;
     if (accepts(facts, from, whole) &&
         (from % MIB == 0 || accepts(facts, plim__whole_mib(from) * MIB, whole)))
         return from;
