@@ -57,11 +57,16 @@ static int64_t wanted_by(const plim__governor_t *governor, const plim__headroom_
     return plim__min_i64(plim__max_i64(left_by(governor, bound), 0), governor->cache);
 }
 
+static int64_t dead_band(const plim__governor_t *governor)
+{
+    return governor->reserve / DEAD_PART;
+}
+
 /* Nothing is left to drop, and a part of the reserve is in use: a neighbour that grows by 100 MiB/s
  * takes the rest of it in a quarter of a second. */
 static bool is_tight(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
 {
-    return left_by(governor, bound) < -governor->reserve / DEAD_PART;
+    return left_by(governor, bound) < -dead_band(governor);
 }
 
 static bool change(plim__governor_t *governor, int64_t target, bool tight,
@@ -83,8 +88,11 @@ static bool shrink(plim__governor_t *governor, int64_t now, int64_t wanted, bool
     /* When the run may be killed there is no time to wait. */
     if (tight == governor->tight && now - governor->low_since < SHORTAGE)
         return false;
-    const bool soon = governor->grew_at > 0 && now - governor->grew_at < SOON;
-    governor->calm = soon ? plim__min_i64(2 * governor->calm, CALM_MAX) : CALM;
+    /* Once for each growth, however many steps the others take. */
+    if (governor->grew_at > 0)
+        governor->calm =
+            now - governor->grew_at < SOON ? plim__min_i64(2 * governor->calm, CALM_MAX) : CALM;
+    governor->grew_at = 0;
     return change(governor, wanted, tight, bound);
 }
 
@@ -106,7 +114,7 @@ bool plim__governor_see(plim__governor_t *governor, int64_t now,
                         const plim__headroom_bound_t *bound)
 {
     const plim__headroom_bound_t smaller = bounded(governor, bound);
-    const int64_t dead = governor->reserve / DEAD_PART;
+    const int64_t dead = dead_band(governor);
     const int64_t wanted = wanted_by(governor, &smaller);
     const bool tight = is_tight(governor, &smaller);
     if (wanted < governor->target - dead || (tight && !governor->tight)) {
@@ -276,6 +284,25 @@ int64_t plim__governor_resident(const plim__load_context_t *context)
            filled(plim__topology_disk_memory(context->sources.topology));
 }
 
+static int64_t in_memory(const plim__droppable_t *memory)
+{
+    return memory != NULL ? (int64_t)plim__droppable_resident_bytes(memory) : 0;
+}
+
+/* Reads the bound. What the kernel has taken of the caches cannot be given back: where memory is
+ * scarce, only what is still there counts as droppable. */
+static void read_bound(plim__governor_t *governor, const plim__load_context_t *context,
+                       plim__headroom_bound_t *bound_out)
+{
+    plim__headroom_read(&governor->headroom, plim__governor_resident(context), bound_out);
+    const plim__headroom_bound_t smaller = bounded(governor, bound_out);
+    if (wanted_by(governor, &smaller) < governor->target - dead_band(governor))
+        plim__headroom_read(&governor->headroom,
+                            in_memory(plim__rows_disk_memory(context->sources.rows)) +
+                                in_memory(plim__topology_disk_memory(context->sources.topology)),
+                            bound_out);
+}
+
 bool plim__governor_look(plim__governor_t *governor, plim__load_context_t *context)
 {
     if (must_squeeze()) {
@@ -290,7 +317,7 @@ bool plim__governor_look(plim__governor_t *governor, plim__load_context_t *conte
     /* Sooner when little is left to drop, or memory gets scarce. */
     const bool soon = governor->target < governor->reserve || governor->low_since >= 0;
     governor->next_look = now + (soon ? LOOK_SOON_NS : LOOK_NS);
-    plim__headroom_read(&governor->headroom, plim__governor_resident(context), &bound);
+    read_bound(governor, context, &bound);
     if (plim__governor_see(governor, now, &bound)) {
         plim__governor_apply(governor, context);
         log_change(governor, context, target_before, tight_before);
@@ -303,7 +330,7 @@ bool plim__governor_look_now(plim__governor_t *governor, plim__load_context_t *c
 {
     const int64_t target_before = governor->target;
     plim__headroom_bound_t bound;
-    plim__headroom_read(&governor->headroom, plim__governor_resident(context), &bound);
+    read_bound(governor, context, &bound);
     if (plim__governor_settle(governor, &bound))
         plim__governor_apply(governor, context);
     return governor->target < target_before;

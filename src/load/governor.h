@@ -30,7 +30,7 @@ typedef struct plim__governor {
     plim__headroom_bound_t bound; /* that the last change followed from */
     int64_t low_since;            /* memory has been scarce since then; -1: it is not */
     int64_t high, high_since;     /* smallest larger target wanted since then; -1: none */
-    int64_t grew_at;              /* clock; 0: never */
+    int64_t grew_at;              /* clock; 0: not since it last shrank */
     int64_t calm;                 /* nanoseconds of free memory before the target grows */
     int64_t next_look;            /* clock */
     plim__headroom_t headroom;

@@ -122,6 +122,20 @@ static void does_not_flap(void **state)
     assert_int_equal(look(&governor, &now, 2000, 8) + look(&governor, &now, LINE, 15), 2);
 }
 
+/* A neighbour that takes memory in many steps makes the next growth no later than one that takes it
+ * at once. */
+static void steps_of_one_neighbour_count_once(void **state)
+{
+    (void)state;
+    plim__governor_t governor = start(CACHE);
+    int64_t now = 0;
+    assert_int_equal(look(&governor, &now, 2000, 8) + look(&governor, &now, LINE, 20), 2);
+    for (int room = 3000; room >= 2000; room -= 200)
+        assert_int_equal(look(&governor, &now, room, 4), 1);
+    assert_int_equal(look(&governor, &now, LINE, 4 * 7), 1);
+    assert_int_equal(governor.target, CACHE * MIB);
+}
+
 static void knows_when_nothing_helps(void **state)
 {
     (void)state;
@@ -203,6 +217,7 @@ int main(void)
         cmocka_unit_test(leaves_small_and_short_things_alone),
         cmocka_unit_test(settles),
         cmocka_unit_test(does_not_flap),
+        cmocka_unit_test(steps_of_one_neighbour_count_once),
         cmocka_unit_test(knows_when_nothing_helps),
         cmocka_unit_test(batches_stay_the_same),
     };
