@@ -284,22 +284,16 @@ int64_t plim__governor_resident(const plim__load_context_t *context)
            filled(plim__topology_disk_memory(context->sources.topology));
 }
 
-static int64_t in_memory(const plim__droppable_t *memory)
-{
-    return memory != NULL ? (int64_t)plim__droppable_resident_bytes(memory) : 0;
-}
-
 /* Reads the bound. What the kernel has taken of the caches cannot be given back: where memory is
  * scarce, only what is still there counts as droppable. */
 static void read_bound(plim__governor_t *governor, const plim__load_context_t *context,
                        plim__headroom_bound_t *bound_out)
 {
-    plim__headroom_read(&governor->headroom, plim__governor_resident(context), bound_out);
+    const int64_t cached = plim__governor_resident(context);
+    plim__headroom_read(&governor->headroom, cached, bound_out);
     const plim__headroom_bound_t smaller = bounded(governor, bound_out);
     if (wanted_by(governor, &smaller) < governor->target - dead_band(governor))
-        plim__headroom_read(&governor->headroom,
-                            in_memory(plim__rows_disk_memory(context->sources.rows)) +
-                                in_memory(plim__topology_disk_memory(context->sources.topology)),
+        plim__headroom_read(&governor->headroom, plim__headroom_left(&governor->headroom, cached),
                             bound_out);
 }
 

@@ -147,7 +147,10 @@ static void divide_windows(plim__load_context_t *context)
     plan->window_draws = fewer;
 }
 
-/* The caches get what was chosen, the windows the rest. */
+/*
+ * The caches get what was chosen, the windows the rest as far as they need it: as planned, or for
+ * the expected rows that are not cached. What is left then stays free, for the host program too.
+ */
 static void divide_room(plim__load_context_t *context)
 {
     plim__load_plan_t *plan = &context->plan;
@@ -156,11 +159,14 @@ static void divide_room(plim__load_context_t *context)
     const size_t whole = whole_capacity(context);
     const size_t lists = access->list_bytes + overhead(access->list_bytes);
     const size_t rows = access->row_bytes + overhead(access->row_bytes);
+    const int64_t missed = (int64_t)(access->rows_missed * (1 + 1.0 / PLIM__LOAD_SPARE_PART));
+    const int64_t planned = plan->window_rows;
     assert(lists + rows + window_capacity_minimum(context) <= whole);
     plan->list_cache_bytes = lists;
     plan->row_cache_bytes = access->row_bytes;
     plan->window_rows = (int64_t)((whole - lists - rows) / row);
     divide_windows(context);
+    plan->window_rows = plim__min_i64(plan->window_rows, plim__max_i64(missed, planned));
     plim__loader_params_find(context->asked, context->dataset, plan, &context->params);
 }
 

@@ -281,21 +281,3 @@ size_t plim__droppable_filled_bytes(const plim__droppable_t *memory)
             bytes += chunk_bytes(memory, i);
     return bytes;
 }
-
-size_t plim__droppable_resident_bytes(const plim__droppable_t *memory)
-{
-    unsigned char there[CHUNK / PLIM__PAGE]; /* the lowest bit of each counts */
-    size_t bytes = 0;
-    for (int64_t i = 0; i < memory->num_chunks; i++) {
-        const size_t size = chunk_bytes(memory, i);
-        if (atomic_load(&memory->states[i]) == PLIM__CHUNK_EMPTY)
-            continue;
-        if (!plim__arena_resident(chunk_base(memory, i), size, there)) {
-            bytes += size;
-            continue;
-        }
-        for (size_t page = 0; page < size / PLIM__PAGE; page++)
-            bytes += (there[page] & 1) * PLIM__PAGE;
-    }
-    return bytes;
-}

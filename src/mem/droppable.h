@@ -82,10 +82,8 @@ plim_status_t plim__droppable_refresh(plim__droppable_t *memory, int worker, int
  */
 void plim__droppable_limit(plim__droppable_t *memory, size_t bytes);
 
-/* Bytes that are filled, as far as is known; and those of them that the kernel has not taken, which
- * it is asked about chunk by chunk. Any thread. */
+/* Bytes that are filled, as far as is known. Any thread. */
 size_t plim__droppable_filled_bytes(const plim__droppable_t *memory);
-size_t plim__droppable_resident_bytes(const plim__droppable_t *memory);
 
 /* Reader `reader` begins to read, one thread at a time for each number. True when all was filled:
  * then no part needs plim__droppable_has before plim__droppable_leave. */

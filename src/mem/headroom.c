@@ -197,6 +197,16 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
                plim__max_i64(bytes_of(text, "VmRSS") - droppable, 0), bound_out);
 }
 
+int64_t plim__headroom_left(const plim__headroom_t *headroom, int64_t droppable)
+{
+    char text[TEXT_BYTES];
+    int64_t kib;
+    if (plim__kernel_read(headroom->root, "/proc/self/smaps_rollup", text, sizeof text) <= 0 ||
+        !plim__kernel_field(text, "LazyFree", &kib) || kib >= INT64_MAX >> 10)
+        return droppable;
+    return plim__min_i64(droppable, kib << 10);
+}
+
 void plim__headroom_read_all(plim__headroom_t *headroom, plim__headroom_bound_t *bound_out)
 {
     reopen_failed(headroom);

@@ -80,6 +80,10 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
  */
 void plim__headroom_read_all(plim__headroom_t *headroom, plim__headroom_bound_t *bound_out);
 
+/* Of so many bytes of this process under MADV_FREE, those that the kernel has not taken. Takes some
+ * milliseconds. */
+int64_t plim__headroom_left(const plim__headroom_t *headroom, int64_t droppable);
+
 /*
  * Bytes that this process can still touch: the minimum of limit less usage over its visible control
  * groups, and of the host's available memory. Half of a

@@ -83,11 +83,6 @@ static void dropped_pages_are_read_and_come_back(void **state)
         test_row_cache_drop(source, 0, 1);
         test_row_cache_drop(source, num_pages / 2, 1);
         test_row_cache_drop(source, num_pages - 1, 1);
-        const plim__droppable_t *memory = plim__rows_disk_memory(source);
-        assert_int_equal(plim__droppable_filled_bytes(memory), memory->bytes);
-        assert_int_equal(plim__droppable_resident_bytes(memory),
-                         (size_t)test_pages_there(memory->base, memory->bytes) * PLIM__PAGE);
-        assert_true(plim__droppable_resident_bytes(memory) < memory->bytes);
         assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
         int64_t from_memory = test_row_cache_gather(&cache, source);
         assert_true(from_memory < cache.set.count);

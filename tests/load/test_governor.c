@@ -209,6 +209,25 @@ static void batches_stay_the_same(void **state)
     test_loader_close(&fixture);
 }
 
+/* Where caches hold all rows that training needs, windows do not take the memory that is left: it
+ * could not be given back. */
+static void windows_take_no_more_than_they_need(void **state)
+{
+    (void)state;
+    test_loader_t fixture = test_loader_open("plain", &test_plain_graph, 2, PLIM_IO_AUTO);
+    plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 9);
+    plim_loader_t *loader;
+    plan.shared = true;
+    plan.cache_steps = plan.window_steps;
+    plan.row_cache_bytes = plan.list_cache_bytes = (size_t)(8 * MIB);
+    plan.window_rows = 600;
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    assert_true(loader->context.plan.row_cache_bytes < (size_t)(8 * MIB));
+    assert_int_equal(loader->context.plan.window_rows, 600);
+    plim_loader_release(loader);
+    test_loader_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +239,7 @@ int main(void)
         cmocka_unit_test(steps_of_one_neighbour_count_once),
         cmocka_unit_test(knows_when_nothing_helps),
         cmocka_unit_test(batches_stay_the_same),
+        cmocka_unit_test(windows_take_no_more_than_they_need),
     };
     return cmocka_run_group_tests(tests, test_loader_begin, test_loader_end);
 }
