@@ -76,12 +76,28 @@ class Mapped:
             out = torch.empty((len(rows), *self.tensor.shape[1:]), dtype=self.tensor.dtype)
         if self._small:
             return torch.index_select(self.tensor, 0, rows, out=out)
+        blocks = len(self._pages) // _HELD_BYTES + 1
+        if not self._large and blocks * _HELD_ROWS < len(rows):
+            return self._gather_by_blocks(rows, blocks, out)
         for first in range(0, len(rows), _HELD_ROWS):
             piece = rows[first : first + _HELD_ROWS]
             if self._large:
                 self._prefetch_rows(piece)
             torch.index_select(self.tensor, 0, piece, out=out[first : first + len(piece)])
             self.release()
+        return out
+
+    def _gather_by_blocks(self, rows: Any, blocks: int, out: Any) -> Any:
+        """Many rows in the order of the file, which is let go of block by block."""
+        ascending, order = torch.sort(rows)
+        block_rows = max(1, _HELD_BYTES // self._row_bytes)
+        bounds = torch.searchsorted(ascending, torch.arange(1, blocks + 1) * block_rows).tolist()
+        first = 0
+        for stop in [*bounds, len(rows)]:
+            if stop > first:
+                out[order[first:stop]] = self.tensor[ascending[first:stop]]
+                self.release()
+            first = stop
         return out
 
     def release(self) -> None:

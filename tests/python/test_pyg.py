@@ -345,3 +345,17 @@ def test_mapped_rows(tmp_path, held, large, monkeypatch):
     assert np.array_equal(mapped.gather(rows).numpy(), values[rows.numpy()])
     assert np.array_equal(mapped.joined(100, 20100, rows).numpy(), np.concatenate([values[100:20100], values[rows.numpy()]]))
     assert len(mapped.gather(rows[:0])) == 0
+
+
+def test_many_rows_of_a_large_file(tmp_path, monkeypatch):
+    """In any order, some of them twice, by blocks of the file."""
+    values = torch.randn(5000, 3)
+    values.numpy().tofile(tmp_path / 'rows')
+    monkeypatch.setattr(mapped_module, '_HELD_BYTES', 8192)
+    monkeypatch.setattr(mapped_module, '_HELD_ROWS', 4)
+    for shape in (5000, 3), (15000,):
+        file = Mapped(tmp_path / 'rows', torch.float32, shape)
+        rows = torch.randint(0, shape[0], (700,))
+        rows[:2] = torch.tensor([shape[0] - 1, 0])
+        assert torch.equal(file.gather(rows), values.view(shape)[rows])
+        assert torch.equal(file.gather(rows[:10]), values.view(shape)[rows[:10]])
