@@ -95,7 +95,7 @@ class Mapped:
         first = 0
         for stop in [*bounds, len(rows)]:
             if stop > first:
-                out[order[first:stop]] = self.tensor[ascending[first:stop]]
+                out[order[first:stop]] = torch.index_select(self.tensor, 0, ascending[first:stop])
                 self.release()
             first = stop
         return out

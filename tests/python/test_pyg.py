@@ -359,3 +359,6 @@ def test_many_rows_of_a_large_file(tmp_path, monkeypatch):
         rows[:2] = torch.tensor([shape[0] - 1, 0])
         assert torch.equal(file.gather(rows), values.view(shape)[rows])
         assert torch.equal(file.gather(rows[:10]), values.view(shape)[rows[:10]])
+        for count in 10, 700:
+            with pytest.raises(IndexError):
+                file.gather(rows[:count] - 1)
