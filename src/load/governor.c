@@ -62,6 +62,11 @@ static int64_t dead_band(const plim__governor_t *governor)
     return governor->reserve / DEAD_PART;
 }
 
+static bool is_scarce(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
+{
+    return wanted_by(governor, bound) < governor->target - dead_band(governor);
+}
+
 /* Nothing is left to drop, and a part of the reserve is in use: a neighbour that grows by 100 MiB/s
  * takes the rest of it in a quarter of a second. */
 static bool is_tight(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
@@ -117,7 +122,7 @@ bool plim__governor_see(plim__governor_t *governor, int64_t now,
     const int64_t dead = dead_band(governor);
     const int64_t wanted = wanted_by(governor, &smaller);
     const bool tight = is_tight(governor, &smaller);
-    if (wanted < governor->target - dead || (tight && !governor->tight)) {
+    if (is_scarce(governor, &smaller) || (tight && !governor->tight)) {
         governor->high = -1;
         return shrink(governor, now, plim__min_i64(wanted, governor->target),
                       tight || governor->tight, &smaller);
@@ -292,7 +297,7 @@ static void read_bound(plim__governor_t *governor, const plim__load_context_t *c
     const int64_t cached = plim__governor_resident(context);
     plim__headroom_read(&governor->headroom, cached, bound_out);
     const plim__headroom_bound_t smaller = bounded(governor, bound_out);
-    if (wanted_by(governor, &smaller) < governor->target - dead_band(governor))
+    if (is_scarce(governor, &smaller))
         plim__headroom_read(&governor->headroom, plim__headroom_left(&governor->headroom, cached),
                             bound_out);
 }
