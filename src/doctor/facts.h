@@ -179,7 +179,6 @@ typedef struct plim__point {
 
 typedef struct plim__phase {
     char name[64];
-    double begin;
     int64_t peak;
 } plim__phase_t;
 
@@ -199,11 +198,12 @@ typedef struct plim__growth {
     plim__phase_t phase[PLIM__PHASES];
     int num_processes;
     plim__process_t process[PLIM__TREE];
-    int64_t peak, limit; /* the highest use, and the limit then; -1 */
-    bool on_host;        /* this limit is the host's memory: the job had none of its own */
-    int64_t others;      /* on_host: what other processes held then; -1 */
-    int host_index;      /* of the host's memory in the list of limits; -1 */
-    double peak_s;
+    int64_t peak, limit;   /* the highest use, and the limit then; -1 */
+    bool on_host;          /* this limit is the host's memory: the job had none of its own */
+    int64_t others;        /* on_host: what other processes held then; -1 */
+    int host_index;        /* of the host's memory in the list of limits; -1 */
+    double peak_s, kill_s; /* when the highest use was, and the group's last kill; -1 */
+    char phase_then[64];   /* the phase of the later of them; "": no marks */
     int64_t last, shared_last, cache_last;      /* of the last sample */
     int64_t processes_at_peak, largest_at_peak; /* a number; private bytes of the largest */
     int64_t hits, kills;                        /* of the group during the run; -1: not told */

@@ -35,6 +35,7 @@ void plim__growth_reset(plim__growth_t *growth)
     growth->code = growth->signal = growth->sender = -1;
     growth->processes_at_peak = growth->largest_at_peak = -1;
     growth->others = growth->host_index = -1;
+    growth->kill_s = -1;
 }
 
 static void add_point(plim__growth_t *growth, double seconds, int64_t bytes)
@@ -69,7 +70,7 @@ static void add_mark(plim__growth_t *growth, plim__json_t line)
         growth->num_phases--;
     }
     plim__phase_t *phase = &growth->phase[growth->num_phases++];
-    *phase = (plim__phase_t){.begin = get_real(line, "at_s", 0), .peak = growth->last};
+    *phase = (plim__phase_t){.peak = growth->last};
     plim__json_text(plim__json_get(line, "text"), phase->name, sizeof phase->name);
 }
 
@@ -96,7 +97,14 @@ static void take_processes(plim__growth_t *growth, plim__json_t line)
     }
 }
 
-static void take_counters(plim__growth_t *growth, plim__json_t line)
+static void keep_phase(plim__growth_t *growth)
+{
+    if (growth->num_phases > 0)
+        memcpy(growth->phase_then, growth->phase[growth->num_phases - 1].name,
+               sizeof growth->phase_then);
+}
+
+static void take_counters(plim__growth_t *growth, plim__json_t line, double seconds)
 {
     const int64_t hits = get_int(line, "group_limit_hits"), kills = get_int(line, "group_kills");
     if (growth->first_hits < 0)
@@ -105,6 +113,10 @@ static void take_counters(plim__growth_t *growth, plim__json_t line)
         growth->first_kills = kills;
     if (hits >= 0)
         growth->hits = hits - growth->first_hits;
+    if (kills >= 0 && kills - growth->first_kills > plim__max_i64(growth->kills, 0)) {
+        growth->kill_s = seconds;
+        keep_phase(growth);
+    }
     if (kills >= 0)
         growth->kills = kills - growth->first_kills;
 }
@@ -119,7 +131,7 @@ static void take_sample(plim__growth_t *growth, plim__json_t line, double second
     if (on_host)
         bytes = held;
     take_processes(growth, line);
-    take_counters(growth, line);
+    take_counters(growth, line, seconds);
     if (get_int(line, "num_processes") == 0)
         return; /* the command has ended */
     growth->shared_last = get_int(line, "group_shared_bytes");
@@ -132,6 +144,8 @@ static void take_sample(plim__growth_t *growth, plim__json_t line, double second
         plim__phase_t *phase = &growth->phase[growth->num_phases - 1];
         phase->peak = plim__max_i64(phase->peak, bytes);
     }
+    if (bytes >= growth->peak)
+        keep_phase(growth);
     if (bytes <= growth->peak)
         return;
     growth->peak = bytes;
@@ -181,6 +195,22 @@ static void take_begin(plim_doctor_t *doctor, plim__json_t line)
     plim__json_text(plim__json_get(environment, "SLURM_JOB_ID"), growth->job, sizeof growth->job);
 }
 
+/* A kill shows that memory had come to the limit, though perhaps between two ticks. */
+static void reach_limit(plim__growth_t *growth)
+{
+    int i = 0;
+    if (growth->kill_s < 0 || growth->limit <= growth->peak)
+        return;
+    while (i < growth->num_points && growth->point[i].seconds < growth->kill_s)
+        i++;
+    if (i == growth->num_points)
+        add_point(growth, growth->kill_s, growth->limit);
+    else
+        growth->point[i].bytes = growth->limit;
+    growth->peak = growth->limit;
+    growth->peak_s = growth->kill_s;
+}
+
 static void take_end(plim__growth_t *growth, plim__json_t line)
 {
     static const struct {
@@ -224,6 +254,8 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
             growth->on_host = false;
         }
     }
+    if (growth->kills > 0 && (growth->hits > 0 || growth->parent_hits > 0) && !growth->on_host)
+        reach_limit(growth);
     /* Under a limit of its own; without one, what its processes held. */
     const int64_t used = growth->on_host ? -1 : get_int(line, "peak_used_bytes");
     growth->peak = plim__max_i64(growth->peak, used > 0 ? used : get_int(line, "peak_bytes"));
@@ -319,10 +351,31 @@ static int64_t rise_per_phase(const plim__growth_t *growth)
     return rise * count * 10 >= growth->peak ? rise : 0;
 }
 
+/* The last point of a flat stretch (within a tenth of the peak) that took more than twice as long
+ * as the rise, of a fifth at least, from there to the peak; -1: there is none. */
+static int plateau_end(const plim__growth_t *growth, int top)
+{
+    const plim__point_t *point = growth->point;
+    for (int end = top - 1; end > 0; end--) {
+        int begin = end;
+        if (point[end].bytes > growth->peak - growth->peak / 5)
+            continue;
+        while (begin > 0 && llabs(point[begin - 1].bytes - point[end].bytes) <= growth->peak / 10)
+            begin--;
+        if (point[end].seconds - point[begin].seconds >
+            2 * (point[top].seconds - point[end].seconds))
+            return end;
+    }
+    return -1;
+}
+
 /* The rise that ended at the peak: where it began. Dips of a twentieth of the peak are none. */
 static int rise_begin(const plim__growth_t *growth, int top)
 {
-    int begin = top;
+    int begin = plateau_end(growth, top);
+    if (begin >= 0)
+        return begin;
+    begin = top;
     int64_t low = growth->point[top].bytes;
     for (int i = top - 1; i >= 0; i--) {
         const int64_t bytes = growth->point[i].bytes;
@@ -338,15 +391,6 @@ static int rise_begin(const plim__growth_t *growth, int top)
         if (growth->point[i].bytes <= low + growth->peak / 20)
             begin = i;
     return begin;
-}
-
-static const char *phase_at(const plim__growth_t *growth, double seconds)
-{
-    const char *name = "";
-    for (int i = 0; i < growth->num_phases; i++)
-        if (growth->phase[i].begin <= seconds)
-            name = growth->phase[i].name;
-    return name;
 }
 
 plim__shape_t plim__growth_shape(const plim__growth_t *growth, bool progress)
@@ -366,11 +410,11 @@ plim__shape_t plim__growth_shape(const plim__growth_t *growth, bool progress)
     shape.rise = growth->peak - growth->point[begin].bytes;
     if (seconds > 0)
         shape.bytes_per_s = fmin((double)shape.rise / seconds, (double)PLIM__FIGURE_MOST);
-    shape.phase = phase_at(growth, peak->seconds);
+    shape.phase = growth->phase_then;
     shape.bytes_per_phase = rise_per_phase(growth);
     const bool rose = shape.rise * 5 >= growth->peak;
-    /* Fast: a third of the limit a second. */
-    const bool fast = seconds <= 0 || shape.bytes_per_s * 3 >= (double)limit;
+    /* Fast: a third of the limit a second, or at once as far as the record shows. */
+    const bool fast = top <= begin + 1 || shape.bytes_per_s * 3 >= (double)limit;
     if (growth->shared_last * 2 >= growth->last && growth->shared_last * 3 >= limit)
         shape.pattern = PLIM__PATTERN_TMPFS;
     else if (growth->peak * 5 < limit * 4 && growth->kills <= 0 && growth->hits > 0 &&

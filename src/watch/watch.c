@@ -578,8 +578,8 @@ PLIM_API plim_status_t plim_watch_tick(plim_watch_t *watch, plim_watch_state_t *
     PLIM_TRY(plim__process_check(watch->process));
     PLIM_TRY(plim__output_check(state_out, "plim_watch_state_t"));
     const double at = plim__clock_seconds_since(watch->began);
-    take_marks(watch, false);
     read_all(watch);
+    take_marks(watch, false); /* after it: a rise that was read belongs to the mark before it */
     keep_nearest(watch, at);
     if (is_worth_writing(watch, at))
         status = write_tick(watch, at);

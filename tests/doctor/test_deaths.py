@@ -112,22 +112,22 @@ def test_out_of_memory_by_forked_workers(group):
     assert 'exited with code 137' in log and found['cause'] == 'oom_cgroup'
 
 
-def watched(group, tmp_path, code, pattern=None):
+def watched(group, tmp_path, code, pattern=None, interval='50ms'):
     """The verdict on a run that was watched, and died, inside the group. A pattern needs a machine that does not stand still for
     seconds: it has three tries."""
     for number in range(3 if pattern else 1):
-        found = watched_once(group, tmp_path / str(number), code)
+        found = watched_once(group, tmp_path / str(number), code, interval)
         if not pattern or found['growth']['pattern'] == pattern:
             break
     return found
 
 
-def watched_once(group, tmp_path, code):
+def watched_once(group, tmp_path, code, interval):
     tmp_path.mkdir()
     program = tmp_path / 'program.py'
     program.write_text('import os, time\n\n\ndef mark(text):\n    with open(os.environ["PLIMSOLL_WATCH"], "a") as out:\n'
                        '        out.write(text + "\\n")\n\n\n' + textwrap.dedent(code))
-    group.shell(f'{PLIMSOLL} watch --quiet --interval 50ms --out {tmp_path}/run -- {sys.executable} {program}')
+    group.shell(f'{PLIMSOLL} watch --quiet --interval {interval} --out {tmp_path}/run -- {sys.executable} {program}')
     done = subprocess.run([PLIMSOLL, 'doctor', tmp_path / 'run', '--json'], capture_output=True, check=False, timeout=1500)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -157,15 +157,16 @@ def test_a_watched_growth_of_epochs(group, tmp_path):
     assert found['growth']['phase'].startswith('epoch ')
 
 
-def test_a_watched_spike(group, tmp_path):
+@pytest.mark.parametrize('interval', ['50ms', '1s'])  # 1s: it is over between two ticks
+def test_a_watched_spike(group, tmp_path, interval):
     found = watched(group, tmp_path, '''
         kept = bytearray(20 << 20)
         mark("train")
         time.sleep(4)
         mark("validation loader")
         kept = [kept, bytearray(300 << 20)]
-    ''')
-    assert (found['cause'], found['growth']['phase']) == ('oom_cgroup', 'validation loader')
+    ''', 'spike', interval)
+    assert (found['cause'], found['growth']['pattern'], found['growth']['phase']) == ('oom_cgroup', 'spike', 'validation loader')
 
 
 def test_a_spike_that_was_survived(group, tmp_path):

@@ -256,6 +256,19 @@ def test_a_timelines_spike():
     assert (found['growth']['pattern'], found['growth']['phase']) == ('spike', 'validation')
 
 
+def test_a_spike_between_two_ticks():
+    """No tick has seen it, however far apart they are; the counter of kills has."""
+    for seconds in (1, 30):
+        flat = [tick(0, MIB), *(tick(seconds * i, 90 * MIB) for i in range(1, 40))]
+        gone = [mark(40 * seconds, 'validation'), tick(40 * seconds, 0, num_processes=0, group_kills=1)]
+        found = doctor(timeline([mark(0, 'train'), *flat, *gone]))
+        assert (found['cause'], found['growth']['pattern'], found['growth']['phase']) == ('oom_cgroup', 'spike', 'validation')
+        assert found['growth']['peak_bytes'] == found['growth']['limit_bytes'] and found['growth']['peak_at_s'] == 40 * seconds
+        survivor = [mark(40 * seconds, 'validation'), tick(40 * seconds, 95 * MIB, group_kills=1), mark(41 * seconds, 'end'), tick(41 * seconds, 60 * MIB, group_kills=1)]
+        found = doctor(timeline([mark(0, 'train'), *flat, *survivor]))
+        assert (found['growth']['pattern'], found['growth']['phase']) == ('spike', 'validation')
+
+
 def test_a_timelines_workers():
     processes = [{'pid': 10 + i, 'parent': 9, 'name': 'python3', 'anonymous_bytes': 55 * MIB} for i in range(4)]
     found = doctor(timeline([tick(1, 60 * MIB), tick(2, 240 * MIB, num_processes=5, processes=processes)]))
