@@ -55,15 +55,20 @@ typedef struct loader_object {
     pthread_mutex_t lock; /* the loader and its streams belong to one thread at a time */
 } loader_object_t;
 
+/* What a loader loads, with its end: "'train'", "333 nodes". */
+#define SEEDS_MAX 32
+
 typedef struct stream_object {
     PyObject_HEAD plim_stream_t *stream;
     loader_object_t *loader;
+    char seeds[SEEDS_MAX];
 } stream_object_t;
 
 /* A delivered batch and the number of objects that need it. */
 typedef struct hold {
     atomic_int references;
     plim_batch_t *batch;
+    char seeds[SEEDS_MAX];
     held_t *held;
     struct hold *before, *next; /* in the list of those held */
     plim_array_t input_ids;     /* of the values below */
@@ -120,8 +125,7 @@ bool core_add_batch(PyObject *module);
 
 /* A hold of a batch that the stream delivered, with one reference. Takes the caller's reference to
  * the batch, also after an error. Needs no interpreter's lock. */
-plim_status_t core_hold(const plim_stream_t *stream, plim_batch_t *batch, held_t *held,
-                        hold_t **hold_out);
+plim_status_t core_hold(const stream_object_t *stream, plim_batch_t *batch, hold_t **hold_out);
 
 /* A Python batch. Takes the reference to the hold, also after an error. */
 PyObject *core_batch(hold_t *hold);
@@ -133,8 +137,8 @@ void core_held_release(held_t *held);
 
 int core_held_count(held_t *held);
 
-/* Names held batches, as many as fit, the newest first: "step 4 of epoch 0, step 3 of epoch 0".
- * Returns the number of all. */
+/* Names held batches, as many as fit, the newest first: "step 4 of epoch 0 of 'train', step 0 of
+ * epoch 0 of 333 nodes". Returns the number of all. */
 int core_held_names(held_t *held, char *text_out, size_t size);
 
 #endif

@@ -109,9 +109,9 @@ int core_held_names(held_t *held, char *text_out, size_t size)
     pthread_mutex_lock(&held->lock);
     const int count = held->batches;
     for (const hold_t *hold = held->first; hold != NULL && used < size; hold = hold->next) {
-        const int bytes = snprintf(text_out + used, size - used, "%sstep %lld of epoch %lld",
+        const int bytes = snprintf(text_out + used, size - used, "%sstep %lld of epoch %lld of %s",
                                    used > 0 ? ", " : "", (long long)hold->batch->step,
-                                   (long long)hold->batch->epoch);
+                                   (long long)hold->batch->epoch, hold->seeds);
         if (bytes < 0 || (size_t)bytes >= size - used)
             break;
         used += (size_t)bytes;
@@ -249,12 +249,11 @@ static PyObject *capsule_of(hold_t *hold, const plim_array_t *array, bool versio
     return capsule;
 }
 
-plim_status_t core_hold(const plim_stream_t *stream, plim_batch_t *batch, held_t *held,
-                        hold_t **hold_out)
+plim_status_t core_hold(const stream_object_t *stream, plim_batch_t *batch, hold_t **hold_out)
 {
     hold_t *hold = malloc(sizeof *hold + (size_t)batch->num_seeds * sizeof hold->ids[0]);
     plim_status_t status =
-        hold != NULL ? plim_stream_input_ids(stream, batch, hold->ids) : PLIM_ERR_NOMEM;
+        hold != NULL ? plim_stream_input_ids(stream->stream, batch, hold->ids) : PLIM_ERR_NOMEM;
     if (status != PLIM_OK) {
         plim_batch_release(batch);
         free(hold);
@@ -262,13 +261,14 @@ plim_status_t core_hold(const plim_stream_t *stream, plim_batch_t *batch, held_t
     }
     atomic_init(&hold->references, 1);
     hold->batch = batch;
+    memcpy(hold->seeds, stream->seeds, sizeof hold->seeds);
     hold->input_ids = (plim_array_t){.name = "input_ids",
                                      .hop = -1,
                                      .data = hold->ids,
                                      .type = PLIM_I64,
                                      .ndim = 1,
                                      .shape = {batch->num_seeds, 1}};
-    held_add(held, hold);
+    held_add(stream->loader->held, hold);
     *hold_out = hold;
     return PLIM_OK;
 }

@@ -33,18 +33,20 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
 
 /*
  * Reads a stream's settings from a tuple (split, address, count, shuffle, batch_size, fanout,
- * share, num_shares, has_seed, seed). split is 0 to 2, or -1: count nodes at the address, which the
- * caller keeps.
+ * share, num_shares, has_seed, seed, name). split is 0 to 2, or -1: count nodes at the address,
+ * which the caller keeps.
  */
-static bool read_stream(PyObject *tuple, plim_stream_params_t *params)
+static bool read_stream(PyObject *tuple, plim_stream_params_t *params, char name_out[SEEDS_MAX])
 {
     int split, shuffle, share, num_shares, has_seed;
     unsigned long long address, seed;
     long long count, batch_size;
     PyObject *fanout;
-    if (!PyArg_ParseTuple(tuple, "iKLpLOiipK", &split, &address, &count, &shuffle, &batch_size,
-                          &fanout, &share, &num_shares, &has_seed, &seed))
+    const char *name;
+    if (!PyArg_ParseTuple(tuple, "iKLpLOiipKs", &split, &address, &count, &shuffle, &batch_size,
+                          &fanout, &share, &num_shares, &has_seed, &seed, &name))
         return false;
+    (void)PyOS_snprintf(name_out, SEEDS_MAX, "%s", name);
     if (split >= 0)
         params->split = (plim_split_t)split;
     else
@@ -121,6 +123,7 @@ static plim_status_t create_loader(void *context)
 
 static bool read_streams(PyObject *streams, creation_t *creation)
 {
+    char name[SEEDS_MAX]; /* read again where the stream is made */
     const Py_ssize_t count = PySequence_Size(streams);
     if (count < 0)
         return false;
@@ -128,7 +131,7 @@ static bool read_streams(PyObject *streams, creation_t *creation)
     for (Py_ssize_t i = 0; i < count && i < PLIM_STREAMS_MAX; i++) {
         PyObject *tuple = PySequence_GetItem(streams, i);
         creation->streams[i] = (plim_stream_params_t)PLIM_STREAM_PARAMS_INIT;
-        const bool read = tuple != NULL && read_stream(tuple, &creation->streams[i]);
+        const bool read = tuple != NULL && read_stream(tuple, &creation->streams[i], name);
         Py_XDECREF(tuple);
         if (!read)
             return false;
@@ -233,13 +236,15 @@ static plim_status_t add_stream(void *context)
 static PyObject *loader_stream(loader_object_t *self, PyObject *settings)
 {
     adding_t adding = {.loader = self, .params = PLIM_STREAM_PARAMS_INIT};
-    if (!read_stream(settings, &adding.params))
+    char name[SEEDS_MAX];
+    if (!read_stream(settings, &adding.params, name))
         return NULL;
     stream_object_t *stream = (stream_object_t *)PyType_GenericAlloc(core_stream_type, 0);
     if (stream == NULL)
         return NULL;
     Py_INCREF(self);
     stream->loader = self;
+    memcpy(stream->seeds, name, sizeof name);
     const bool added = core_run(self->job, add_stream, &adding);
     stream->stream = adding.stream; /* also of a call that was interrupted: it releases it */
     if (!added)
@@ -392,7 +397,7 @@ static PyObject *stream_next(stream_object_t *self, PyObject *none)
         Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&loader->lock);
         status = plim_stream_next(self->stream, WAIT_SECONDS, &batch);
         if (status == PLIM_OK && batch != NULL)
-            status = core_hold(self->stream, batch, loader->held, &hold);
+            status = core_hold(self, batch, &hold);
         pthread_mutex_unlock(&loader->lock);
         Py_END_ALLOW_THREADS if (status == PLIM_ERR_TIMEOUT &&
                                  PyErr_CheckSignals() != 0) return NULL;

@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, final
 
-_Settings = tuple[int, int, int, bool, int, Sequence[int], int, int, bool, int]
+_Settings = tuple[int, int, int, bool, int, Sequence[int], int, int, bool, int, str]
 
 @final
 class Job:

@@ -399,7 +399,8 @@ class _StreamLoader:
         split = _SPLIT_NUMBERS[self._split] if nodes is None and self._split is not None else -1
         address, count = (nodes.address, nodes.count) if nodes is not None else (0, 0)
         own = self._seed != seed
-        settings = (split, address, count, bool(self.shuffle), self.batch_size * ranks, self._fanout, rank, ranks, own, self._seed)
+        name = repr(self._split) if self._split is not None else f'{self._count} {"graphs" if self.data.num_graphs else "nodes"}'
+        settings = (split, address, count, bool(self.shuffle), self.batch_size * ranks, self._fanout, rank, ranks, own, self._seed, name)
         return settings, nodes
 
     def _connect(self) -> _core.Stream:
@@ -638,6 +639,7 @@ class NeighborLoader(_StreamLoader):
     """
 
     y: str
+    _all_labels: Any = None
 
     def __init__(
         self,
@@ -734,8 +736,13 @@ class NeighborLoader(_StreamLoader):
 
     def _labels(self, n_id: Any) -> Any:
         """The labels of all nodes of a batch, from the mapped file."""
-        labels = self.data.array('labels')[n_id.numpy() if self._tools.torch is not None else n_id]
-        return self._tools.torch.from_numpy(labels) if self._tools.torch is not None else labels
+        if self._tools.torch is None:
+            return self.data.array('labels')[n_id]
+        if self._all_labels is None:
+            from .mapped import Mapped
+
+            self._all_labels = Mapped.of(self.data, 'labels')
+        return self._all_labels.gather(n_id)
 
     def __repr__(self) -> str:
         return f'NeighborLoader({self.data!r}, num_neighbors={list(self._fanout)}, batch_size={self.batch_size}, batches={len(self)})'

@@ -285,7 +285,7 @@ def test_when_all_slots_are_held_the_next_batch_raises(ds, arrays):
     del batch
     said = str(caught.value)
     assert len(kept) >= 3 and f' {len(kept)} slots' in said and 'copy=True' in said
-    assert [int(step) for step in re.findall(r'step (\d+) of epoch 0', said)] == list(range(len(kept)))[::-1]
+    assert [int(step) for step in re.findall(r"step (\d+) of epoch 0 of 'train'", said)] == list(range(len(kept)))[::-1]
     for batch in kept:
         check_batch(batch, arrays, [4, 3])
     before = loader._shared.job.reserved
@@ -299,6 +299,16 @@ def test_when_all_slots_are_held_the_next_batch_raises(ds, arrays):
     gc.collect()
     del batch
     assert torch.equal(next(batches).n_id, expected[count]), 'it continues where it was'
+
+
+def test_batches_of_another_loader_are_named_with_it(ds):
+    train, listed = NeighborLoader(ds, [4, 3], 'train', batch_size=10), NeighborLoader(ds, [4, 3], torch.arange(333), batch_size=10)
+    kept, batches = [next(iter(listed))], iter(train)
+    with pytest.raises(plimsoll.BatchesHeldError) as caught:
+        for batch in batches:
+            kept.append(batch)
+    names = re.findall(r'step (\d+) of epoch 0 of ([^,)]+)', str(caught.value))
+    assert names == [*((str(step), "'train'") for step in reversed(range(len(kept) - 1))), ('0', '333 nodes')]
 
 
 def test_copies_can_be_kept(ds):
