@@ -6,6 +6,7 @@
  */
 #include "doctor/log_pattern.h"
 
+#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,9 +115,14 @@ static void take_model(plim__recipe_t *recipe, const char *at, const char *end)
     static const char *const models[] = {"sage", "gcn", "gat", "gin"};
     char word[32] = "";
     take_word(at, end, word, sizeof word);
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-        if (strcasestr(word, models[i]) != NULL)
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        const char *found = strcasestr(word, models[i]);
+        /* "GraphSAGE" and "res_gcn", not "engine" or "usage". */
+        if (found != NULL && (found == word || !isalpha((unsigned char)found[-1]) ||
+                              isupper((unsigned char)*found) ||
+                              (found - word >= 5 && strncasecmp(found - 5, "graph", 5) == 0)))
             (void)snprintf(recipe->model, sizeof recipe->model, "%s", models[i]);
+    }
 }
 
 /* A setting's name stands at [begin, end), its value at `value`. */

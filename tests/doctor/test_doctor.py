@@ -206,6 +206,7 @@ def test_a_killed_command_line_shows_the_recipe():
 @pytest.mark.parametrize('text, trains', [
     ('DataLoader(dataset, batch_size=4, num_workers=2)\nNamespace(batch_size=4, epochs=3, hidden=64)', False),
     ('{"batch_size": 4, "model": "resnet50"}', False), ('--batch_size 4 --fanout 10,5', True), ('--batch_size 4 --model GAT', True),
+    ('--batch_size 4 --model engine_v2', False), ('--batch_size 4 --model graphsage', True), ('--batch_size 4 --model res_gcn', True), ('--batch_size 4 --model ResGCN', True),
     ('  File "torch_geometric/loader/node_loader.py", line 1\nNamespace(batch_size=4)', True),
     ('x = self.conv(x, edge_index)\nNamespace(batch_size=4)', True)])
 def test_only_a_gnn_is_trained_with_plimsoll_instead(text, trains):
