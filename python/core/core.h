@@ -55,20 +55,20 @@ typedef struct loader_object {
     pthread_mutex_t lock; /* the loader and its streams belong to one thread at a time */
 } loader_object_t;
 
-/* What a loader loads, with its end: "'train'", "333 nodes". */
-#define SEEDS_MAX 32
+/* Bytes of a loader's input as messages name it: "'train'", "333 nodes". */
+#define SOURCE_MAX 32
 
 typedef struct stream_object {
     PyObject_HEAD plim_stream_t *stream;
     loader_object_t *loader;
-    char seeds[SEEDS_MAX];
+    char source[SOURCE_MAX];
 } stream_object_t;
 
 /* A delivered batch and the number of objects that need it. */
 typedef struct hold {
     atomic_int references;
     plim_batch_t *batch;
-    char seeds[SEEDS_MAX];
+    char source[SOURCE_MAX];
     held_t *held;
     struct hold *before, *next; /* in the list of those held */
     plim_array_t input_ids;     /* of the values below */

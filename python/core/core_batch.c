@@ -111,7 +111,7 @@ int core_held_names(held_t *held, char *text_out, size_t size)
     for (const hold_t *hold = held->first; hold != NULL && used < size; hold = hold->next) {
         const int bytes = snprintf(text_out + used, size - used, "%sstep %lld of epoch %lld of %s",
                                    used > 0 ? ", " : "", (long long)hold->batch->step,
-                                   (long long)hold->batch->epoch, hold->seeds);
+                                   (long long)hold->batch->epoch, hold->source);
         if (bytes < 0 || (size_t)bytes >= size - used)
             break;
         used += (size_t)bytes;
@@ -261,7 +261,7 @@ plim_status_t core_hold(const stream_object_t *stream, plim_batch_t *batch, hold
     }
     atomic_init(&hold->references, 1);
     hold->batch = batch;
-    memcpy(hold->seeds, stream->seeds, sizeof hold->seeds);
+    memcpy(hold->source, stream->source, sizeof hold->source);
     hold->input_ids = (plim_array_t){.name = "input_ids",
                                      .hop = -1,
                                      .data = hold->ids,

@@ -33,20 +33,21 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
 
 /*
  * Reads a stream's settings from a tuple (split, address, count, shuffle, batch_size, fanout,
- * share, num_shares, has_seed, seed, name). split is 0 to 2, or -1: count nodes at the address,
+ * share, num_shares, has_seed, seed, source). split is 0 to 2, or -1: count nodes at the address,
  * which the caller keeps.
  */
-static bool read_stream(PyObject *tuple, plim_stream_params_t *params, char name_out[SEEDS_MAX])
+static bool read_stream(PyObject *tuple, plim_stream_params_t *params, char source_out[SOURCE_MAX])
 {
     int split, shuffle, share, num_shares, has_seed;
     unsigned long long address, seed;
     long long count, batch_size;
     PyObject *fanout;
-    const char *name;
+    const char *source;
     if (!PyArg_ParseTuple(tuple, "iKLpLOiipKs", &split, &address, &count, &shuffle, &batch_size,
-                          &fanout, &share, &num_shares, &has_seed, &seed, &name))
+                          &fanout, &share, &num_shares, &has_seed, &seed, &source))
         return false;
-    (void)PyOS_snprintf(name_out, SEEDS_MAX, "%s", name);
+    if (source_out != NULL)
+        (void)PyOS_snprintf(source_out, SOURCE_MAX, "%s", source);
     if (split >= 0)
         params->split = (plim_split_t)split;
     else
@@ -123,7 +124,6 @@ static plim_status_t create_loader(void *context)
 
 static bool read_streams(PyObject *streams, creation_t *creation)
 {
-    char name[SEEDS_MAX]; /* read again where the stream is made */
     const Py_ssize_t count = PySequence_Size(streams);
     if (count < 0)
         return false;
@@ -131,7 +131,7 @@ static bool read_streams(PyObject *streams, creation_t *creation)
     for (Py_ssize_t i = 0; i < count && i < PLIM_STREAMS_MAX; i++) {
         PyObject *tuple = PySequence_GetItem(streams, i);
         creation->streams[i] = (plim_stream_params_t)PLIM_STREAM_PARAMS_INIT;
-        const bool read = tuple != NULL && read_stream(tuple, &creation->streams[i], name);
+        const bool read = tuple != NULL && read_stream(tuple, &creation->streams[i], NULL);
         Py_XDECREF(tuple);
         if (!read)
             return false;
@@ -236,15 +236,15 @@ static plim_status_t add_stream(void *context)
 static PyObject *loader_stream(loader_object_t *self, PyObject *settings)
 {
     adding_t adding = {.loader = self, .params = PLIM_STREAM_PARAMS_INIT};
-    char name[SEEDS_MAX];
-    if (!read_stream(settings, &adding.params, name))
+    char source[SOURCE_MAX];
+    if (!read_stream(settings, &adding.params, source))
         return NULL;
     stream_object_t *stream = (stream_object_t *)PyType_GenericAlloc(core_stream_type, 0);
     if (stream == NULL)
         return NULL;
     Py_INCREF(self);
     stream->loader = self;
-    memcpy(stream->seeds, name, sizeof name);
+    memcpy(stream->source, source, sizeof source);
     const bool added = core_run(self->job, add_stream, &adding);
     stream->stream = adding.stream; /* also of a call that was interrupted: it releases it */
     if (!added)
@@ -295,9 +295,18 @@ static PyObject *loader_held(loader_object_t *self, void *none)
     return PyLong_FromLong(core_held_count(self->held));
 }
 
+static PyObject *loader_held_names(loader_object_t *self, void *none)
+{
+    char names[512];
+    (void)none;
+    (void)core_held_names(self->held, names, sizeof names);
+    return PyUnicode_FromString(names);
+}
+
 static PyGetSetDef loader_fields[] = {
     {"plan", (getter)loader_plan, NULL, "The plan, as JSON.", NULL},
     {"held", (getter)loader_held, NULL, "The number of batches that are held.", NULL},
+    {"held_names", (getter)loader_held_names, NULL, "Their names, as many as fit.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -371,7 +380,7 @@ static PyObject *stream_start(stream_object_t *self, PyObject *args)
  * slot is held. */
 static PyObject *fail_next(const loader_object_t *loader, plim_status_t status)
 {
-    char names[512], text[1024];
+    char names[512], text[1280];
     const int held = core_held_names(loader->held, names, sizeof names);
     if (status != PLIM_ERR_USAGE || held == 0)
         return core_fail(status, plim_last_error());
@@ -379,7 +388,9 @@ static PyObject *fail_next(const loader_object_t *loader, plim_status_t status)
         text, sizeof text,
         "all %d slots of this loader hold batches that are still in use (the newest first: %s), so "
         "there is none for the next batch: let go of earlier batches (del batch, or keep "
-        "batch.clone() instead), or make the loader with copy=True",
+        "batch.clone() instead), or make the loader with copy=True. A loss or an output that has "
+        "its "
+        "graph holds its batch too: use loss.item(), .detach() or torch.no_grad()",
         held, names);
     return core_raise("held", text);
 }

@@ -18,7 +18,7 @@ def size_of(size: str | int | None) -> int:
         return 0
     if isinstance(size, str):
         return _core.size_parse(size)
-    if isinstance(size, bool) or size <= 0:
+    if isinstance(size, bool) or size < 1:
         raise ValueError(f'memory is {size!r}; it must be a number of bytes, or a size such as "4G"')
     return int(size)
 

@@ -250,8 +250,8 @@ class _Shared:
                 if self.core.held == 0:
                     raise
                 raise BatchesHeldError(
-                    f'{error}. {self.core.held} batches are still in use: let go of them (del batch) before a loader that was made '
-                    'after the first iteration is iterated, or make all loaders before'
+                    f'{error}. In use: {self.core.held_names}. Let go of them (del batch) before a loader that was made after the '
+                    'first iteration is iterated, or make all loaders before it'
                 ) from None
             del nodes  # which the library has copied
             return stream
@@ -356,7 +356,11 @@ class _StreamLoader:
             if self._count > 0:
                 nodes.check(self._total)
         if self._count == 0:
-            raise UsageError('input_nodes names no node' if self._split is None else f'split {self._split!r} is empty')
+            raise UsageError(
+                'input_nodes names no node'
+                if self._split is None
+                else f'split {self._split!r} of {dataset.path} is empty: name another, or give a tensor of nodes or graphs'
+            )
         self._tools = _Tools()
         self._given_seed = seed
         self._drawn_seed = self._draw_seed(generator) if seed is None else seed
@@ -399,8 +403,9 @@ class _StreamLoader:
         split = _SPLIT_NUMBERS[self._split] if nodes is None and self._split is not None else -1
         address, count = (nodes.address, nodes.count) if nodes is not None else (0, 0)
         own = self._seed != seed
-        name = repr(self._split) if self._split is not None else f'{self._count} {"graphs" if self.data.num_graphs else "nodes"}'
-        settings = (split, address, count, bool(self.shuffle), self.batch_size * ranks, self._fanout, rank, ranks, own, self._seed, name)
+        kind = 'graphs' if self.data.num_graphs else 'nodes'
+        source = repr(self._split) if self._split is not None else f'{self._count} {kind}'
+        settings = (split, address, count, bool(self.shuffle), self.batch_size * ranks, self._fanout, rank, ranks, own, self._seed, source)
         return settings, nodes
 
     def _connect(self) -> _core.Stream:

@@ -275,7 +275,7 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
     const plim__growth_t *growth = &doctor->growth;
     const plim__pattern_t pattern = verdict->shape.pattern;
     /* One process holds most of it, so that workers save little. */
-    const bool one = growth->peak > 0 && growth->largest_at_peak * 3 >= growth->peak * 2;
+    const bool one = growth->seen > 0 && growth->largest_at_peak * 3 >= growth->seen * 2;
     char text[PLIM__SIZE_TEXT];
     case_t script;
     if (verdict->cause == PLIM__OOM_TMPFS || pattern == PLIM__PATTERN_TMPFS)

@@ -179,7 +179,8 @@ typedef struct plim__point {
 
 typedef struct plim__phase {
     char name[64];
-    int64_t peak;
+    double begin;
+    int64_t first, peak; /* bytes at its begin, and the most */
 } plim__phase_t;
 
 /* A process of the tree: its private memory when it was last told. */
@@ -202,8 +203,9 @@ typedef struct plim__growth {
     bool on_host;          /* this limit is the host's memory: the job had none of its own */
     int64_t others;        /* on_host: what other processes held then; -1 */
     int host_index;        /* of the host's memory in the list of limits; -1 */
+    int64_t seen;          /* the highest use of a tick: less than `peak` if it rose between two */
     double peak_s, kill_s; /* when the highest use was, and the group's last kill; -1 */
-    char phase_then[64];   /* the phase of the later of them; "": no marks */
+    char peak_phase[64], kill_phase[64];        /* the phases of both; "": no marks */
     int64_t last, shared_last, cache_last;      /* of the last sample */
     int64_t processes_at_peak, largest_at_peak; /* a number; private bytes of the largest */
     int64_t hits, kills;                        /* of the group during the run; -1: not told */

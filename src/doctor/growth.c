@@ -29,7 +29,8 @@ void plim__growth_reset(plim__growth_t *growth)
 {
     memset(growth, 0, sizeof *growth);
     growth->stride = 1;
-    growth->peak = growth->limit = growth->last = growth->shared_last = growth->cache_last = -1;
+    growth->peak = growth->seen = growth->limit = growth->last = growth->shared_last =
+        growth->cache_last = -1;
     growth->hits = growth->kills = growth->first_hits = growth->first_kills = -1;
     growth->parent_hits = growth->host_kills = -1;
     growth->code = growth->signal = growth->sender = -1;
@@ -70,7 +71,8 @@ static void add_mark(plim__growth_t *growth, plim__json_t line)
         growth->num_phases--;
     }
     plim__phase_t *phase = &growth->phase[growth->num_phases++];
-    *phase = (plim__phase_t){.peak = growth->last};
+    *phase = (plim__phase_t){
+        .begin = get_real(line, "at_s", 0), .first = growth->last, .peak = growth->last};
     plim__json_text(plim__json_get(line, "text"), phase->name, sizeof phase->name);
 }
 
@@ -97,11 +99,10 @@ static void take_processes(plim__growth_t *growth, plim__json_t line)
     }
 }
 
-static void keep_phase(plim__growth_t *growth)
+static void copy_phase(const plim__growth_t *growth, char name_out[64])
 {
     if (growth->num_phases > 0)
-        memcpy(growth->phase_then, growth->phase[growth->num_phases - 1].name,
-               sizeof growth->phase_then);
+        memcpy(name_out, growth->phase[growth->num_phases - 1].name, 64);
 }
 
 static void take_counters(plim__growth_t *growth, plim__json_t line, double seconds)
@@ -115,7 +116,7 @@ static void take_counters(plim__growth_t *growth, plim__json_t line, double seco
         growth->hits = hits - growth->first_hits;
     if (kills >= 0 && kills - growth->first_kills > plim__max_i64(growth->kills, 0)) {
         growth->kill_s = seconds;
-        keep_phase(growth);
+        copy_phase(growth, growth->kill_phase);
     }
     if (kills >= 0)
         growth->kills = kills - growth->first_kills;
@@ -145,10 +146,10 @@ static void take_sample(plim__growth_t *growth, plim__json_t line, double second
         phase->peak = plim__max_i64(phase->peak, bytes);
     }
     if (bytes >= growth->peak)
-        keep_phase(growth);
+        copy_phase(growth, growth->peak_phase);
     if (bytes <= growth->peak)
         return;
-    growth->peak = bytes;
+    growth->peak = growth->seen = bytes;
     growth->peak_s = seconds;
     growth->limit = get_int(line, "line_bytes");
     growth->on_host = on_host;
@@ -195,20 +196,23 @@ static void take_begin(plim_doctor_t *doctor, plim__json_t line)
     plim__json_text(plim__json_get(environment, "SLURM_JOB_ID"), growth->job, sizeof growth->job);
 }
 
-/* A kill shows that memory had come to the limit, though perhaps between two ticks. */
+/* A kill shows that memory had come to the limit of the ticks, though perhaps between two. */
 static void reach_limit(plim__growth_t *growth)
 {
     int i = 0;
-    if (growth->kill_s < 0 || growth->limit <= growth->peak)
+    if (growth->kill_s < 0 || growth->limit <= growth->peak || growth->on_host)
         return;
     while (i < growth->num_points && growth->point[i].seconds < growth->kill_s)
         i++;
-    if (i == growth->num_points)
+    if (i == growth->num_points) {
+        growth->in_point = 0; /* a point of its own */
         add_point(growth, growth->kill_s, growth->limit);
-    else
+    } else {
         growth->point[i].bytes = growth->limit;
+    }
     growth->peak = growth->limit;
     growth->peak_s = growth->kill_s;
+    memcpy(growth->peak_phase, growth->kill_phase, sizeof growth->peak_phase);
 }
 
 static void take_end(plim__growth_t *growth, plim__json_t line)
@@ -238,6 +242,8 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
         const int64_t peak = get_int(line, "group_peak_bytes");
         if (growth->hits == 0 && growth->kills > 0 && limit > 0 && peak >= limit - limit / 50)
             growth->hits = growth->kills;
+        if (growth->kills > 0 && growth->hits > 0 && limit == growth->limit)
+            reach_limit(growth);
     }
     while (plim__json_next_element(groups, &at, &group)) {
         const int64_t limit = get_int(group, "limit_bytes");
@@ -250,12 +256,12 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
         growth->parent_hits = plim__max_i64(growth->parent_hits, hits);
         /* A parent's limit counts more than the tick's line, which was another one. */
         if (hits > 0 && growth->hits == 0 && limit > 0) {
+            if (growth->kills > 0 && limit == growth->limit)
+                reach_limit(growth);
             growth->limit = limit;
             growth->on_host = false;
         }
     }
-    if (growth->kills > 0 && (growth->hits > 0 || growth->parent_hits > 0) && !growth->on_host)
-        reach_limit(growth);
     /* Under a limit of its own; without one, what its processes held. */
     const int64_t used = growth->on_host ? -1 : get_int(line, "peak_used_bytes");
     growth->peak = plim__max_i64(growth->peak, used > 0 ? used : get_int(line, "peak_bytes"));
@@ -317,12 +323,24 @@ const char *plim__pattern_name(plim__pattern_t pattern)
     return names[pattern];
 }
 
-/* How many letters two names share before their numbers: "epoch 12" and "epoch 13". */
+static const char *skip_digits(const char *text)
+{
+    return text + strspn(text, "0123456789");
+}
+
+/* Whether two names differ in their numbers only: "epoch 9 train" and "epoch 10 train". */
 static bool same_kind(const char *a, const char *b)
 {
-    const size_t length = strcspn(a, "0123456789");
-    return length > 0 && a[length] != '\0' && strncmp(a, b, length) == 0 && b[length] >= '0' &&
-           b[length] <= '9';
+    for (;;) {
+        a = skip_digits(a);
+        b = skip_digits(b);
+        if (*a != *b)
+            return false;
+        if (*a == '\0')
+            return true;
+        a++;
+        b++;
+    }
 }
 
 /* The median rise between phases of the last one's kind, if nearly each of them rose; 0: not so. */
@@ -351,8 +369,9 @@ static int64_t rise_per_phase(const plim__growth_t *growth)
     return rise * count * 10 >= growth->peak ? rise : 0;
 }
 
-/* The last point of a flat stretch (within a tenth of the peak) that took more than twice as long
- * as the rise, of a fifth at least, from there to the peak; -1: there is none. */
+/* The end of the plateau before the peak, -1: there is none. On a plateau, use stays within a tenth
+ * of the peak; it takes more than half of the time until its end, and more than four times the time
+ * of the rise that follows, which is a fifth of the peak or more. */
 static int plateau_end(const plim__growth_t *growth, int top)
 {
     const plim__point_t *point = growth->point;
@@ -362,33 +381,50 @@ static int plateau_end(const plim__growth_t *growth, int top)
             continue;
         while (begin > 0 && llabs(point[begin - 1].bytes - point[end].bytes) <= growth->peak / 10)
             begin--;
-        if (point[end].seconds - point[begin].seconds >
-            2 * (point[top].seconds - point[end].seconds))
+        const double flat = point[end].seconds - point[begin].seconds;
+        if (flat > 4 * (point[top].seconds - point[end].seconds) &&
+            flat * 2 > point[end].seconds - point[0].seconds)
             return end;
     }
     return -1;
 }
 
-/* The rise that ended at the peak: where it began. Dips of a twentieth of the peak are none. */
+/* The same by marks: the point before the last phase, if that was short, if its rise was a fifth of
+ * the peak or more, and if the phase before it had hardly grown; -1: not so. */
+static int phase_rise_begin(const plim__growth_t *growth, int top)
+{
+    const plim__point_t *point = growth->point;
+    const plim__phase_t *last = &growth->phase[growth->num_phases - 1];
+    int begin = top;
+    if (growth->num_phases < 2 || strcmp(last->name, growth->peak_phase) != 0)
+        return -1;
+    const int64_t rise = growth->peak - last->first;
+    if (rise < growth->peak / 5 || (last[-1].peak - last[-1].first) * 4 > rise ||
+        (point[top].seconds - last->begin) * 4 > last->begin - point[0].seconds)
+        return -1;
+    while (begin > 0 && (begin == top || point[begin].seconds > last->begin))
+        begin--;
+    return begin;
+}
+
+/* The rise that ended at the peak: where it began. Dips of a twentieth of what ticks saw are none.
+ */
 static int rise_begin(const plim__growth_t *growth, int top)
 {
-    int begin = plateau_end(growth, top);
-    if (begin >= 0)
-        return begin;
-    begin = top;
+    int begin = top;
     int64_t low = growth->point[top].bytes;
     for (int i = top - 1; i >= 0; i--) {
         const int64_t bytes = growth->point[i].bytes;
-        if (bytes > low + growth->peak / 20)
+        if (bytes > low + growth->seen / 20)
             break;
-        if (bytes < low - growth->peak / 100) {
+        if (bytes < low - growth->seen / 100) {
             low = bytes;
             begin = i;
         }
     }
     /* Before it, small steps are none: a program's start. */
     for (int i = begin; i < top; i++)
-        if (growth->point[i].bytes <= low + growth->peak / 20)
+        if (growth->point[i].bytes <= low + growth->seen / 20)
             begin = i;
     return begin;
 }
@@ -403,29 +439,34 @@ plim__shape_t plim__growth_shape(const plim__growth_t *growth, bool progress)
         if (growth->point[i].bytes >= growth->point[top].bytes)
             top = i;
     const plim__point_t *peak = &growth->point[top];
-    const int begin = rise_begin(growth, top);
+    int begin = plateau_end(growth, top);
+    if (begin < 0)
+        begin = phase_rise_begin(growth, top);
+    const bool flat_before = begin >= 0;
+    if (!flat_before)
+        begin = rise_begin(growth, top);
     const double seconds = peak->seconds - growth->point[begin].seconds;
     const double before = growth->point[begin].seconds - growth->point[0].seconds;
     const int64_t limit = growth->limit > 0 ? growth->limit : growth->peak;
     shape.rise = growth->peak - growth->point[begin].bytes;
     if (seconds > 0)
         shape.bytes_per_s = fmin((double)shape.rise / seconds, (double)PLIM__FIGURE_MOST);
-    shape.phase = growth->phase_then;
+    shape.phase = growth->peak_phase;
     shape.bytes_per_phase = rise_per_phase(growth);
     const bool rose = shape.rise * 5 >= growth->peak;
-    /* Fast: a third of the limit a second, or at once as far as the record shows. */
-    const bool fast = top <= begin + 1 || shape.bytes_per_s * 3 >= (double)limit;
+    /* Fast: a third of the limit a second. */
+    const bool fast = seconds <= 0 || shape.bytes_per_s * 3 >= (double)limit;
     if (growth->shared_last * 2 >= growth->last && growth->shared_last * 3 >= limit)
         shape.pattern = PLIM__PATTERN_TMPFS;
     else if (growth->peak * 5 < limit * 4 && growth->kills <= 0 && growth->hits > 0 &&
              growth->cache_last * 2 >= limit)
         shape.pattern = PLIM__PATTERN_CACHE;
     else if (growth->processes_at_peak >= 3 && growth->largest_at_peak > 0 &&
-             growth->largest_at_peak * 2 < growth->peak)
+             growth->largest_at_peak * 2 < growth->seen)
         shape.pattern = PLIM__PATTERN_WORKERS;
     else if (shape.bytes_per_phase > 0)
         shape.pattern = PLIM__PATTERN_EPOCHS;
-    else if (rose && fast && before > 2 * seconds && before > 0.5)
+    else if (flat_before || (rose && fast && before > 2 * seconds && before > 0.5))
         shape.pattern = PLIM__PATTERN_SPIKE;
     else if (rose && !fast && (before > seconds / 10 || growth->num_phases > 1 || progress))
         shape.pattern = PLIM__PATTERN_LEAK;

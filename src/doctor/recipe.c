@@ -112,15 +112,17 @@ static void take_word(const char *at, const char *end, char *word_out, size_t si
 
 static void take_model(plim__recipe_t *recipe, const char *at, const char *end)
 {
-    static const char *const models[] = {"sage", "gcn", "gat", "gin"};
+    enum { GCN = 1 };
+    static const char *const models[] = {"sage", [GCN] = "gcn", "gat", "gin"};
     char word[32] = "";
     take_word(at, end, word, sizeof word);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         const char *found = strcasestr(word, models[i]);
-        /* "GraphSAGE" and "res_gcn", not "engine" or "usage". */
-        if (found != NULL && (found == word || !isalpha((unsigned char)found[-1]) ||
-                              isupper((unsigned char)*found) ||
-                              (found - word >= 5 && strncasecmp(found - 5, "graph", 5) == 0)))
+        /* "GraphSAGE", "graphsage", "my_gat" and "rgcn", not "usage" or "engine". */
+        if (found != NULL &&
+            (found == word || i == GCN || !isalpha((unsigned char)found[-1]) ||
+             (islower((unsigned char)found[-1]) && isupper((unsigned char)*found)) ||
+             (found - word >= 5 && strncasecmp(found - 5, "graph", 5) == 0)))
             (void)snprintf(recipe->model, sizeof recipe->model, "%s", models[i]);
     }
 }

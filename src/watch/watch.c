@@ -420,7 +420,7 @@ PLIM_API plim_status_t plim_watch_begin(plim_watch_t *watch, pid_t pid, char *co
 
 /* Records the lines that the command has appended to its marks, whole ones only; `all`: the last
  * one too. */
-static void take_marks(plim_watch_t *watch, bool all)
+static void take_marks(plim_watch_t *watch, double at, bool all)
 {
     char text[4096];
     ssize_t length;
@@ -440,7 +440,7 @@ static void take_marks(plim_watch_t *watch, bool all)
         if (used == 0)
             continue;
         plim__record_begin(&watch->record, "mark");
-        append_at(watch);
+        plim__record_real(&watch->record, "at_s", 3, at);
         plim__record_text(&watch->record, "text", watch->phase, MARK_MOST);
         (void)plim__record_write(&watch->record);
     }
@@ -472,8 +472,8 @@ static bool differs(int64_t now, int64_t then)
 static bool is_worth_writing(const plim_watch_t *watch, double at)
 {
     const written_t *last = &watch->last;
-    return watch->ticks == 1 || at - last->at >= LINE_SECONDS || differs(watch->used, last->used) ||
-           differs(watch->totals.rss, last->rss) ||
+    return watch->ticks == 1 || at - last->at >= LINE_SECONDS - watch->params.interval / 2 ||
+           differs(watch->used, last->used) || differs(watch->totals.rss, last->rss) ||
            differs(watch->sample.group_bytes, last->group) ||
            watch->sample.group_kills != last->kills ||
            watch->sample.group_limit_hits != last->hits || plim__tree_moved(&watch->tree);
@@ -579,7 +579,7 @@ PLIM_API plim_status_t plim_watch_tick(plim_watch_t *watch, plim_watch_state_t *
     PLIM_TRY(plim__output_check(state_out, "plim_watch_state_t"));
     const double at = plim__clock_seconds_since(watch->began);
     read_all(watch);
-    take_marks(watch, false); /* after it: a rise that was read belongs to the mark before it */
+    take_marks(watch, at, false); /* after memory: a rise never comes before its mark */
     keep_nearest(watch, at);
     if (is_worth_writing(watch, at))
         status = write_tick(watch, at);
@@ -718,7 +718,7 @@ PLIM_API plim_status_t plim_watch_end(plim_watch_t *watch, int status, const str
     PLIM_TRY(plim__process_check(watch->process));
     PLIM_TRY(plim__output_check(end_out, "plim_watch_end_t"));
     const double at = plim__clock_seconds_since(watch->began);
-    take_marks(watch, true);
+    take_marks(watch, at, true);
     plim__tree_waited(&watch->tree, usage);
     read_all(watch);
     keep_nearest(watch, at);

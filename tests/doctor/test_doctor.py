@@ -206,7 +206,7 @@ def test_a_killed_command_line_shows_the_recipe():
 @pytest.mark.parametrize('text, trains', [
     ('DataLoader(dataset, batch_size=4, num_workers=2)\nNamespace(batch_size=4, epochs=3, hidden=64)', False),
     ('{"batch_size": 4, "model": "resnet50"}', False), ('--batch_size 4 --fanout 10,5', True), ('--batch_size 4 --model GAT', True),
-    ('--batch_size 4 --model engine_v2', False), ('--batch_size 4 --model graphsage', True), ('--batch_size 4 --model res_gcn', True), ('--batch_size 4 --model ResGCN', True),
+    ('--batch_size 4 --model engine_v2', False), ('--batch_size 4 --model USAGE', False), ('--batch_size 4 --model rgcn', True), ('--batch_size 4 --model graphsage', True), ('--batch_size 4 --model res_gcn', True), ('--batch_size 4 --model ResGCN', True),
     ('  File "torch_geometric/loader/node_loader.py", line 1\nNamespace(batch_size=4)', True),
     ('x = self.conv(x, edge_index)\nNamespace(batch_size=4)', True)])
 def test_only_a_gnn_is_trained_with_plimsoll_instead(text, trains):
@@ -268,6 +268,61 @@ def test_a_spike_between_two_ticks():
         survivor = [mark(40 * seconds, 'validation'), tick(40 * seconds, 95 * MIB, group_kills=1), mark(41 * seconds, 'end'), tick(41 * seconds, 60 * MIB, group_kills=1)]
         found = doctor(timeline([mark(0, 'train'), *flat, *survivor]))
         assert (found['growth']['pattern'], found['growth']['phase']) == ('spike', 'validation')
+        later = [mark(40 * seconds, 'validation'), tick(40 * seconds, 95 * MIB, group_kills=1), mark(41 * seconds, 'export'), tick(41 * seconds, 96 * MIB, group_kills=1)]
+        found = doctor(timeline([mark(0, 'train'), *flat, *later]))
+        assert (found['growth']['peak_at_s'], found['growth']['phase']) == (40 * seconds, 'validation')
+
+
+def dead(at):
+    return tick(at, 0, num_processes=0, group_kills=1)
+
+
+def test_a_spike_after_a_day():
+    def pattern(rise):
+        return doctor(timeline([tick(0, MIB), *(tick(i, 90 * MIB) for i in range(1, 86400)), *rise]))['growth']['pattern']
+
+    assert pattern([dead(86400)]) == 'spike'
+    assert pattern([*(tick(86400 + i, (90 + 1.3 * i) * MIB) for i in range(120)), dead(86520)]) == 'spike'
+
+
+def test_stairs_and_slow_leaks_are_no_spikes():
+    for ticks in ([tick(i, (50 + 50 * (i // 100)) * MIB) for i in range(400)], [tick(i, (30 + 30 * (i // 100)) * MIB) for i in range(600)],
+                  [tick(i, (100 + 0.09 * i + i % 7) * MIB) for i in range(1000)]):
+        found = doctor(timeline([mark(0, 'load'), mark(0, 'train'), *ticks, dead(len(ticks))]))
+        assert found['growth']['pattern'] == 'leak' and 'next_mem' not in found
+
+
+def test_a_slow_rise_within_a_short_last_phase_is_a_spike():
+    load = [mark(0, 'load'), *(tick(i, 0.4 * i * MIB) for i in range(300))]
+    train = [mark(300, 'train'), *(tick(300 + i, 120 * MIB) for i in range(100))]
+    valid = [mark(400, 'validation'), *(tick(400 + i, (120 + 3 * i) * MIB) for i in range(45)), dead(445)]
+    found = doctor(timeline([*load, *train, *valid]))
+    assert (found['growth']['pattern'], found['growth']['phase']) == ('spike', 'validation') and 'next_mem' in found
+    leak = [mark(400, 'train on'), *(tick(400 + i, (120 + 0.15 * i) * MIB) for i in range(900)), dead(1300)]
+    assert doctor(timeline([*load, *train, *leak]))['growth']['pattern'] == 'leak'
+
+
+@pytest.mark.parametrize('names', [['train'], ['train', 'valid'], ['epoch {} train', 'epoch {} valid'], ['epoch {}: train', 'epoch {}: validate']])
+def test_growth_per_epoch_by_any_names(names):
+    lines = []
+    for epoch in range(8):
+        for part, name in enumerate(names):
+            at = 10 * (len(names) * epoch + part)
+            lines += [mark(at, name.format(epoch)), tick(at + 2, (60 + 20 * epoch + 40 * part) * MIB), tick(at + 8, (60 + 20 * epoch) * MIB)]
+    found = doctor(timeline([*lines, dead(10 * 8 * len(names))]))
+    assert found['growth']['pattern'] == 'growth_per_epoch' and abs(found['growth']['bytes_per_phase'] - 20 * MIB) < 2 * MIB
+    assert 'next_mem' not in found
+
+
+def test_a_spike_between_two_ticks_is_not_that_of_idle_workers():
+    processes = [{'pid': 10 + i, 'parent': 9, 'name': 'python3', 'anonymous_bytes': held * MIB} for i, held in enumerate((86, 1, 1))]
+    found = doctor(timeline([*(tick(i, 90 * MIB, num_processes=3, processes=processes) for i in range(100)), dead(100)]))
+    assert found['growth']['pattern'] == 'spike'
+
+
+def test_a_parents_limit_is_not_what_the_job_used():
+    found = doctor(timeline([*(tick(i, 50 * MIB) for i in range(100)), dead(100)], hits=0, parent=5))
+    assert (found['cause'], found['growth']['peak_bytes']) == ('oom_parent', 50 * MIB)
 
 
 def test_a_timelines_workers():

@@ -102,6 +102,8 @@ def test_limits():
         plimsoll.limit(memory='many')
     with pytest.raises(ValueError):
         plimsoll.limit(memory=0)
+    with pytest.raises(ValueError):
+        plimsoll.limit(memory=0.5)
 
 
 def test_ranks_of_a_node_share_its_limits():
