@@ -394,12 +394,13 @@ static int plateau_end(const plim__growth_t *growth, int top)
 static int phase_rise_begin(const plim__growth_t *growth, int top)
 {
     const plim__point_t *point = growth->point;
-    const plim__phase_t *last = &growth->phase[growth->num_phases - 1];
     int begin = top;
-    if (growth->num_phases < 2 || strcmp(last->name, growth->peak_phase) != 0)
+    if (growth->num_phases < 2)
         return -1;
+    const plim__phase_t *last = &growth->phase[growth->num_phases - 1], *before = last - 1;
     const int64_t rise = growth->peak - last->first;
-    if (rise < growth->peak / 5 || (last[-1].peak - last[-1].first) * 4 > rise ||
+    if (strcmp(last->name, growth->peak_phase) != 0 || rise < growth->peak / 5 ||
+        before->peak - before->first > rise / 4 ||
         (point[top].seconds - last->begin) * 4 > last->begin - point[0].seconds)
         return -1;
     while (begin > 0 && (begin == top || point[begin].seconds > last->begin))
@@ -407,8 +408,7 @@ static int phase_rise_begin(const plim__growth_t *growth, int top)
     return begin;
 }
 
-/* The rise that ended at the peak: where it began. Dips of a twentieth of what ticks saw are none.
- */
+/* The rise that ended at the peak: where it began. Dips of a twentieth of what was seen are none. */
 static int rise_begin(const plim__growth_t *growth, int top)
 {
     int begin = top;
