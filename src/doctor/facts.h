@@ -190,6 +190,7 @@ typedef struct plim__process {
 
 /* What a timeline shows. Bytes are of memory that the kernel cannot take back. */
 typedef struct plim__growth {
+    double interval; /* seconds between two ticks; INFINITY: not told */
     int64_t samples;
     int stride;   /* samples in a point: doubled when the points are full */
     int in_point; /* samples of the last point so far */

@@ -184,6 +184,7 @@ static void take_begin(plim_doctor_t *doctor, plim__json_t line)
     const char *at = NULL;
     plim__growth_reset(growth);
     growth->host_index = find_host(plim__json_get(line, "limits"));
+    growth->interval = get_real(line, "interval_s", INFINITY);
     for (plim__json_t word; plim__json_next_element(command, &at, &word);) {
         const size_t length = (size_t)(word.end - word.begin);
         if (length < 2 || used + length >= sizeof text)
@@ -381,9 +382,10 @@ static int plateau_end(const plim__growth_t *growth, int top)
             continue;
         while (begin > 0 && llabs(point[begin - 1].bytes - point[end].bytes) <= growth->peak / 10)
             begin--;
-        const double flat = point[end].seconds - point[begin].seconds;
-        if (flat > 4 * (point[top].seconds - point[end].seconds) &&
-            flat * 2 > point[end].seconds - point[0].seconds)
+        /* Ticks that differ little are not written: it was flat until one interval before. */
+        const double until = fmax(point[end].seconds, point[end + 1].seconds - growth->interval);
+        const double flat = until - point[begin].seconds;
+        if (flat > 4 * (point[top].seconds - until) && flat * 2 > until - point[0].seconds)
             return end;
     }
     return -1;
@@ -408,7 +410,7 @@ static int phase_rise_begin(const plim__growth_t *growth, int top)
     return begin;
 }
 
-/* The rise that ended at the peak: where it began. Dips of a twentieth of what was seen are none. */
+/* The rise that ended at the peak: where it began. Dips of a twentieth are none. */
 static int rise_begin(const plim__growth_t *growth, int top)
 {
     int begin = top;

@@ -277,6 +277,12 @@ def dead(at):
     return tick(at, 0, num_processes=0, group_kills=1)
 
 
+def test_ticks_that_do_not_differ_are_not_written():
+    begin = json.dumps({'kind': 'begin', 'format': 1, 'interval_s': 0.05, 'command': ['python3', 'train.py']}, separators=(',', ':'))
+    ticks = [tick(0, MIB), *(tick(i + 0.05, 20 * MIB) for i in range(4)), tick(4.05, 160 * MIB), dead(4.1)]
+    assert doctor('\n'.join([begin, *timeline(ticks).split('\n')[1:]]))['growth']['pattern'] == 'spike'
+
+
 def test_a_spike_after_a_day():
     def pattern(rise):
         return doctor(timeline([tick(0, MIB), *(tick(i, 90 * MIB) for i in range(1, 86400)), *rise]))['growth']['pattern']
