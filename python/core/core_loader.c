@@ -389,8 +389,7 @@ static PyObject *fail_next(const loader_object_t *loader, plim_status_t status)
         "all %d slots of this loader hold batches that are still in use (the newest first: %s), so "
         "there is none for the next batch: let go of earlier batches (del batch, or keep "
         "batch.clone() instead), or make the loader with copy=True. A loss or an output that has "
-        "its "
-        "graph holds its batch too: use loss.item(), .detach() or torch.no_grad()",
+        "its graph holds its batch too: use loss.item(), .detach() or torch.no_grad()",
         held, names);
     return core_raise("held", text);
 }

@@ -247,14 +247,19 @@ class _Shared:
             try:
                 stream = self.core.stream(settings)
             except UsageError as error:
-                if self.core.held == 0:
-                    raise
-                raise BatchesHeldError(
-                    f'{error}. In use: {self.core.held_names}. Let go of them (del batch) before a loader that was made after the '
-                    'first iteration is iterated, or make all loaders before it'
-                ) from None
+                self._blame_held(
+                    error,
+                    'let go of them (del batch) before a loader that was made after the first iteration is iterated, '
+                    'or make all loaders before it',
+                )
+                raise
             del nodes  # which the library has copied
             return stream
+
+    def _blame_held(self, error: UsageError, remedy: str) -> None:
+        """Raises an error that names the batches that are held, if there are any."""
+        if self.core is not None and self.core.held > 0:
+            raise BatchesHeldError(f'{error}. In use: {self.core.held_names}: {remedy}') from None
 
     def start(self, loader: _StreamLoader, epoch: int, step: int) -> _core.Stream:
         """Moves a loader's stream. The library may make its slots larger for it."""
@@ -264,9 +269,8 @@ class _Shared:
             try:
                 stream.start(epoch, step)
             except UsageError as error:
-                if self.core is None or self.core.held == 0:
-                    raise
-                raise BatchesHeldError(f'{error}: del batch, keep batch.clone() instead, or make the loader with copy=True') from None
+                self._blame_held(error, 'del batch, keep batch.clone() instead, or make the loader with copy=True')
+                raise
             if self.pinning is None and loader._is_cuda():
                 self.pinning = Pinning(loader._tools.torch.cuda)
             self.pin()

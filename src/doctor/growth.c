@@ -37,6 +37,7 @@ void plim__growth_reset(plim__growth_t *growth)
     growth->processes_at_peak = growth->largest_at_peak = -1;
     growth->others = growth->host_index = -1;
     growth->kill_s = -1;
+    growth->interval = INFINITY;
 }
 
 static void add_point(plim__growth_t *growth, double seconds, int64_t bytes)
@@ -184,7 +185,7 @@ static void take_begin(plim_doctor_t *doctor, plim__json_t line)
     const char *at = NULL;
     plim__growth_reset(growth);
     growth->host_index = find_host(plim__json_get(line, "limits"));
-    growth->interval = get_real(line, "interval_s", INFINITY);
+    growth->interval = get_real(line, "interval_s", growth->interval);
     for (plim__json_t word; plim__json_next_element(command, &at, &word);) {
         const size_t length = (size_t)(word.end - word.begin);
         if (length < 2 || used + length >= sizeof text)
@@ -197,21 +198,23 @@ static void take_begin(plim_doctor_t *doctor, plim__json_t line)
     plim__json_text(plim__json_get(environment, "SLURM_JOB_ID"), growth->job, sizeof growth->job);
 }
 
-/* A kill shows that memory had come to the limit of the ticks, though perhaps between two. */
-static void reach_limit(plim__growth_t *growth)
+/* A kill at `limit` shows that memory had come to it, though perhaps between two ticks; not so
+ * where ticks measured another one. */
+static void reach_limit(plim__growth_t *growth, int64_t limit)
 {
     int i = 0;
-    if (growth->kill_s < 0 || growth->limit <= growth->peak || growth->on_host)
+    if (growth->kills <= 0 || growth->kill_s < 0 || growth->limit != limit ||
+        limit <= growth->peak || growth->on_host)
         return;
     while (i < growth->num_points && growth->point[i].seconds < growth->kill_s)
         i++;
     if (i == growth->num_points) {
         growth->in_point = 0; /* a point of its own */
-        add_point(growth, growth->kill_s, growth->limit);
+        add_point(growth, growth->kill_s, limit);
     } else {
-        growth->point[i].bytes = growth->limit;
+        growth->point[i].bytes = limit;
     }
-    growth->peak = growth->limit;
+    growth->peak = limit;
     growth->peak_s = growth->kill_s;
     memcpy(growth->peak_phase, growth->kill_phase, sizeof growth->peak_phase);
 }
@@ -243,8 +246,8 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
         const int64_t peak = get_int(line, "group_peak_bytes");
         if (growth->hits == 0 && growth->kills > 0 && limit > 0 && peak >= limit - limit / 50)
             growth->hits = growth->kills;
-        if (growth->kills > 0 && growth->hits > 0 && limit == growth->limit)
-            reach_limit(growth);
+        if (growth->hits > 0)
+            reach_limit(growth, limit);
     }
     while (plim__json_next_element(groups, &at, &group)) {
         const int64_t limit = get_int(group, "limit_bytes");
@@ -257,8 +260,7 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
         growth->parent_hits = plim__max_i64(growth->parent_hits, hits);
         /* A parent's limit counts more than the tick's line, which was another one. */
         if (hits > 0 && growth->hits == 0 && limit > 0) {
-            if (growth->kills > 0 && limit == growth->limit)
-                reach_limit(growth);
+            reach_limit(growth, limit);
             growth->limit = limit;
             growth->on_host = false;
         }

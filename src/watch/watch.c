@@ -96,11 +96,6 @@ static plim_status_t wrote(plim_watch_t *watch, bool success)
     return plim__fail_errno(watch->record.error, "%s/" TIMELINE, watch->directory);
 }
 
-static void append_at(plim_watch_t *watch)
-{
-    plim__record_real(&watch->record, "at_s", 3, plim__clock_seconds_since(watch->began));
-}
-
 /* ---- opening ---- */
 
 static void lay_out(plim__arena_t *arena, void *object)
@@ -604,7 +599,7 @@ PLIM_API plim_status_t plim_watch_event(plim_watch_t *watch, const char *kind, c
 {
     PLIM_TRY(plim__process_check(watch->process));
     plim__record_begin(&watch->record, kind);
-    append_at(watch);
+    plim__record_real(&watch->record, "at_s", 3, plim__clock_seconds_since(watch->began));
     plim__record_members(&watch->record, members);
     return wrote(watch, plim__record_write(&watch->record));
 }

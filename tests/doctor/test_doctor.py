@@ -206,7 +206,8 @@ def test_a_killed_command_line_shows_the_recipe():
 @pytest.mark.parametrize('text, trains', [
     ('DataLoader(dataset, batch_size=4, num_workers=2)\nNamespace(batch_size=4, epochs=3, hidden=64)', False),
     ('{"batch_size": 4, "model": "resnet50"}', False), ('--batch_size 4 --fanout 10,5', True), ('--batch_size 4 --model GAT', True),
-    ('--batch_size 4 --model engine_v2', False), ('--batch_size 4 --model USAGE', False), ('--batch_size 4 --model rgcn', True), ('--batch_size 4 --model graphsage', True), ('--batch_size 4 --model res_gcn', True), ('--batch_size 4 --model ResGCN', True),
+    ('--batch_size 4 --model engine_v2', False), ('--batch_size 4 --model USAGE', False), ('--batch_size 4 --model rgcn', True),
+    ('--batch_size 4 --model graphsage', True), ('--batch_size 4 --model res_gcn', True), ('--batch_size 4 --model ResGCN', True),
     ('  File "torch_geometric/loader/node_loader.py", line 1\nNamespace(batch_size=4)', True),
     ('x = self.conv(x, edge_index)\nNamespace(batch_size=4)', True)])
 def test_only_a_gnn_is_trained_with_plimsoll_instead(text, trains):
@@ -257,12 +258,15 @@ def test_a_timelines_spike():
     assert (found['growth']['pattern'], found['growth']['phase']) == ('spike', 'validation')
 
 
+def dead(at):
+    return tick(at, 0, num_processes=0, group_kills=1)
+
+
 def test_a_spike_between_two_ticks():
     """No tick has seen it, however far apart they are; the counter of kills has."""
     for seconds in (1, 30):
         flat = [tick(0, MIB), *(tick(seconds * i, 90 * MIB) for i in range(1, 40))]
-        gone = [mark(40 * seconds, 'validation'), tick(40 * seconds, 0, num_processes=0, group_kills=1)]
-        found = doctor(timeline([mark(0, 'train'), *flat, *gone]))
+        found = doctor(timeline([mark(0, 'train'), *flat, mark(40 * seconds, 'validation'), dead(40 * seconds)]))
         assert (found['cause'], found['growth']['pattern'], found['growth']['phase']) == ('oom_cgroup', 'spike', 'validation')
         assert found['growth']['peak_bytes'] == found['growth']['limit_bytes'] and found['growth']['peak_at_s'] == 40 * seconds
         survivor = [mark(40 * seconds, 'validation'), tick(40 * seconds, 95 * MIB, group_kills=1), mark(41 * seconds, 'end'), tick(41 * seconds, 60 * MIB, group_kills=1)]
@@ -273,14 +277,15 @@ def test_a_spike_between_two_ticks():
         assert (found['growth']['peak_at_s'], found['growth']['phase']) == (40 * seconds, 'validation')
 
 
-def dead(at):
-    return tick(at, 0, num_processes=0, group_kills=1)
-
-
 def test_ticks_that_do_not_differ_are_not_written():
     begin = json.dumps({'kind': 'begin', 'format': 1, 'interval_s': 0.05, 'command': ['python3', 'train.py']}, separators=(',', ':'))
     ticks = [tick(0, MIB), *(tick(i + 0.05, 20 * MIB) for i in range(4)), tick(4.05, 160 * MIB), dead(4.1)]
     assert doctor('\n'.join([begin, *timeline(ticks).split('\n')[1:]]))['growth']['pattern'] == 'spike'
+
+
+def test_an_interval_that_is_not_told_is_not_assumed():
+    lines = timeline([*(tick(i, 90 * MIB) for i in range(7)), tick(7, 160 * MIB), tick(8, 250 * MIB)]).split('\n')
+    assert doctor('\n'.join(lines[1:]))['growth'] == doctor('\n'.join(lines))['growth']
 
 
 def test_a_spike_after_a_day():
