@@ -1,42 +1,46 @@
-"""Arrays on disk as tensors. Pages that were read can be let go, so that a file does not count as memory of this process."""
+"""Arrays on disk as tensors: mapped, or read.
+
+Rows are gathered faster from a mapped file, if it is in memory already; pages that were read are let go of, so that it does not count as
+memory of this process. But the process ends (SIGBUS) if such a file becomes shorter meanwhile; to a read, that is an error.
+"""
 from __future__ import annotations
 
 import math
 import mmap
 import os
 import warnings
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from .dataset import Dataset
+from .errors import DataError, StorageError
 
-__all__ = ['DATA_OFFSET', 'Mapped']
+__all__ = ['DATA_OFFSET', 'Mapped', 'Stored']
 
 DATA_OFFSET = 4096  # where the values begin in every file of a dataset
 _TYPES = {'<i4': torch.int32, '<i8': torch.int64, '<f2': torch.float16, '<f4': torch.float32}
 # A read of one byte maps up to 64 KiB around it: so many bytes of a file, or so many rows, are read before their pages are let go.
 _HELD_BYTES = 32 << 20
 _HELD_ROWS = _HELD_BYTES >> 16
-_PAGE_BITS = 12
-_NEAR = 4  # pages: reads that lie closer are one
+_STAGED_BYTES = 4 << 20  # read before rows are copied out
+_NEAR_BYTES = 16 << 10  # rows that lie closer are read as one: copying this much takes as long as one more read
+
+
+def _of(dataset: Dataset, name: str) -> tuple[str, Any, tuple[int, ...], int]:
+    """File, type, shape and offset of an array, such as 'features'."""
+    dtype, shape = next((dtype, shape) for file, dtype, shape, _ in dataset.files() if file == f'{name}.npy')
+    return os.path.join(dataset.path, f'{name}.npy'), _TYPES[dtype], shape, DATA_OFFSET
 
 
 class Mapped:
-    """A file as a tensor.
+    """A file as a tensor, from a path or a descriptor, which is closed.
 
     writable: writes stay in this process; only then may the tensor be given to users. It must not be released.
-    large:    the file is larger than memory. Rows are then read by themselves, and many at once, instead of with their surroundings.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        dtype: Any,
-        shape: tuple[int, ...],
-        offset: int = 0,
-        writable: bool = False,
-        large: bool = False,
+        self, path: str | os.PathLike[str] | int, dtype: Any, shape: tuple[int, ...], offset: int = 0, writable: bool = False
     ) -> None:
         with open(path, 'rb') as file:
             self._pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY if writable else mmap.ACCESS_READ)
@@ -45,44 +49,23 @@ class Mapped:
             warnings.filterwarnings('ignore', message='The given buffer is not writable')
             values = torch.frombuffer(self._pages, dtype=dtype, count=count, offset=offset) if count else torch.empty(0, dtype=dtype)
         self.tensor = values.view(shape)
-        self._offset = offset
         self._row_bytes = self.tensor.element_size() * math.prod(shape[1:])
         self._small = len(self._pages) <= _HELD_BYTES
-        self._large = large
-        if large:
-            self._pages.madvise(mmap.MADV_RANDOM)
 
     @classmethod
-    def of(cls, dataset: Dataset, name: str, writable: bool = False, large: bool = False) -> Mapped:
-        """An array of a dataset, such as 'features'."""
-        dtype, shape = next((dtype, shape) for file, dtype, shape, _ in dataset.files() if file == f'{name}.npy')
-        return cls(os.path.join(dataset.path, f'{name}.npy'), _TYPES[dtype], shape, DATA_OFFSET, writable, large)
+    def of(cls, dataset: Dataset, name: str, writable: bool = False) -> Mapped:
+        return cls(*_of(dataset, name), writable)
 
-    def joined(self, first: int, stop: int, others: Any) -> Any:
-        """A copy of the rows from first to stop, and of the other rows after them."""
-        out = torch.empty((stop - first + len(others), *self.tensor.shape[1:]), dtype=self.tensor.dtype)
-        if self._large:
-            begin, end = (self._offset + row * self._row_bytes for row in (first, stop))
-            self._prefetch(begin >> _PAGE_BITS, (end - 1) >> _PAGE_BITS)
-        out[: stop - first] = self.tensor[first:stop]
-        if not self._small:
-            self.release()
-        self.gather(others, out[stop - first :])
-        return out
-
-    def gather(self, rows: Any, out: Any = None) -> Any:
-        """A copy of some rows; `rows` ascend where the file is large. Lets go of what was read, except of small files."""
-        if out is None:
-            out = torch.empty((len(rows), *self.tensor.shape[1:]), dtype=self.tensor.dtype)
+    def gather(self, rows: Any) -> Any:
+        """A copy of some rows. Lets go of what was read, except of small files."""
+        out = torch.empty((len(rows), *self.tensor.shape[1:]), dtype=self.tensor.dtype)
         if self._small:
             return torch.index_select(self.tensor, 0, rows, out=out)
         blocks = len(self._pages) // _HELD_BYTES + 1
-        if not self._large and blocks * _HELD_ROWS < len(rows):
+        if blocks * _HELD_ROWS < len(rows):
             return self._gather_by_blocks(rows, blocks, out)
         for first in range(0, len(rows), _HELD_ROWS):
             piece = rows[first : first + _HELD_ROWS]
-            if self._large:
-                self._prefetch_rows(piece)
             torch.index_select(self.tensor, 0, piece, out=out[first : first + len(piece)])
             self.release()
         return out
@@ -104,15 +87,96 @@ class Mapped:
         """Lets go of the pages that were read. The kernel keeps them cached as long as nobody needs the memory."""
         self._pages.madvise(mmap.MADV_DONTNEED)
 
-    def _prefetch_rows(self, rows: Any) -> None:
-        first = (rows * self._row_bytes + self._offset) >> _PAGE_BITS
-        last = (rows * self._row_bytes + (self._offset + self._row_bytes - 1)) >> _PAGE_BITS
-        apart = (first[1:] - last[:-1] > _NEAR).nonzero().view(-1)
-        begins = [0, *(apart + 1).tolist()]
-        ends = [*apart.tolist(), len(rows) - 1]
-        for begin, end in zip(first[begins].tolist(), last[ends].tolist(), strict=True):
-            self._prefetch(begin, end)
 
-    def _prefetch(self, first_page: int, last_page: int) -> None:
-        if last_page >= first_page:
-            self._pages.madvise(mmap.MADV_WILLNEED, first_page << _PAGE_BITS, (last_page - first_page + 1) << _PAGE_BITS)
+class Stored:
+    """A file that is read.
+
+    large: the file is larger than memory. All reads of some MiB are then requested before the first is waited for.
+    """
+
+    def __init__(
+        self, file: str | os.PathLike[str] | BinaryIO, dtype: Any, shape: tuple[int, ...], offset: int = 0, large: bool = False
+    ) -> None:
+        self._file = open(file, 'rb', buffering=0) if isinstance(file, (str, os.PathLike)) else file
+        self._dtype = dtype
+        self._shape = shape
+        self._offset = offset
+        self._row_bytes = torch.empty((), dtype=dtype).element_size() * math.prod(shape[1:])
+        self._large = large
+        count = os.fstat(self._file.fileno()).st_size
+        if count < offset + self._row_bytes * shape[0]:
+            raise self._shorter(count)
+        if large:
+            os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+
+    @classmethod
+    def of(cls, dataset: Dataset, name: str, large: bool = False) -> Stored:
+        return cls(*_of(dataset, name), large)
+
+    def read(self, first: int, stop: int) -> Any:
+        """A copy of the rows from first to stop."""
+        buffer = bytearray((stop - first) * self._row_bytes)
+        self._fill(memoryview(buffer), self._offset + first * self._row_bytes)
+        return self._over(buffer, stop - first)
+
+    def joined(self, first: int, stop: int, others: Any) -> Any:
+        """A copy of the rows from first to stop, and of the other rows, which ascend, after them."""
+        size = stop - first
+        buffer = bytearray((size + len(others)) * self._row_bytes)
+        self._fill(memoryview(buffer)[: size * self._row_bytes], self._offset + first * self._row_bytes)
+        out = self._over(buffer, size + len(others))
+        if len(others) > 0:
+            self._gather(others, out[size:])
+        return out
+
+    def _gather(self, rows: Any, out: Any) -> None:
+        """Reads ascending rows, in runs of rows that lie near each other."""
+        if int(rows[0]) < 0 or int(rows[-1]) >= self._shape[0]:
+            raise DataError(f'{self._file.name} has {self._shape[0]} rows, and an edge begins in node {int(rows[0])} or {int(rows[-1])}')
+        most = max(1, _STAGED_BYTES // self._row_bytes)
+        apart = (rows.diff() * self._row_bytes > _NEAR_BYTES) | ((rows // most).diff() > 0)
+        begin = torch.cat([torch.zeros(1, dtype=torch.int64), apart.nonzero().view(-1) + 1])  # of a run, in `rows`
+        end = torch.cat([begin[1:], torch.tensor([len(rows)])])
+        first = rows[begin]
+        total = (rows[end - 1] - first + 1).cumsum(0)  # rows of a run and of those before it
+        buffer = bytearray(min(int(total[-1]), most) * self._row_bytes)
+        staged = self._over(buffer, len(buffer) // self._row_bytes)
+        run = before = 0
+        while run < len(begin):
+            stop = int(torch.searchsorted(total, before + most, right=True))
+            starts = torch.cat([torch.zeros(1, dtype=torch.int64), total[run : stop - 1] - before])  # of runs, in `staged`
+            self._read_runs(first[run:stop], starts, total[run:stop] - before, buffer)
+            here = slice(int(begin[run]), int(end[stop - 1]))
+            places = rows[here] + torch.repeat_interleave(starts - first[run:stop], end[run:stop] - begin[run:stop])
+            torch.index_select(staged, 0, places, out=out[here])
+            run, before = stop, int(total[stop - 1])
+
+    def _read_runs(self, first: Any, starts: Any, stops: Any, buffer: bytearray) -> None:
+        """Rows of the file from `first` on into rows `starts` to `stops` of a buffer."""
+        view = memoryview(buffer)
+        places = (first * self._row_bytes + self._offset).tolist()
+        runs = list(zip(places, (starts * self._row_bytes).tolist(), (stops * self._row_bytes).tolist(), strict=True))
+        if self._large:
+            for place, begin, end in runs:
+                os.posix_fadvise(self._file.fileno(), place, end - begin, os.POSIX_FADV_WILLNEED)
+        for place, begin, end in runs:
+            self._fill(view[begin:end], place)
+
+    def _fill(self, view: memoryview, place: int) -> None:
+        """Reads bytes of the file."""
+        while len(view) > 0:
+            try:
+                count = os.preadv(self._file.fileno(), [view], place)
+            except OSError as error:
+                raise StorageError(f'{self._file.name}: {error.strerror}') from error
+            if count == 0:
+                raise self._shorter(os.fstat(self._file.fileno()).st_size)
+            view, place = view[count:], place + count
+
+    def _shorter(self, count: int) -> DataError:
+        needed = self._offset + self._row_bytes * self._shape[0]
+        return DataError(f'{self._file.name} has {count} bytes and must have {needed}: it was changed since the dataset was opened')
+
+    def _over(self, buffer: bytearray, rows: int) -> Any:
+        values = torch.frombuffer(buffer, dtype=self._dtype) if buffer else torch.empty(0, dtype=self._dtype)
+        return values.view(rows, *self._shape[1:])

@@ -208,11 +208,10 @@ def test_self_loops_of_the_graph_count_once_in_gcn(tmp_path, small_chunks):
     ds = plimsoll.from_pyg(data, tmp_path / 'loops')
     for loops in True, False:
         model = nn.GCN(3, 4, num_layers=2, out_channels=2, add_self_loops=loops, cached=True).eval()
+        found = plimsoll.inference(model, ds)
+        assert all(conv._cached_edge_index is None for conv in model.convs)
         with torch.no_grad():
-            expected = model(data.x, edges)
-        cached = [conv._cached_edge_index for conv in model.convs]
-        torch.testing.assert_close(plimsoll.inference(model, ds), expected, rtol=1e-4, atol=1e-5)
-        assert all(conv._cached_edge_index is before for conv, before in zip(model.convs, cached, strict=True))
+            torch.testing.assert_close(found, model(data.x, edges), rtol=1e-4, atol=1e-5)
 
 
 def test_layers_as_callables(ds, whole, small_chunks):
@@ -236,9 +235,8 @@ def test_what_chunks_would_change_is_refused(ds, path):
         def forward(self, x, edge_index):
             return self.conv(self.conv(x, edge_index), edge_index)
 
-    gcn, sage = nn.GCNConv(20, 5), nn.SAGEConv(20, 5)
+    sage = nn.SAGEConv(20, 5)
     wrong = [
-        [lambda x, edge_index: gcn(x, edge_index)],
         [TwoHops()],
         [lambda x, edge_index: torch.nn.functional.dropout(sage(x, edge_index), 0.5)],
         [lambda x, edge_index: sage(x, edge_index).softmax(0)],
@@ -333,18 +331,6 @@ def test_memory_stays_within_the_line(tmp_path):
     done = subprocess.run([sys.executable, '-c', textwrap.dedent(script), small, path], capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0
-
-
-@pytest.mark.parametrize('held, large', [(1 << 20, False), (1 << 18, False), (1 << 18, True)])
-def test_mapped_rows(tmp_path, held, large, monkeypatch):
-    values = np.arange(3 * 50000, dtype=np.float32).reshape(50000, 3)
-    values.tofile(tmp_path / 'rows')
-    monkeypatch.setattr(mapped_module, '_HELD_BYTES', held)
-    mapped = Mapped(tmp_path / 'rows', torch.float32, (50000, 3), large=large)
-    rows = torch.arange(0, 50000, 7)[torch.rand(7143) < 0.5]
-    assert np.array_equal(mapped.gather(rows).numpy(), values[rows.numpy()])
-    assert np.array_equal(mapped.joined(100, 20100, rows).numpy(), np.concatenate([values[100:20100], values[rows.numpy()]]))
-    assert len(mapped.gather(rows[:0])) == 0
 
 
 def test_many_rows_of_a_large_file(tmp_path, monkeypatch):
