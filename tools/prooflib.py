@@ -88,12 +88,12 @@ def limited(limit, *words, warm=False):
 class Limited:
     """A command that runs through tools/limited, whose group is looked at and changed meanwhile; `output` is what it prints."""
 
-    def __init__(self, limit, *words, warm=False):
+    def __init__(self, limit, *words, warm=False, environment=None):
         self._report, self._errors = tempfile.NamedTemporaryFile('r', suffix='.json'), tempfile.TemporaryFile('w+')
         self._cache = tempfile.TemporaryDirectory()
         options = ['--json', self._report.name, *(['--warm'] if warm else []), '--']
         self._child = subprocess.Popen([SOURCE / 'tools' / 'limited', str(limit), *options, *map(str, words)],
-                                       stdout=subprocess.PIPE, stderr=self._errors, text=True, env=with_cache(self._cache.name))
+                                       stdout=subprocess.PIPE, stderr=self._errors, text=True, env={**with_cache(self._cache.name), **(environment or {})})
         self.output = self._child.stdout
         root = pathlib.Path('/sys/fs/cgroup')
         self._v1 = (root / 'memory' / 'memory.limit_in_bytes').exists()

@@ -139,7 +139,7 @@ typedef struct plim_stream_params {
     size_t size;
     plim_split_t split;   /* split that seeds come from, unless nodes are given */
     const int64_t *nodes; /* (num_nodes) any nodes (graphs, in a dataset of many graphs), in any
-                             order, also more than once; copied */
+                             order, also more than once; copied. A plan needs only their number */
     int64_t num_nodes;
     bool shuffle;       /* a new order each epoch, by the seed; else as listed */
     int64_t batch_size; /* 0: the recipe's */
@@ -152,6 +152,7 @@ typedef struct plim_stream_params {
     int share;      /* the first, from 0 */
     int num_shares; /* 1: whole batches */
     bool has_seed;  /* the stream has its own seed; false: the recipe's */
+    bool no_labels; /* batches come without labels, and the seeds can be replaced */
     uint64_t seed;
     int64_t share_count;
 } plim_stream_params_t;
@@ -160,7 +161,7 @@ typedef struct plim_stream_params {
 #define PLIM_STREAM_PARAMS_INIT                                                                    \
     {                                                                                              \
         sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, -1, {0, 0, 0, 0, 0, 0, 0, 0},  \
-            0, 1, false, 0, 1                                                                      \
+            0, 1, false, false, 0, 1                                                               \
     }
 
 /* Maximum number of streams of a loader; plim_trainer_evaluate uses one while it runs. */
@@ -194,16 +195,24 @@ PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, s
  * larger than planned the loader is planned again under the same line and remade, with larger slots
  * (and fewer of them where memory is scarce) and smaller caches, which are filled again. The other
  * streams then continue where they were, with the same batches. A trainer that was planned with the
- * loader must be created before; it refuses batches larger than its plan's.
+ * loader must be created before; it refuses batches larger than its plan's. A batch that the caller
+ * holds keeps the old slots in memory.
  *
- * PLIM_ERR_USAGE for settings that the dataset cannot serve, a node out of range, more than
- * PLIM_STREAMS_MAX streams, or a loader that must be remade while the caller holds a batch.
- * PLIM_ERR_BUDGET, with the minimum line, when the streams together do not fit. PLIM_ERR_NOMEM,
- * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED. After an error the loader is as before; if that
- * fails too, all further calls report the error.
+ * PLIM_ERR_USAGE for settings that the dataset cannot serve, a node out of range, or more than
+ * PLIM_STREAMS_MAX streams. PLIM_ERR_BUDGET, with the minimum line, when the streams together do
+ * not fit. PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED. After an error the loader
+ * is as before; if that fails too, all further calls report the error.
  */
 PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stream_params_t *params,
                                           plim_stream_t **stream_out);
+
+/*
+ * Gives a stream other seeds, which are copied: at most as many as it was added with. It must be
+ * started again. PLIM_ERR_USAGE for a stream that was not added with nodes and no_labels, for more
+ * seeds, none, or a node out of range; then the stream is as before.
+ */
+PLIM_API plim_status_t plim_stream_reseed(plim_stream_t *stream, const int64_t *nodes,
+                                          int64_t num_nodes);
 
 /* A stream keeps its loader alive. The last release ends it. NULL is harmless. */
 PLIM_API void plim_stream_retain(plim_stream_t *stream);
@@ -275,6 +284,28 @@ PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int ind
  * another loader adds nothing.
  */
 PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *batch, uint64_t hash);
+
+/* Anonymous memory that the process of a loader may hold now, for a caller that takes memory
+ * between two batches and knows how much. The loader's caches give way to it by themselves. */
+typedef struct plim_headroom {
+    size_t size;
+    int64_t bound;   /* bytes that this process may hold, without those of other processes */
+    int64_t held;    /* bytes that it holds without the caches */
+    int64_t cached;  /* bytes of the caches in memory */
+    int64_t files;   /* bytes of mapped files in memory: code and libraries */
+    int64_t reserve; /* bytes that should stay free for libraries, code and the kernel */
+    int64_t limit;   /* that the bound follows from, … */
+    char source[64]; /* … and its name: a file of the kernel's, "the memory line" … */
+} plim_headroom_t;
+
+#define PLIM_HEADROOM_INIT                                                                         \
+    {                                                                                              \
+        .size = sizeof(plim_headroom_t)                                                            \
+    }
+
+/* Reads the kernel's figures; takes some milliseconds in a process of gigabytes. PLIM_ERR_USAGE for
+ * an output without a size, or in a forked child. */
+PLIM_API plim_status_t plim_loader_headroom(plim_loader_t *loader, plim_headroom_t *headroom_out);
 
 /* Counts since the loader was created; those of windows, lists and rows since it was remade
  * (plim_loader_stream, plim_stream_start). Drawing to count batches adds to windows and lists. */

@@ -9,6 +9,9 @@
 #ifndef PLIMSOLL_STATUS_H
 #define PLIMSOLL_STATUS_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #ifdef PLIM_BUILDING
 #define PLIM_API __attribute__((visibility("default")))
 #else
@@ -47,6 +50,22 @@ PLIM_API const char *plim_status_name(plim_status_t status);
  * it; valid until the next call that fails in this thread; "" before the first failure.
  */
 PLIM_API const char *plim_last_error(void);
+
+/* Figures of the last error in this thread, for a caller that words its own message. -1: the error
+ * does not have the figure. */
+typedef struct plim_figures {
+    size_t size;
+    int64_t needed;    /* bytes of memory (PLIM_ERR_BUDGET) or disk that would be enough */
+    int64_t available; /* bytes that there are: the line, or what a limit leaves */
+} plim_figures_t;
+
+#define PLIM_FIGURES_INIT                                                                          \
+    {                                                                                              \
+        .size = sizeof(plim_figures_t)                                                             \
+    }
+
+/* PLIM_ERR_USAGE for figures without a size; the message and its figures stay. */
+PLIM_API plim_status_t plim_last_figures(plim_figures_t *figures_out);
 
 #ifdef __cplusplus
 }

@@ -77,10 +77,10 @@ typedef struct hold {
 
 /* core_module.c */
 extern PyTypeObject *core_job_type, *core_dataset_type, *core_loader_type, *core_stream_type,
-    *core_batch_type, *core_array_type;
+    *core_batch_type, *core_array_type, *core_peak_type;
 
-/* Sets the exception for a status, with the library's message. Returns NULL. */
-PyObject *core_fail(plim_status_t status, const char *message);
+/* Sets the exception for a status that the library returned in this thread. Returns NULL. */
+PyObject *core_fail(plim_status_t status);
 
 /* Raises plimsoll.errors' exception of that name. Returns NULL. */
 PyObject *core_raise(const char *name, const char *message);
@@ -119,6 +119,13 @@ PyObject *core_sample(PyObject *module, PyObject *none);
 /* core_loader.c */
 bool core_add_loader(PyObject *module);
 PyObject *core_loader(PyObject *module, PyObject *args, PyObject *kwargs);
+
+/* Plans the same and creates nothing. */
+PyObject *core_fits(PyObject *module, PyObject *args, PyObject *kwargs);
+
+/* core_peak.c */
+bool core_add_peak(PyObject *module);
+PyObject *core_peak(PyObject *module, PyObject *none);
 
 /* core_batch.c */
 bool core_add_batch(PyObject *module);

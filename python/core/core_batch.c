@@ -17,6 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ALIGNMENT 64 /* of tensors, as DLPack asks for */
+
 typedef struct dl_device {
     int32_t type; /* 1: CPU */
     int32_t id;
@@ -59,7 +61,8 @@ typedef struct export
         dl_managed_t managed;
         dl_versioned_t versioned;
     };
-    hold_t *hold;
+    hold_t *hold; /* NULL: of a copy */
+    void *copy;
     int64_t shape[2], strides[2];
 }
 export_t;
@@ -106,6 +109,8 @@ int core_held_names(held_t *held, char *text_out, size_t size)
 {
     size_t used = 0;
     text_out[0] = '\0';
+    if (held->process != getpid())
+        return 0;
     pthread_mutex_lock(&held->lock);
     const int count = held->batches;
     for (const hold_t *hold = held->first; hold != NULL && used < size; hold = hold->next) {
@@ -166,18 +171,22 @@ static void hold_release(hold_t *hold)
     free(hold);
 }
 
+static void export_destroy(export_t *export)
+{
+    if (export->hold != NULL)
+        hold_release(export->hold);
+    free(export->copy);
+    free(export);
+}
+
 static void delete_managed(dl_managed_t *managed)
 {
-    export_t *export = managed->context;
-    hold_release(export->hold);
-    free(export);
+    export_destroy(managed->context);
 }
 
 static void delete_versioned(dl_versioned_t *versioned)
 {
-    export_t *export = versioned->context;
-    hold_release(export->hold);
-    free(export);
+    export_destroy(versioned->context);
 }
 
 /* A capsule that nobody took. */
@@ -214,21 +223,38 @@ static void fill_tensor(dl_tensor_t *tensor, export_t *export, const plim_array_
     export->shape[1] = array->shape[1];
     export->strides[0] = array->ndim > 1 ? array->shape[1] : 1;
     export->strides[1] = 1;
-    *tensor = (dl_tensor_t){.data = (void *)(uintptr_t)array->data,
-                            .device = {1, 0},
-                            .ndim = array->ndim,
-                            .type = type_of(array->type),
-                            .shape = export->shape,
-                            .strides = export->strides};
+    *tensor =
+        (dl_tensor_t){.data = export->copy != NULL ? export->copy : (void *)(uintptr_t)array->data,
+                      .device = {1, 0},
+                      .ndim = array->ndim,
+                      .type = type_of(array->type),
+                      .shape = export->shape,
+                      .strides = export->strides};
 }
 
-/* A capsule of one array; it retains the hold. */
-static PyObject *capsule_of(hold_t *hold, const plim_array_t *array, bool versioned)
+/* Fills an export with a copy of the array, or with a reference to the hold. */
+static bool export_fill(export_t *export, hold_t *hold, const plim_array_t *array, bool copies)
+{
+    if (!copies) {
+        export->hold = hold_retain(hold);
+        return true;
+    }
+    const size_t bytes =
+        (size_t)array->shape[0] * (size_t)array->shape[1] * (type_of(array->type).bits / 8u);
+    export->copy = aligned_alloc(ALIGNMENT, (bytes / ALIGNMENT + 1) * ALIGNMENT);
+    if (export->copy != NULL)
+        memcpy(export->copy, array->data, bytes);
+    return export->copy != NULL;
+}
+
+/* A capsule of one array, or of a copy of it. */
+static PyObject *capsule_of(hold_t *hold, const plim_array_t *array, bool versioned, bool copies)
 {
     export_t *export = calloc(1, sizeof *export);
-    if (export == NULL)
+    if (export == NULL || !export_fill(export, hold, array, copies)) {
+        free(export);
         return PyErr_NoMemory();
-    export->hold = hold_retain(hold);
+    }
     PyObject *capsule;
     if (versioned) {
         export->versioned.major = 1;
@@ -242,10 +268,8 @@ static PyObject *capsule_of(hold_t *hold, const plim_array_t *array, bool versio
         fill_tensor(&export->managed.tensor, export, array);
         capsule = PyCapsule_New(&export->managed, "dltensor", drop_managed);
     }
-    if (capsule == NULL) {
-        hold_release(hold);
-        free(export);
-    }
+    if (capsule == NULL)
+        export_destroy(export);
     return capsule;
 }
 
@@ -301,9 +325,11 @@ static PyObject *array_of(hold_t *hold, const plim_array_t *array)
 }
 
 /* Adds an array: convert(capsule), or an Array. */
-static bool add_array(PyObject *arrays, hold_t *hold, const plim_array_t *array, PyObject *convert)
+static bool add_array(PyObject *arrays, hold_t *hold, const plim_array_t *array, PyObject *convert,
+                      bool copies)
 {
-    PyObject *value = convert == Py_None ? array_of(hold, array) : capsule_of(hold, array, false);
+    PyObject *value =
+        convert == Py_None ? array_of(hold, array) : capsule_of(hold, array, false, copies);
     if (value != NULL && convert != Py_None) {
         PyObject *converted = PyObject_CallFunctionObjArgs(convert, value, NULL);
         Py_DECREF(value);
@@ -315,14 +341,18 @@ static bool add_array(PyObject *arrays, hold_t *hold, const plim_array_t *array,
 }
 
 /* The arrays that belong to the whole batch, and the input ids. */
-static PyObject *batch_arrays(batch_object_t *self, PyObject *convert)
+static PyObject *batch_arrays(batch_object_t *self, PyObject *args)
 {
     hold_t *hold = self->hold;
+    PyObject *convert;
+    int copies;
+    if (!PyArg_ParseTuple(args, "Op", &convert, &copies))
+        return NULL;
     PyObject *arrays = PyDict_New();
-    bool good = arrays != NULL && add_array(arrays, hold, &hold->input_ids, convert);
+    bool good = arrays != NULL && add_array(arrays, hold, &hold->input_ids, convert, copies != 0);
     const plim_array_t *array;
     for (int i = 0; good && (array = plim_batch_array(hold->batch, i)) != NULL; i++)
-        good = array->hop >= 0 || add_array(arrays, hold, array, convert);
+        good = array->hop >= 0 || add_array(arrays, hold, array, convert, copies != 0);
     if (!good)
         Py_CLEAR(arrays);
     return arrays;
@@ -398,8 +428,9 @@ static PyGetSetDef batch_fields[] = {
 };
 
 static PyMethodDef batch_methods[] = {
-    {"arrays", (PyCFunction)batch_arrays, METH_O,
-     "The arrays by name: convert(DLPack capsule) of each, or Array objects for None."},
+    {"arrays", (PyCFunction)batch_arrays, METH_VARARGS,
+     "The arrays by name: convert(DLPack capsule) of each, or of a copy of each; or, for None, "
+     "Array objects."},
     {"sampled", (PyCFunction)batch_sampled, METH_NOARGS,
      "New nodes of each hop, the seeds first, and edges of each hop."},
     {NULL, NULL, 0, NULL},
@@ -440,6 +471,10 @@ static bool is_cpu(PyObject *device)
     int type, id;
     if (device == Py_None)
         return true;
+    if (!PyTuple_Check(device)) {
+        PyErr_SetString(PyExc_TypeError, "dl_device must be a tuple (type, id)");
+        return false;
+    }
     if (!PyArg_ParseTuple(device, "ii", &type, &id))
         return false;
     if (type == 1 && id == 0)
@@ -458,11 +493,14 @@ static PyObject *array_dlpack(array_object_t *self, PyObject *args, PyObject *kw
     const int versioned = wants_versioned(max_version);
     if (versioned < 0 || !is_cpu(device))
         return NULL;
-    if (copy == Py_True) {
+    const int copies = PyObject_IsTrue(copy); /* None: as the producer likes */
+    if (copies < 0)
+        return NULL;
+    if (copies > 0) {
         PyErr_SetString(PyExc_BufferError, "the array is handed out without a copy: copy it after");
         return NULL;
     }
-    return capsule_of(self->hold, self->array, versioned > 0);
+    return capsule_of(self->hold, self->array, versioned > 0, false);
 }
 
 static PyObject *array_dlpack_device(array_object_t *self, PyObject *none)

@@ -40,7 +40,7 @@ PyObject *core_job(PyObject *module, PyObject *args, PyObject *kwargs)
     const plim_status_t status = plim_job_create(&params, &self->job);
     if (status != PLIM_OK) {
         Py_DECREF(self);
-        return core_fail(status, plim_last_error());
+        return core_fail(status);
     }
     if (log != Py_None) {
         Py_INCREF(log);
@@ -266,7 +266,7 @@ PyObject *core_limits(PyObject *module, PyObject *args, PyObject *kwargs)
     const plim_status_t status = plim_limits_discover(&options, limits);
     PyObject *found;
     if (status != PLIM_OK)
-        found = core_fail(status, plim_last_error());
+        found = core_fail(status);
     else
         found =
             Py_BuildValue("{s:L,s:N,s:N,s:L,s:N,s:N,s:i,s:N,s:N}", "line_bytes",
@@ -291,7 +291,7 @@ PyObject *core_size_parse(PyObject *module, PyObject *text)
         return NULL;
     const plim_status_t status = plim_size_parse(PyBytes_AsString(encoded), &bytes);
     Py_DECREF(encoded);
-    return status == PLIM_OK ? PyLong_FromLongLong(bytes) : core_fail(status, plim_last_error());
+    return status == PLIM_OK ? PyLong_FromLongLong(bytes) : core_fail(status);
 }
 
 PyObject *core_size_text(PyObject *module, PyObject *bytes)
@@ -319,7 +319,7 @@ static plim_meter_t *meter_of_process(void)
         status = plim_meter_open(job, &opened);
     plim_job_release(job);
     if (status != PLIM_OK)
-        return (plim_meter_t *)(void *)core_fail(status, plim_last_error());
+        return (plim_meter_t *)(void *)core_fail(status);
     meter = opened;
     process = getpid();
     return meter;
@@ -334,7 +334,7 @@ PyObject *core_sample(PyObject *module, PyObject *none)
         return NULL;
     const plim_status_t status = plim_meter_read(meter, &sample);
     if (status != PLIM_OK)
-        return core_fail(status, plim_last_error());
+        return core_fail(status);
     return Py_BuildValue(
         "{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "rss_bytes",
         (long long)sample.rss_bytes, "rss_peak_bytes", (long long)sample.rss_peak_bytes,

@@ -33,18 +33,18 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
 
 /*
  * Reads a stream's settings from a tuple (split, address, count, shuffle, batch_size, fanout,
- * share, num_shares, has_seed, seed, source). split is 0 to 2, or -1: count nodes at the address,
- * which the caller keeps.
+ * share, num_shares, has_seed, seed, no_labels, source). split is 0 to 2, or -1: count nodes at the
+ * address, which the caller keeps; a plan needs no address.
  */
 static bool read_stream(PyObject *tuple, plim_stream_params_t *params, char source_out[SOURCE_MAX])
 {
-    int split, shuffle, share, num_shares, has_seed;
+    int split, shuffle, share, num_shares, has_seed, no_labels;
     unsigned long long address, seed;
     long long count, batch_size;
     PyObject *fanout;
     const char *source;
-    if (!PyArg_ParseTuple(tuple, "iKLpLOiipKs", &split, &address, &count, &shuffle, &batch_size,
-                          &fanout, &share, &num_shares, &has_seed, &seed, &source))
+    if (!PyArg_ParseTuple(tuple, "iKLpLOiipKps", &split, &address, &count, &shuffle, &batch_size,
+                          &fanout, &share, &num_shares, &has_seed, &seed, &no_labels, &source))
         return false;
     if (source_out != NULL)
         (void)PyOS_snprintf(source_out, SOURCE_MAX, "%s", source);
@@ -59,6 +59,7 @@ static bool read_stream(PyObject *tuple, plim_stream_params_t *params, char sour
     params->num_shares = num_shares;
     params->has_seed = has_seed != 0;
     params->seed = seed;
+    params->no_labels = no_labels != 0;
     return read_fanout(fanout, params->fanout, &params->num_hops);
 }
 
@@ -68,6 +69,7 @@ typedef struct creation {
     plim_recipe_t recipe;
     plim_plan_params_t params;
     plim_stream_params_t streams[PLIM_STREAMS_MAX];
+    int slots; /* at least */
     plim_plan_t *plan;
     plim_loader_t *loader;
 } creation_t;
@@ -90,32 +92,40 @@ static bool is_counted(const plim_plan_t *plan)
  * with fewer slots than that are made again with SLOTS_WANTED of them, if that fits. */
 #define SLOTS_WANTED 4
 
+/* Plans with so many slots. */
+static plim_status_t plan_slots(const creation_t *creation, int slots, plim_plan_t **plan_out)
+{
+    plim_plan_params_t params = creation->params;
+    params.num_slots = slots;
+    return plim_load_plan(creation->job, creation->dataset, &creation->recipe, &params, plan_out);
+}
+
 /* Whether a plan with SLOTS_WANTED slots is better: counting costs more than two slots instead of
  * four, but a loop needs two. */
-static bool is_better(const plim_plan_t *plan, const plim_plan_t *old)
+static bool is_better(const creation_t *creation, const plim_plan_t *plan)
 {
-    return !is_counted(plan) || is_counted(old) || slots_of(old) < 2;
+    return !is_counted(plan) || is_counted(creation->plan) ||
+           slots_of(creation->plan) < creation->slots;
 }
 
 static plim_status_t create_loader(void *context)
 {
     creation_t *creation = context;
-    plim_status_t status = plim_load_plan(creation->job, creation->dataset, &creation->recipe,
-                                          &creation->params, &creation->plan);
+    plim_plan_t *other = NULL;
+    plim_status_t status = plan_slots(creation, 0, &creation->plan);
     if (status == PLIM_OK && slots_of(creation->plan) < SLOTS_WANTED) {
-        plim_plan_t *other = NULL;
-        creation->params.num_slots = SLOTS_WANTED;
-        status = plim_load_plan(creation->job, creation->dataset, &creation->recipe,
-                                &creation->params, &other);
-        if (status == PLIM_OK && is_better(other, creation->plan)) {
-            plim_plan_t *old = creation->plan;
-            creation->plan = other;
-            other = old;
-        } else if (status == PLIM_ERR_BUDGET) {
+        status = plan_slots(creation, SLOTS_WANTED, &other);
+        if (status == PLIM_ERR_BUDGET && slots_of(creation->plan) < creation->slots)
+            status = plan_slots(creation, creation->slots, &other);
+        else if (status == PLIM_ERR_BUDGET)
             status = PLIM_OK;
-        }
-        plim_plan_release(other);
     }
+    if (other != NULL && is_better(creation, other)) {
+        plim_plan_t *old = creation->plan;
+        creation->plan = other;
+        other = old;
+    }
+    plim_plan_release(other);
     if (status == PLIM_OK)
         status =
             plim_loader_create(creation->job, creation->dataset, creation->plan, &creation->loader);
@@ -163,27 +173,26 @@ static loader_object_t *wrap_loader(creation_t *creation, job_object_t *job)
     return self;
 }
 
-PyObject *core_loader(PyObject *module, PyObject *args, PyObject *kwargs)
+/* Reads the arguments of loader() and fits(). */
+static bool read_creation(PyObject *args, PyObject *kwargs, creation_t *creation,
+                          job_object_t **job_out)
 {
-    static char *names[] = {"job",     "dataset",    "row_bits", "replace", "seed",
-                            "streams", "batch_size", "fanout",   NULL};
-    creation_t creation = {.recipe = PLIM_RECIPE_INIT, .params = PLIM_PLAN_PARAMS_INIT};
-    plim_recipe_t *recipe = &creation.recipe;
-    job_object_t *job;
+    static char *names[] = {"job",        "dataset", "row_bits", "replace", "seed", "streams",
+                            "batch_size", "fanout",  "memory",   "slots",   NULL};
+    plim_recipe_t *recipe = &creation->recipe;
     dataset_object_t *dataset;
     PyObject *streams, *fanout;
     int row_bits, replace;
     unsigned long long seed;
-    long long batch_size;
-    (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ipKOLO", names, core_job_type, &job,
+    long long batch_size, memory;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ipKOLOLi", names, core_job_type, job_out,
                                      core_dataset_type, &dataset, &row_bits, &replace, &seed,
-                                     &streams, &batch_size, &fanout) ||
-        !read_fanout(fanout, recipe->fanout, &recipe->num_hops) ||
-        !read_streams(streams, &creation))
-        return NULL;
-    creation.job = job->job;
-    creation.dataset = dataset->dataset;
+                                     &streams, &batch_size, &fanout, &memory, &creation->slots) ||
+        !read_fanout(fanout, recipe->fanout, &recipe->num_hops) || !read_streams(streams, creation))
+        return false;
+    creation->job = (*job_out)->job;
+    creation->dataset = dataset->dataset;
+    creation->params.memory = memory;
     recipe->batch_size = batch_size;
     recipe->seed = seed;
     recipe->replace = replace != 0;
@@ -193,12 +202,39 @@ PyObject *core_loader(PyObject *module, PyObject *args, PyObject *kwargs)
     recipe->row_type = row_bits == 16 ? PLIM_F16 : PLIM_F32;
     recipe->index_type = PLIM_I64;
     recipe->arrays = PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
+    return true;
+}
+
+PyObject *core_loader(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    creation_t creation = {.recipe = PLIM_RECIPE_INIT, .params = PLIM_PLAN_PARAMS_INIT};
+    job_object_t *job;
+    (void)module;
+    if (!read_creation(args, kwargs, &creation, &job))
+        return NULL;
     loader_object_t *self = NULL;
     if (core_run(job, create_loader, &creation))
         self = wrap_loader(&creation, job);
     plim_loader_release(creation.loader);
     plim_plan_release(creation.plan);
     return (PyObject *)self;
+}
+
+static plim_status_t plan_loader(void *context)
+{
+    creation_t *creation = context;
+    return plan_slots(creation, creation->slots, &creation->plan);
+}
+
+PyObject *core_fits(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    creation_t creation = {.recipe = PLIM_RECIPE_INIT, .params = PLIM_PLAN_PARAMS_INIT};
+    job_object_t *job;
+    (void)module;
+    if (!read_creation(args, kwargs, &creation, &job) || !core_run(job, plan_loader, &creation))
+        return NULL;
+    plim_plan_release(creation.plan);
+    Py_RETURN_NONE;
 }
 
 static bool is_here(const loader_object_t *self)
@@ -273,7 +309,7 @@ static PyObject *loader_stats(loader_object_t *self, PyObject *none)
     Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
     status = plim_loader_stats(self->loader, &stats);
     pthread_mutex_unlock(&self->lock);
-    Py_END_ALLOW_THREADS if (status != PLIM_OK) return core_fail(status, plim_last_error());
+    Py_END_ALLOW_THREADS if (status != PLIM_OK) return core_fail(status);
     return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:d,s:d}", "batches",
                          (long long)stats.batches, "edges", (long long)stats.edges, "nodes",
                          (long long)stats.nodes, "lists", (long long)stats.lists, "lists_cached",
@@ -281,6 +317,23 @@ static PyObject *loader_stats(loader_object_t *self, PyObject *none)
                          "rows", (long long)stats.rows, "rows_cached", (long long)stats.rows_cached,
                          "row_bytes", (long long)stats.row_bytes, "wait_seconds",
                          stats.wait_seconds, "starved_seconds", stats.starved_seconds);
+}
+
+/* (bound, held, cached, files, reserve, limit, source) of plim_headroom_t. */
+static PyObject *loader_headroom(loader_object_t *self, PyObject *none)
+{
+    plim_headroom_t headroom = PLIM_HEADROOM_INIT;
+    (void)none;
+    if (!core_check(self->job))
+        return NULL;
+    plim_status_t status;
+    Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
+    status = plim_loader_headroom(self->loader, &headroom);
+    pthread_mutex_unlock(&self->lock);
+    Py_END_ALLOW_THREADS if (status != PLIM_OK) return core_fail(status);
+    return Py_BuildValue("(LLLLLLs)", (long long)headroom.bound, (long long)headroom.held,
+                         (long long)headroom.cached, (long long)headroom.files,
+                         (long long)headroom.reserve, (long long)headroom.limit, headroom.source);
 }
 
 static PyObject *loader_plan(loader_object_t *self, void *none)
@@ -313,6 +366,8 @@ static PyGetSetDef loader_fields[] = {
 static PyMethodDef loader_methods[] = {
     {"stream", (PyCFunction)loader_stream, METH_O, "Adds a stream."},
     {"memory", (PyCFunction)loader_memory, METH_NOARGS, "(address, bytes) of the slots."},
+    {"headroom", (PyCFunction)loader_headroom, METH_NOARGS,
+     "(bound, held, cached, files, reserve, limit, source): memory that the process may hold."},
     {"stats", (PyCFunction)loader_stats, METH_NOARGS, "Counts since the loader was created."},
     {NULL, NULL, 0, NULL},
 };
@@ -371,8 +426,33 @@ static PyObject *stream_start(stream_object_t *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "LL", &epoch, &step))
         return NULL;
     starting_t starting = {.stream = self, .epoch = epoch, .step = step};
-    if (!core_run(self->loader->job, start_stream, &starting))
+    /* Only counting batches takes long; a thread would take longer than the rest. */
+    if (is_counted(self->loader->plan)) {
+        if (!core_run(self->loader->job, start_stream, &starting))
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    if (!core_check(self->loader->job))
         return NULL;
+    plim_status_t status;
+    Py_BEGIN_ALLOW_THREADS status = start_stream(&starting);
+    Py_END_ALLOW_THREADS core_log(self->loader->job);
+    if (status != PLIM_OK)
+        return core_fail(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *stream_reseed(stream_object_t *self, PyObject *args)
+{
+    unsigned long long address;
+    long long count;
+    if (!PyArg_ParseTuple(args, "KL", &address, &count) || !core_check(self->loader->job))
+        return NULL;
+    plim_status_t status;
+    Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->loader->lock);
+    status = plim_stream_reseed(self->stream, (const int64_t *)(uintptr_t)address, count);
+    pthread_mutex_unlock(&self->loader->lock);
+    Py_END_ALLOW_THREADS if (status != PLIM_OK) return core_fail(status);
     Py_RETURN_NONE;
 }
 
@@ -383,7 +463,7 @@ static PyObject *fail_next(const loader_object_t *loader, plim_status_t status)
     char names[512], text[1280];
     const int held = core_held_names(loader->held, names, sizeof names);
     if (status != PLIM_ERR_USAGE || held == 0)
-        return core_fail(status, plim_last_error());
+        return core_fail(status);
     (void)PyOS_snprintf(
         text, sizeof text,
         "all %d slots of this loader hold batches that are still in use (the newest first: %s), so "
@@ -428,6 +508,8 @@ static PyGetSetDef stream_fields[] = {
 
 static PyMethodDef stream_methods[] = {
     {"start", (PyCFunction)stream_start, METH_VARARGS, "Moves to (epoch, step)."},
+    {"reseed", (PyCFunction)stream_reseed, METH_VARARGS,
+     "Gives the stream other seeds: their address and number."},
     {"next", (PyCFunction)stream_next, METH_NOARGS, "The next batch; None after the last."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,6 +1,8 @@
 #include "core.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,19 +12,21 @@
 #define WATCH_NS 50000000L /* between two looks for signals */
 
 PyTypeObject *core_job_type, *core_dataset_type, *core_loader_type, *core_stream_type,
-    *core_batch_type, *core_array_type;
+    *core_batch_type, *core_array_type, *core_peak_type;
 
 PyObject *core_text(const char *bytes)
 {
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "backslashreplace");
 }
 
-PyObject *core_raise(const char *name, const char *message)
+static PyObject *raise_error(const char *name, const char *message, const plim_figures_t *figures)
 {
     PyObject *errors = PyImport_ImportModule("plimsoll.errors");
     if (errors == NULL)
         return NULL;
-    PyObject *error = PyObject_CallMethod(errors, "make", "sN", name, core_text(message));
+    PyObject *error =
+        PyObject_CallMethod(errors, "make", "sNLL", name, core_text(message),
+                            (long long)figures->needed, (long long)figures->available);
     Py_DECREF(errors);
     if (error == NULL)
         return NULL;
@@ -31,9 +35,17 @@ PyObject *core_raise(const char *name, const char *message)
     return NULL;
 }
 
-PyObject *core_fail(plim_status_t status, const char *message)
+PyObject *core_raise(const char *name, const char *message)
 {
-    return core_raise(plim_status_name(status), message);
+    static const plim_figures_t none = {sizeof none, -1, -1};
+    return raise_error(name, message, &none);
+}
+
+PyObject *core_fail(plim_status_t status)
+{
+    plim_figures_t figures = PLIM_FIGURES_INIT;
+    (void)plim_last_figures(&figures);
+    return raise_error(plim_status_name(status), plim_last_error(), &figures);
 }
 
 void core_free(void *object)
@@ -80,6 +92,7 @@ typedef struct call {
     void *context;
     plim_status_t status;
     char message[4096];
+    plim_figures_t figures;
     bool over;
     pthread_mutex_t lock; /* guards `over` */
     pthread_cond_t ended;
@@ -89,8 +102,10 @@ static void *call_thread(void *data)
 {
     call_t *call = data;
     call->status = call->run(call->context);
-    if (call->status != PLIM_OK)
+    if (call->status != PLIM_OK) {
         (void)snprintf(call->message, sizeof call->message, "%s", plim_last_error());
+        (void)plim_last_figures(&call->figures);
+    }
     pthread_mutex_lock(&call->lock);
     call->over = true;
     pthread_cond_signal(&call->ended);
@@ -130,7 +145,7 @@ static bool call_wait(call_t *call)
 
 bool core_run(job_object_t *job, plim_status_t (*run)(void *context), void *context)
 {
-    call_t call = {.run = run, .context = context};
+    call_t call = {.run = run, .context = context, .figures = PLIM_FIGURES_INIT};
     pthread_t thread;
     if (!core_check(job))
         return false;
@@ -160,7 +175,7 @@ bool core_run(job_object_t *job, plim_status_t (*run)(void *context), void *cont
     }
     core_log(job);
     if (call.status != PLIM_OK)
-        core_fail(call.status, call.message);
+        raise_error(plim_status_name(call.status), call.message, &call.figures);
     return call.status == PLIM_OK;
 }
 
@@ -175,6 +190,24 @@ static PyObject *version(PyObject *module, PyObject *none)
     return PyUnicode_FromString(plim_version());
 }
 
+/* Free bytes of the C library's heaps before they are given back; -1 before glibc 2.33. */
+static PyObject *trim(PyObject *module, PyObject *none)
+{
+    struct information { /* as struct mallinfo2 */
+        size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks,
+            keepcost;
+    };
+    long long bytes = -1;
+    (void)module, (void)none;
+    Py_BEGIN_ALLOW_THREADS const void *symbol = dlsym(RTLD_DEFAULT, "mallinfo2");
+    struct information (*information)(void);
+    memcpy(&information, &symbol, sizeof information);
+    if (information != NULL)
+        bytes = (long long)information().fordblks;
+    (void)malloc_trim(0);
+    Py_END_ALLOW_THREADS return PyLong_FromLongLong(bytes);
+}
+
 #define WITH_KEYWORDS(function) (PyCFunction)(void (*)(void))(function)
 
 static PyMethodDef functions[] = {
@@ -184,6 +217,12 @@ static PyMethodDef functions[] = {
     {"dataset", WITH_KEYWORDS(core_dataset), METH_VARARGS | METH_KEYWORDS, "Opens a dataset."},
     {"loader", WITH_KEYWORDS(core_loader), METH_VARARGS | METH_KEYWORDS,
      "Plans and creates a loader for a recipe and its streams."},
+    {"fits", WITH_KEYWORDS(core_fits), METH_VARARGS | METH_KEYWORDS,
+     "Plans as loader() does, under a line of its own, and creates nothing."},
+    {"peak", core_peak, METH_NOARGS, "Begins to sample the memory of this process."},
+    {"trim", trim, METH_NOARGS,
+     "Gives free memory of the C library's heap back to the kernel; returns its bytes, -1: "
+     "unknown."},
     {"limits", WITH_KEYWORDS(core_limits), METH_VARARGS | METH_KEYWORDS,
      "The limits on this process's memory and threads."},
     {"size_parse", core_size_parse, METH_O, "The bytes of a size such as '4G'."},
@@ -201,7 +240,10 @@ static int execute(PyObject *module)
                         "or start another process");
         return -1;
     }
-    return core_add_job(module) && core_add_loader(module) && core_add_batch(module) ? 0 : -1;
+    return core_add_job(module) && core_add_loader(module) && core_add_batch(module) &&
+                   core_add_peak(module)
+               ? 0
+               : -1;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};

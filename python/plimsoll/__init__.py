@@ -97,7 +97,34 @@ __all__ = [
 ]
 
 
+# Loaders of torch_geometric that are not here, and what to use.
+_ABSENT = {
+    'LinkNeighborLoader': 'links are not drawn yet: use torch_geometric.loader.LinkNeighborLoader on a Data in memory',
+    'LinkLoader': 'links are not drawn yet: use torch_geometric.loader.LinkLoader on a Data in memory',
+    'HGTLoader': 'types of nodes are not drawn by yet: use torch_geometric.loader.HGTLoader on a HeteroData in memory',
+    'ClusterLoader': 'graphs are not cut into clusters: use plimsoll.NeighborLoader, or torch_geometric.loader on a Data in memory',
+    'ClusterData': 'graphs are not cut into clusters: use plimsoll.NeighborLoader, or torch_geometric.loader on a Data in memory',
+    'NodeLoader': "use plimsoll.NeighborLoader, or torch_geometric.loader.NodeLoader with plimsoll.pyg's sampler and stores",
+    'DataLoader': 'use plimsoll.GraphLoader for datasets of many graphs, plimsoll.NeighborLoader for one graph',
+    **{
+        f'GraphSAINT{kind}Sampler': 'subgraphs are not drawn so: use plimsoll.NeighborLoader, or torch_geometric.loader on a Data in memory'
+        for kind in ('', 'Node', 'Edge', 'RandomWalk')
+    },
+}
+
+
+def _absent(name: str) -> object:
+    """Stands for a loader that is not here: calling it says what to use."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise UnsupportedError(f'plimsoll has no {name}: {_ABSENT[name]}')
+
+    return refuse
+
+
 def __getattr__(name: str) -> object:
+    if name in _ABSENT:
+        return _absent(name)
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

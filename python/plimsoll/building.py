@@ -392,7 +392,7 @@ _MASKS = {
 def _parts(data: object) -> dict[str, Any]:
     """The attributes of a PyG Data object, or of a dict, that are set."""
     if hasattr(data, 'node_types'):
-        raise UsageError('a HeteroData has several types of nodes or edges; Plimsoll takes graphs of one type (data.to_homogeneous())')
+        raise UsageError(f'data is a HeteroData. {errors.ONE_TYPE}')
     found = data if isinstance(data, Mapping) else data.to_dict() if hasattr(data, 'to_dict') else None
     if found is None:
         raise UsageError(f'a graph is a PyG Data object or a dict with edge_index, x and y, not {type(data).__name__}')

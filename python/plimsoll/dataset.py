@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from .errors import ONE_TYPE, UsageError
 
 if TYPE_CHECKING:
     import numpy
@@ -106,6 +107,8 @@ def open(path: str | os.PathLike[str]) -> Dataset:
 
 def checked(dataset: Any) -> Dataset:
     """The argument, which must be a dataset."""
+    if hasattr(dataset, 'node_types'):
+        raise UsageError(f'data is a HeteroData. {ONE_TYPE}')
     if not isinstance(dataset, Dataset):
         raise TypeError(
             f'data is {type(dataset).__name__}; it must be a dataset on disk: plimsoll.open(path). '

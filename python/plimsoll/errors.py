@@ -22,10 +22,12 @@ class Error(RuntimeError):
     """Any error of the library."""
 
     status = 'error'
+    needed_bytes: int | None = None  # memory or disk space that would be enough, where the error knows it
+    available_bytes: int | None = None  # and what there is
 
 
 class MemoryLineError(Error, MemoryError):
-    """The memory line would be exceeded; no work was started. The message says the minimum."""
+    """The memory line would be exceeded: nothing was started, or the next batch is refused. `needed_bytes` would be enough."""
 
     status = 'budget'
 
@@ -104,13 +106,22 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
+#: what to do with a HeteroData, as messages say it
+ONE_TYPE = (
+    "Plimsoll has no types of nodes or edges yet: use torch_geometric's own loader; or, where types do not matter to the model, "
+    'plimsoll.from_pyg(data.to_homogeneous(add_node_type=False, add_edge_type=False), path)'
+)
+
+
 def of_status(status: str) -> type[Error]:
     """The class for the library's name of an error, such as 'budget'."""
     return _CLASSES.get(status, Error)
 
 
-def make(status: str, message: str) -> Error:
-    """The exception for the library's name of an error, with its message."""
+def make(status: str, message: str, needed: int = -1, available: int = -1) -> Error:
+    """The exception for the library's name of an error, with its message and figures; -1: unknown."""
     error = of_status(status)(message)
     error.status = status
+    error.needed_bytes = needed if needed >= 0 else None
+    error.available_bytes = available if available >= 0 else None
     return error

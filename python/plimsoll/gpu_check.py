@@ -10,7 +10,7 @@ import sys
 import tempfile
 from typing import Any
 
-NAMES = 'x', 'y', 'edge_index', 'n_id', 'e_id', 'input_id'
+NAMES = 'x', 'y', 'edge_index', 'n_id', 'edge_position', 'input_id'
 
 
 def _compare(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> int:

@@ -11,6 +11,7 @@ import inspect
 import json
 import logging
 import math
+import operator
 import os
 import sys
 import threading
@@ -22,8 +23,9 @@ from typing import Any
 
 from . import _core
 from .dataset import Dataset, checked, log, split_name
-from .errors import BatchesHeldError, UsageError
+from .errors import BatchesHeldError, MemoryLineError, UsageError
 from .gpu import Pinning, Transfer
+from .guard import Shortage, StepGuard
 from .limits import size_of
 
 __all__ = ['GraphLoader', 'NeighborLoader', 'PlainBatch']
@@ -124,9 +126,8 @@ class _Tools:
     def arrays(self, batch: _core.Batch, copy: bool) -> dict[str, Any]:
         """The batch's arrays by the library's names."""
         if self.capsules:
-            found = batch.arrays(self.convert)
-            return {name: tensor.clone() for name, tensor in found.items()} if copy else found
-        found = {name: self.convert(value) for name, value in batch.arrays(None).items()}
+            return batch.arrays(self.convert, copy)
+        found = {name: self.convert(value) for name, value in batch.arrays(None, False).items()}
         return {name: value.copy() for name, value in found.items()} if copy else found
 
 
@@ -207,7 +208,10 @@ class _Shared:
         self.loaders: weakref.WeakSet[_StreamLoader] = weakref.WeakSet()
         self.core: _core.Loader | None = None
         self.job: _core.Job | None = None
+        self.guard: StepGuard | None = None
+        self.line = 0  # lower than the settings say, for the sake of the script's steps; 0: as they say
         self.seed = 0
+        self.process = os.getpid()
         self.lock = threading.RLock()
         self.pinning: Pinning | None = None
 
@@ -223,6 +227,7 @@ class _Shared:
             shared = _Shared(dataset, settings)
             dataset._shared = weakref.ref(shared)
             return shared
+        shared.check_process()
         for name, value in settings.items():
             if value is None:  # nothing was asked for
                 continue
@@ -236,6 +241,47 @@ class _Shared:
                 )
         return shared
 
+    def check_process(self) -> None:
+        """Refuses to work in a process that was forked: a lock may be taken there for ever by a thread that does not exist."""
+        if self.process != os.getpid():
+            raise UsageError(
+                'this loader was made in the process that forked this one: open the dataset again here (batches need no worker '
+                'processes: threads of the library make them)'
+            )
+
+    def check_fits(self, loader: _StreamLoader) -> None:
+        """Refuses a loader that does not fit under the line together with those before it."""
+        with self.lock:
+            if self.core is not None:
+                return  # its stream is planned when it is added
+            found = _core.limits(threads=self.settings['threads'] or 0)
+            line = min(self.settings['memory'] or found['line_bytes'], found['line_bytes'])
+            job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
+            try:
+                _core.fits(job=job, memory=line, **self._recipe(loader))
+            except MemoryLineError as error:
+                self.loaders.discard(loader)
+                raise self.refusal(loader, error) from None
+
+    def refusal(self, loader: _StreamLoader, error: MemoryLineError) -> MemoryLineError:
+        """The library's refusal in a script's own terms."""
+        if error.needed_bytes is None:
+            return error
+        found = _core.limits()
+        held = _core.size_text(_core.sample()['rss_bytes'])
+        needed = f'{math.ceil(error.needed_bytes / 2**20)}M'
+        given = self.settings['memory']
+        if given is not None and given < found['line_bytes']:
+            limit, more = f'memory={_core.size_text(given)!r}', f'give memory={needed!r} or more'
+        else:
+            limit, more = f'the limit is {_limit_text(found)}', f'ask for a limit of {needed} or more (Slurm: --mem={needed})'
+        refused = MemoryLineError(
+            f'{loader._terms()} needs at least {needed} for the whole process, which holds {held} now, and {limit}: '
+            f'{more}, or use {loader._smaller()}'
+        )
+        refused.needed_bytes, refused.available_bytes = error.needed_bytes, error.available_bytes
+        return refused
+
     def connect(self, loader: _StreamLoader) -> _core.Stream:
         """A stream of the library for a loader."""
         with self.lock:
@@ -246,17 +292,13 @@ class _Shared:
             self._unpin()
             try:
                 stream = self.core.stream(settings)
-            except UsageError as error:
-                self._blame_held(
-                    error,
-                    'let go of them (del batch) before a loader that was made after the first iteration is iterated, '
-                    'or make all loaders before it',
-                )
-                raise
+            except MemoryLineError as error:
+                self._blame_held(error, 'del batch before the next loader is iterated, or make all loaders before the first is iterated')
+                raise self.refusal(loader, error) from None
             del nodes  # which the library has copied
             return stream
 
-    def _blame_held(self, error: UsageError, remedy: str) -> None:
+    def _blame_held(self, error: Exception, remedy: str) -> None:
         """Raises an error that names the batches that are held, if there are any."""
         if self.core is not None and self.core.held > 0:
             raise BatchesHeldError(f'{error}. In use: {self.core.held_names}: {remedy}') from None
@@ -271,6 +313,8 @@ class _Shared:
             except UsageError as error:
                 self._blame_held(error, 'del batch, keep batch.clone() instead, or make the loader with copy=True')
                 raise
+            except MemoryLineError as error:
+                raise self.refusal(loader, error) from None
             if self.pinning is None and loader._is_cuda():
                 self.pinning = Pinning(loader._tools.torch.cuda)
             self.pin()
@@ -283,6 +327,23 @@ class _Shared:
             for loader in list(self.loaders):
                 loader._stream = loader._serving = None
             self.core = self.job = None
+
+    def shrink(self, first: _StreamLoader, short: Shortage) -> bool:
+        """Makes the library's loader as much smaller as a step of the script needs; False where it cannot be so small."""
+        with self.lock:
+            assert self.core is not None
+            kept = self.core.memory()[1] if self.core.held else 0  # until the script takes the next batch
+            self.let_go()
+            sample = _core.sample()
+            left = short.room.free - sample['anonymous_bytes'] + min(0, kept - short.step)
+            before, self.line = self.line, sample['rss_bytes'] + short.room.reserve + max(left, 0)
+            try:
+                self._create(first)
+            except MemoryLineError:
+                self.line = before
+                return False
+            _logger.info('the loader was made again with less memory, since a step takes %s', _core.size_text(short.step))
+            return True
 
     def pin(self) -> None:
         """Pins the slots where they are now, if all loaders copy them to a GPU by themselves and so know when each was read."""
@@ -299,23 +360,35 @@ class _Shared:
 
     def _create(self, first: _StreamLoader) -> None:
         found = _core.limits(memory=self.settings['memory'] or 0, threads=self.settings['threads'] or 0)
-        # One thread more: the caller waits for batches, so that Ctrl-C ends its waiting, and builds none.
-        self.job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
         self.seed = first._seed
-        kept = [loader._settings(self.seed) for loader in self.loaders]
-        self.core = _core.loader(
-            job=self.job,
-            dataset=self.dataset._core,
-            row_bits=self.settings['row_bits'],
-            replace=self.settings['replace'],
-            seed=self.seed,
-            streams=[settings for settings, nodes in kept],
-            batch_size=first.batch_size,
-            fanout=first._fanout,
-        )
+        # One thread more: the caller waits for batches, so that Ctrl-C ends its waiting, and builds none.
+        job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
+        try:
+            self.core = _core.loader(job=job, memory=self.line, **self._recipe(first))
+        except MemoryLineError as error:
+            raise self.refusal(first, error) from None
+        self.job, self.guard = job, self.guard or StepGuard()
         for loader in list(self.loaders):
             if loader is not first:
                 loader._stream = self.connect(loader)
+
+    def _recipe(self, first: _StreamLoader) -> dict[str, Any]:
+        """What a loader of the library is planned by: the streams of all loaders."""
+        return {
+            'dataset': self.dataset._core,
+            'row_bits': self.settings['row_bits'],
+            'replace': self.settings['replace'],
+            'seed': self.seed,
+            'streams': [loader._plan_settings(self.seed) for loader in list(self.loaders)],
+            'batch_size': first.batch_size,
+            'fanout': first._fanout,
+            'slots': 1 if all(loader.copy for loader in list(self.loaders)) else 2,  # a loop holds a batch while it asks for the next
+        }
+
+
+def _limit_text(found: dict[str, Any]) -> str:
+    """The job's limit and its name: '700 MiB (cgroup v1 /job_7 memory.limit_in_bytes)'."""
+    return f'{_core.size_text(found["line_bytes"])} ({found["line_source"]})'
 
 
 class _StreamLoader:
@@ -332,6 +405,15 @@ class _StreamLoader:
     threads: int | None
     x_dtype: Any
     _fanout: tuple[int, ...]
+    _bare = False  # without labels, and the seeds can be replaced: for plimsoll.pyg's sampler
+
+    def _terms(self) -> str:
+        """What a batch follows from, in a script's own terms."""
+        raise NotImplementedError
+
+    def _smaller(self) -> str:
+        """What to make smaller."""
+        raise NotImplementedError
 
     def _shared_settings(self, dataset: Any, replace: bool) -> dict[str, Any]:
         """What the loaders of a dataset must agree on to share one loader of the library."""
@@ -365,18 +447,20 @@ class _StreamLoader:
                 if self._split is None
                 else f'split {self._split!r} of {dataset.path} is empty: name another, or give a tensor of nodes or graphs'
             )
+        if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**64):
+            raise ValueError(f'seed is {seed!r}; it must be an integer from 0 to 2**64 - 1')
         self._tools = _Tools()
         self._given_seed = seed
         self._drawn_seed = self._draw_seed(generator) if seed is None else seed
         self._stream: _core.Stream | None = None
         self._serving: object = None  # the token of the iteration that the stream serves
-        self._padded = False
         self._lock = threading.Lock()
         self._epoch = 0
         self._position: tuple[int, int] | None = None  # of the batch after the last one
         self._resumes = False
         self._shared = _Shared.of(dataset, settings)
         self._shared.loaders.add(self)
+        self._shared.check_fits(self)
 
     def _draw_seed(self, generator: Any) -> int:
         torch = self._tools.torch
@@ -396,30 +480,36 @@ class _StreamLoader:
             return 0, 1
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
+    def _plan_settings(self, seed: int, address: int = 0) -> Any:
+        """The stream's settings for the library; a plan needs no nodes, only their number."""
+        rank, ranks = self._world()
+        padded = math.ceil(self._count / ranks) * ranks
+        listed = self._split is None or padded != self._count
+        split = _SPLIT_NUMBERS[self._split] if self._split is not None and not listed else -1
+        own = self._seed != seed
+        kind = 'graphs' if self.data.num_graphs else 'nodes'
+        source = repr(self._split) if self._split is not None else f'{self._count} {kind}'
+        batch_size, shuffle = self.batch_size * ranks, bool(self.shuffle)
+        return split, address, padded if listed else 0, shuffle, batch_size, self._fanout, rank, ranks, own, self._seed, self._bare, source
+
     def _settings(self, seed: int) -> tuple[Any, _Nodes | None]:
         """The stream's settings for the library, and the memory they point to."""
-        rank, ranks = self._world()
+        ranks = self._world()[1]
         nodes = None
         if self._split is None:
             nodes = self._nodes()
         elif self._count % ranks != 0:
             nodes = _Nodes.padded(self.data, self._split, math.ceil(self._count / ranks) * ranks)
-        split = _SPLIT_NUMBERS[self._split] if nodes is None and self._split is not None else -1
-        address, count = (nodes.address, nodes.count) if nodes is not None else (0, 0)
-        own = self._seed != seed
-        kind = 'graphs' if self.data.num_graphs else 'nodes'
-        source = repr(self._split) if self._split is not None else f'{self._count} {kind}'
-        settings = (split, address, count, bool(self.shuffle), self.batch_size * ranks, self._fanout, rank, ranks, own, self._seed, source)
-        return settings, nodes
+        return self._plan_settings(seed, nodes.address if nodes is not None else 0), nodes
 
     def _connect(self) -> _core.Stream:
+        self._shared.check_process()
         if self._stream is None:
             rank, ranks = self._world()
             if ranks > 1:
                 _logger.info('rank %d of %d: split %r is divided among the ranks, %d batches each', rank, ranks, self._split, len(self))
             elif self._split is None and self._tools.torch is not None and self._ranks() > 1:
                 _logger.info('input_nodes is a list of nodes: this rank loads all %d of them', self._count)
-            self._padded = self._count % ranks != 0
             self._stream = self._shared.connect(self)
         return self._stream
 
@@ -432,6 +522,7 @@ class _StreamLoader:
         return seeds // self.batch_size if self.drop_last else math.ceil(seeds / self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
+        self._shared.check_process()
         epoch, step = (self._epoch, 0)
         if self._resumes and self._position is not None:
             epoch, step = self._position
@@ -458,6 +549,30 @@ class _StreamLoader:
         torch = self._tools.torch
         return torch is not None and self.device is not None and bool(torch.device(self.device).type == 'cuda')
 
+    def _check_step(self) -> None:
+        """Makes memory for the step that the script computes with the next batch, or refuses that batch."""
+        shared = self._shared
+        short = shared.guard.check(self, shared.core) if shared.guard is not None and shared.core is not None else None
+        if short is None or (not short.slowdown and shared.shrink(self, short)):
+            return
+        assert shared.guard is not None
+        shared.guard.forget(self)
+        needed, available, step = (_core.size_text(value) for value in (short.needed, short.room.bound, short.step))
+        if short.slowdown:
+            why = (
+                f'the last step took {short.slowdown:.0f} times as long as others: memory is so short that the kernel drops code and '
+                f'libraries, and reads them again and again'
+            )
+        else:
+            why = f'the next step would not fit: one takes up to {step}, so this process would need {needed}'
+        error = MemoryLineError(
+            f'{why}; it may hold {available} ({short.room.source}: {_core.size_text(short.room.limit)}), and the loader cannot be '
+            f'smaller. {self._terms()}: use {self._smaller()} or a smaller model, or give the job more memory. '
+            'The batches so far were complete: save the model and loader.state_dict() to continue from here'
+        )
+        error.needed_bytes, error.available_bytes = short.needed, short.room.bound
+        raise error
+
     def _receive(self, stream: _core.Stream) -> Any:
         """The next batch of the stream as the loader yields it; None after the last."""
         raise NotImplementedError
@@ -466,7 +581,8 @@ class _StreamLoader:
         """Positions of the seeds in input_nodes; of a mask, or of all nodes, the nodes themselves."""
         if self._by_id:
             return arrays['nodes'][:size]
-        return arrays['input_ids'] % self._count if self._padded else arrays['input_ids']
+        padded = self._count % self._world()[1] != 0  # with the split's own first nodes
+        return arrays['input_ids'] % self._count if padded else arrays['input_ids']
 
     def _nodes(self) -> _Nodes:
         return _Nodes.of(self._input_nodes, self._total)
@@ -504,12 +620,14 @@ class _StreamLoader:
         for name, value in self._description().items():
             if state.get(name) != value:
                 raise UsageError(f'the state was saved by a loader with {name}={state.get(name)!r}, and this one has {name}={value!r}')
-        if state['seed'] != self._seed:
-            self._given_seed = self._drawn_seed = state['seed']
+        seed, epoch, step = (_number(state, name, most) for name, most in (('seed', 2**64 - 1), ('epoch', 2**31), ('step', len(self))))
+        self._shared.check_process()
+        if seed != self._seed:
+            self._given_seed = self._drawn_seed = seed
             self._stream = None
         self._serving = None
-        self._position = (state['epoch'], state['step'])
-        self._epoch = state['epoch']
+        self._position = (epoch, step)
+        self._epoch = epoch
         self._resumes = True
 
     @property
@@ -525,6 +643,14 @@ class _StreamLoader:
         self._connect()
         assert self._shared.core is not None
         return self._shared.core.stats()
+
+
+def _number(state: dict[str, Any], name: str, most: int) -> int:
+    """A number of a loader's state."""
+    number = state.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
+        raise UsageError(f'the state has {name}={number!r}; it must be an integer from 0 to {most}')
+    return number
 
 
 def _made_again(kind: type[_StreamLoader], arguments: dict[str, Any], place: dict[str, Any]) -> _StreamLoader:
@@ -578,10 +704,13 @@ class _Epoch:
 
     def __next__(self) -> Any:
         loader = self._loader
+        loader._shared.check_process()
         if self._step >= self._steps:
             raise StopIteration
         with loader._lock:
-            stream = self._start()
+            self._start()
+            loader._check_step()
+            stream = self._start()  # once more, where the loader was made again
             try:
                 batch = loader._receive(stream)
             except BatchesHeldError:
@@ -637,9 +766,9 @@ class NeighborLoader(_StreamLoader):
     copy:     copies each batch, so that any number of them can be kept.
     seed:     of order and draws; default: drawn from `generator`, or from torch's own.
 
-    Batches are torch_geometric `Data` with x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes and
-    num_sampled_edges. Their tensors are memory of the loader: a batch that is kept stays valid, and holds a slot. When all slots are held,
-    BatchesHeldError says so.
+    Batches are torch_geometric `Data` with x, y, edge_index, n_id, input_id, batch_size, num_sampled_nodes and
+    num_sampled_edges; edge_position is each edge's place in the dataset's indices.npy (not PyG's e_id, which is absent). Their tensors
+    are memory of the loader: a batch that is kept stays valid, and holds a slot. When all slots are held, BatchesHeldError says so.
 
         loader = plimsoll.NeighborLoader(plimsoll.open('cora'), num_neighbors=[3, 2], batch_size=128, input_nodes='train', shuffle=True)
         for batch in loader:
@@ -714,7 +843,9 @@ class NeighborLoader(_StreamLoader):
         )
         if isinstance(num_neighbors, dict):
             raise UsageError('num_neighbors by edge type is for heterogeneous graphs, which Plimsoll does not have: give a list of numbers')
-        self._fanout = tuple(int(number) for number in num_neighbors)
+        self._fanout = tuple(operator.index(number) for number in num_neighbors)
+        if not self._fanout:
+            raise UsageError('num_neighbors is empty: give a number of neighbours for each hop, such as [15, 10]; -1 takes all of them')
         if isinstance(data, Dataset) and data.num_graphs:
             raise UsageError(f'{data.path} holds {data.num_graphs} graphs: use plimsoll.GraphLoader')
         settings = self._shared_settings(data, replace)
@@ -728,7 +859,7 @@ class NeighborLoader(_StreamLoader):
         arrays = self._tools.arrays(batch, self.copy)
         n_id, size = arrays['nodes'], batch.num_seeds
         nodes, edges = batch.sampled()
-        fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'n_id': n_id, 'e_id': arrays['edge_ids']}
+        fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'n_id': n_id, 'edge_position': arrays['edge_ids']}
         if 'rows' in arrays:
             fields['x'] = arrays['rows']
         else:
@@ -753,8 +884,32 @@ class NeighborLoader(_StreamLoader):
             self._all_labels = Mapped.of(self.data, 'labels')
         return self._all_labels.gather(n_id)
 
+    def _terms(self) -> str:
+        return f'batch_size={self.batch_size} with num_neighbors={list(self._fanout)}'
+
+    def _smaller(self) -> str:
+        return 'a smaller batch_size, fewer num_neighbors'
+
     def __repr__(self) -> str:
         return f'NeighborLoader({self.data!r}, num_neighbors={list(self._fanout)}, batch_size={self.batch_size}, batches={len(self)})'
+
+
+class SeedLoader(NeighborLoader):
+    """Draws the batch of any seeds, as many as the first ones or fewer, without labels: for plimsoll.pyg's sampler."""
+
+    _bare = True
+
+    def draw(self, seeds: Any, epoch: int) -> Any:
+        """The batch of seeds in an epoch."""
+        nodes = _Nodes.of(seeds, self._total)
+        shared = self._shared
+        shared.check_process()
+        with self._lock:
+            self._connect()
+            self._check_step()
+            stream = self._connect()  # once more, where the loader was made again
+            stream.reseed(nodes.address, nodes.count)
+            return self._receive(shared.start(self, epoch, 0))
 
 
 class GraphLoader(_StreamLoader):
@@ -864,6 +1019,12 @@ class GraphLoader(_StreamLoader):
         if 'labels' in arrays:
             fields['y'] = arrays['labels']
         return self._tools.graphs(**fields)
+
+    def _terms(self) -> str:
+        return f'batch_size={self.batch_size}'
+
+    def _smaller(self) -> str:
+        return 'a smaller batch_size'
 
     def __repr__(self) -> str:
         return f'GraphLoader({self.data!r}, batch_size={self.batch_size}, batches={len(self)})'

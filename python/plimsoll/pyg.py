@@ -22,7 +22,7 @@ from torch_geometric.sampler import BaseSampler, SamplerOutput
 
 from .dataset import Dataset, checked
 from .errors import UsageError
-from .loader import NeighborLoader
+from .loader import SeedLoader
 from .mapped import Mapped
 
 __all__ = ['FeatureStore', 'GraphStore', 'NeighborSampler', 'stores']
@@ -65,8 +65,18 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
         if drawn is None:
             if name not in self._mapped:
                 self._mapped[name] = Mapped.of(self._dataset, _ARRAYS[name])
-            drawn = self._mapped[name].gather(torch.as_tensor(index).reshape(-1).long())
+            drawn = self._mapped[name].gather(self._rows(torch.as_tensor(index).reshape(-1)))
         return drawn.to(self._x_dtype) if name == 'x' else drawn
+
+    def _rows(self, index: Any) -> Any:
+        """The ids of an index or a mask."""
+        if index.dtype == torch.bool:
+            if len(index) != self._dataset.num_nodes:
+                raise UsageError(f'the mask has {len(index)} entries, and the dataset {self._dataset.num_nodes} nodes')
+            return index.nonzero().view(-1)
+        if index.is_floating_point() or index.is_complex():
+            raise UsageError(f'the index is of {index.dtype}; it must be of integers or a mask')
+        return index.long()
 
     def _whole(self, name: str) -> Any:
         """The mapped file: nothing is read before it is used."""
@@ -157,7 +167,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self.seed = int(torch.empty((), dtype=torch.int64).random_().item()) if seed is None else seed
         self.epoch = 0
         self._seen = torch.zeros(0, dtype=torch.bool)  # by input_id, in this epoch
-        self._loader: NeighborLoader | None = None  # the last one: it keeps what the dataset's loaders share
+        self._loader: SeedLoader | None = None
 
     def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
         if torch.utils.data.get_worker_info() is not None:
@@ -165,21 +175,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         if index.time is not None or index.input_type is not None:
             raise UsageError("times and types of nodes are not drawn by: use torch_geometric's own stores and sampler")
         self._count_epoch(index.node if index.input_id is None else index.input_id)
-        loader = NeighborLoader(
-            self.data,
-            self.num_neighbors,
-            input_nodes=index.node,
-            replace=self.replace,
-            batch_size=max(1, len(index.node)),
-            memory=self.memory,
-            threads=self.threads,
-            x_dtype=self.x_dtype,
-            copy=True,  # so that no slot is held when a later batch is larger than those before
-            seed=self.seed,
-        )
-        loader._epoch = self.epoch
-        batch = next(iter(loader))
-        self._loader = loader
+        batch = self._loader_for(index.node).draw(index.node, self.epoch)
         node = batch.n_id
         if 'x' in batch:
             node._plimsoll_x = batch.x  # for FeatureStore, which gets this very tensor as index
@@ -188,11 +184,30 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             node=node,
             row=row,
             col=col,
-            edge=batch.e_id,
+            edge=None,  # its place in the source's edge_index is not known
             num_sampled_nodes=batch.num_sampled_nodes,
             num_sampled_edges=batch.num_sampled_edges,
             metadata=(index.input_id, index.time),
         )
+
+    def _loader_for(self, seeds: Any) -> SeedLoader:
+        """The loader that draws; a new one for more seeds than ever before, or for settings that were changed."""
+        kept, numbers = self._loader, list(self.num_neighbors)
+        if kept is None or len(seeds) > kept.batch_size or list(kept._fanout) != numbers:
+            self._loader = None  # so that its stream is gone before the next is planned
+            self._loader = kept = SeedLoader(
+                self.data,
+                numbers,
+                input_nodes=seeds,
+                replace=self.replace,
+                batch_size=max(1, len(seeds)),
+                memory=self.memory,
+                threads=self.threads,
+                x_dtype=self.x_dtype,
+                copy=True,  # so that no slot is held when a later batch is larger than those before
+                seed=self.seed,
+            )
+        return kept
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
         raise UsageError("links are not sampled: draw for their end nodes (NodeLoader), or use torch_geometric's own sampler")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _EXIT_DOES_NOT_FIT = 3
 _SPLITS = ('train', 'valid', 'test')
+_TYPES = {'F32': '<f4', 'F16': '<f2', 'I64': '<i8'}
 _SHOWN_LINES = 12  # epochs in a notebook
 
 
@@ -158,6 +159,26 @@ class Metrics(list[dict[str, Any]]):
         return frame.set_index('epoch') if len(self) else frame
 
 
+def _read_weights(path: str) -> dict[str, Any]:
+    """The parameters in a safetensors file of a run; the optimiser's moments are left out."""
+    import numpy
+
+    with open(path, 'rb') as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), 'little')))
+        data = file.read()
+    found = {}
+    for name, tensor in header.items():
+        if name == '__metadata__' or name.startswith('optimizer.'):
+            continue
+        begin, end = tensor['data_offsets']
+        found[name] = numpy.frombuffer(data[begin:end], _TYPES[tensor['dtype']]).reshape(tensor['shape']).copy()
+    try:
+        import torch
+    except ImportError:
+        return found
+    return {name: torch.from_numpy(values) for name, values in found.items()}
+
+
 @dataclass(frozen=True, repr=False)
 class Run:
     """A finished training."""
@@ -170,10 +191,14 @@ class Run:
     json: Answer  #: the command's last answer, with times and memory
     events: list[Answer]
 
-    def weights(self, which: str = 'best') -> str:
+    def weights(self, which: str = 'best') -> dict[str, Any]:
+        """The `best` or the `last` weights by name, as a PyG model's load_state_dict() takes them: torch's tensors, else NumPy's arrays."""
+        return _read_weights(self.weights_path(which))
+
+    def weights_path(self, which: str = 'best') -> str:
         """The path of the safetensors file with the `best` or the `last` weights."""
         if which not in ('best', 'last'):
-            raise errors.UsageError(f"weights() gives 'best' or 'last', not {which!r}")
+            raise errors.UsageError(f"there are 'best' and 'last' weights, not {which!r}")
         path = os.path.join(self.path, f'{which}.safetensors')
         if not os.path.exists(path):
             raise errors.UsageError(f"{path} does not exist: no epoch was validated; use weights('last')")

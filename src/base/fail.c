@@ -1,6 +1,8 @@
 /* One message buffer a thread: no allocation, so that even "no memory" can be reported. */
 #include "base/fail.h"
 
+#include "base/params.h"
+
 #include <errno.h>
 #include <plimsoll/version.h>
 #include <stdarg.h>
@@ -13,6 +15,7 @@
 #endif
 
 static _Thread_local char message[PLIM_MESSAGE_MAX];
+static _Thread_local plim_figures_t figures = {sizeof figures, -1, -1};
 
 PLIM_API const char *plim_version(void)
 {
@@ -22,6 +25,21 @@ PLIM_API const char *plim_version(void)
 PLIM_API const char *plim_last_error(void)
 {
     return message;
+}
+
+PLIM_API plim_status_t plim_last_figures(plim_figures_t *figures_out)
+{
+    if (figures_out == NULL || figures_out->size == 0)
+        return PLIM_ERR_USAGE;
+    plim__output_give(figures_out, &figures, sizeof figures);
+    return PLIM_OK;
+}
+
+plim_status_t plim__fail_figures(plim_status_t status, int64_t needed, int64_t available)
+{
+    figures.needed = needed;
+    figures.available = available;
+    return status;
 }
 
 PLIM_API const char *plim_status_name(plim_status_t status)
@@ -102,6 +120,7 @@ plim_status_t plim__fail_errno(int error, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
+    (void)plim__fail_figures(PLIM_OK, -1, -1);
     const char *reason = strerror_r(error, text, sizeof text); /* GNU's: returns the string */
     (void)snprintf(message, sizeof message, "%.700s: %s (errno %d)%s", what, reason, error,
                    remedy(error));
@@ -123,7 +142,8 @@ plim_status_t plim__fail_prefix(plim_status_t status, const char *format, ...)
     if ((size_t)used >= sizeof whole / 2)
         used = (int)(sizeof whole / 2) - 1;
     (void)snprintf(whole + used, sizeof whole - (size_t)used, ": %s", message);
-    return plim__fail_restore(status, whole);
+    const plim_figures_t kept = figures;
+    return plim__fail_figures(plim__fail_restore(status, whole), kept.needed, kept.available);
 }
 
 void plim__fail_save(char *message_out, size_t size)
@@ -136,5 +156,5 @@ plim_status_t plim__fail_restore(plim_status_t status, const char *saved)
     size_t length = strnlen(saved, sizeof message - 1);
     memmove(message, saved, length);
     message[length] = '\0';
-    return status;
+    return plim__fail_figures(status, -1, -1);
 }

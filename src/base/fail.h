@@ -5,6 +5,7 @@
 #include <plimsoll/status.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Sets this thread's message and returns `status`. */
 plim_status_t plim__fail(plim_status_t status, const char *format, ...)
@@ -17,6 +18,9 @@ plim_status_t plim__fail(plim_status_t status, const char *format, ...)
  */
 plim_status_t plim__fail_errno(int error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Adds figures to this thread's last error; -1: unknown. Returns `status`. */
+plim_status_t plim__fail_figures(plim_status_t status, int64_t needed, int64_t available);
 
 /* Whether a write failed for lack of space: the disk, a quota (EDQUOT), ulimit -f (EFBIG). */
 bool plim__disk_full(int error);

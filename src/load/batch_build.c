@@ -149,7 +149,7 @@ static void describe(const plim__load_context_t *context, const plim_stream_t *s
         batch->blocks[i] = out->blocks[i];
     batch->nodes = slot->nodes;
     batch->rows = slot->rows;
-    batch->labels = plim__seeds_label_bytes(context->seeds) > 0 ? slot->labels : NULL;
+    batch->labels = plim__seeds_label_bytes(stream->seeds) > 0 ? slot->labels : NULL;
     batch->degrees = slot->degrees;
     batch->graph_indptr = slot->graph_indptr;
     batch->edge_index = out->with_targets ? slot->edges : NULL;

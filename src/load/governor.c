@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "mem/arena.h"
 #include "mem/size_text.h"
 
@@ -20,6 +21,7 @@
 #define LOOK_SOON_NS (LOOK_NS / 5)
 #define REFRESH_NS (LOOK_NS / 20)
 #define TEXT_BYTES 160
+#define LINE_NAME "the memory line"
 
 void plim__governor_start(plim__governor_t *governor, int64_t line, int64_t reserve, int64_t cache)
 {
@@ -40,7 +42,7 @@ static plim__headroom_bound_t bounded(const plim__governor_t *governor,
     if (governor->line < bound->bytes) {
         smaller.bytes = smaller.limit = governor->line;
         smaller.others = 0;
-        smaller.file = "the memory line";
+        smaller.file = LINE_NAME;
     }
     return smaller;
 }
@@ -183,10 +185,15 @@ void plim__governor_close(plim__governor_t *governor)
     plim__headroom_close(&governor->headroom);
 }
 
+static const char *name_of(const plim__headroom_bound_t *bound)
+{
+    return bound->file != NULL ? bound->file : "this machine's memory";
+}
+
 /* "memory.max 1.2 GiB, 300 MiB of it used by other processes" */
 static const char *cause(const plim__headroom_bound_t *bound, char text_out[TEXT_BYTES])
 {
-    const char *file = bound->file != NULL ? bound->file : "this machine's memory";
+    const char *file = name_of(bound);
     char limit[PLIM__SIZE_TEXT], others[PLIM__SIZE_TEXT];
     (void)plim__size_text(bound->limit, limit);
     (void)plim__size_text(bound->others, others);
@@ -227,9 +234,8 @@ static void log_change(const plim__governor_t *governor, const plim__load_contex
     (void)plim__size_text(governor->bound.fixed, fixed);
     if (governor->tight && !tight_before)
         plim__log(context->asked, PLIM_LOG_WARNING,
-                  "this process may hold only %s now (%s), but needs %s without its caches, and "
-                  "the kernel may kill it; stop it (SIGTERM) and continue with a smaller --memory "
-                  "(a training run saves now; continue with train --resume)",
+                  "this process may hold only %s now (%s), but needs %s without its caches: the "
+                  "kernel may kill it",
                   limit, why, fixed);
     else if (governor->target < target_before)
         plim__log(context->asked, PLIM_LOG_INFO,
@@ -323,6 +329,31 @@ bool plim__governor_look(plim__governor_t *governor, plim__load_context_t *conte
     }
     refresh(context);
     return governor->target < target_before;
+}
+
+void plim__governor_headroom(plim__governor_t *governor, const plim__load_context_t *context,
+                             plim_headroom_t *headroom_out)
+{
+    const int64_t cached =
+        plim__headroom_left(&governor->headroom, plim__governor_resident(context));
+    plim__headroom_bound_t bound;
+    int64_t files;
+    plim__headroom_read_anonymous(&governor->headroom, cached, &bound, &files);
+    /* Below the limits of the kernel nothing drops code: it counts under the line. */
+    if (governor->line < bound.limit && governor->line - files < bound.bytes) {
+        bound.bytes = governor->line - files;
+        bound.limit = governor->line;
+        bound.file = LINE_NAME;
+    }
+    plim_headroom_t headroom = {.size = sizeof headroom,
+                                .bound = bound.bytes,
+                                .held = bound.fixed,
+                                .cached = cached,
+                                .files = files,
+                                .reserve = governor->reserve,
+                                .limit = bound.limit};
+    (void)snprintf(headroom.source, sizeof headroom.source, "%s", name_of(&bound));
+    plim__output_give(headroom_out, &headroom, sizeof headroom);
 }
 
 bool plim__governor_look_now(plim__governor_t *governor, plim__load_context_t *context)

@@ -478,6 +478,20 @@ plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t s
     return PLIM_OK;
 }
 
+PLIM_API plim_status_t plim_stream_reseed(plim_stream_t *stream, const int64_t *nodes,
+                                          int64_t num_nodes)
+{
+    PLIM_TRY(plim__process_check(stream->process));
+    PLIM_TRY(plim__loader_check(stream->loader));
+    if (stream->own == NULL)
+        return plim__fail(PLIM_ERR_USAGE, "the stream was not added with a list of seeds");
+    plim__loader_stop(stream); /* nobody builds batches of it meanwhile */
+    PLIM_TRY(plim__seeds_replace(stream->own, stream->loader->context.info, nodes, num_nodes));
+    stream->started = false;
+    stream->counted_epoch = -1;
+    return PLIM_OK;
+}
+
 PLIM_API plim_status_t plim_stream_next(plim_stream_t *stream, double timeout,
                                         plim_batch_t **batch_out)
 {
@@ -569,6 +583,15 @@ PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, s
     const bool here = is_usable(loader);
     *base_out = here ? loader->slots->memory : NULL;
     *bytes_out = here ? (size_t)loader->slots->count * loader->slots->slot_bytes : 0;
+}
+
+PLIM_API plim_status_t plim_loader_headroom(plim_loader_t *loader, plim_headroom_t *headroom_out)
+{
+    PLIM_TRY(plim__process_check(loader->process));
+    PLIM_TRY(plim__loader_check(loader));
+    PLIM_TRY(plim__output_check(headroom_out, "plim_headroom_t"));
+    plim__governor_headroom(&loader->governor, &loader->context, headroom_out);
+    return PLIM_OK;
 }
 
 plim_stream_t *plim__loader_split(plim_loader_t *loader, plim_split_t split)

@@ -357,14 +357,15 @@ static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_
     const int64_t *nodes = params->nodes;
     int64_t count = params->num_nodes;
     *seeds_out = NULL;
-    if (nodes == NULL && !plim__load_stream_reorders(&loader->context.plan.recipe, params))
+    if (nodes == NULL && !params->no_labels &&
+        !plim__load_stream_reorders(&loader->context.plan.recipe, params))
         return PLIM_OK;
     if (nodes == NULL) {
         nodes = plim__seeds_ids(loader->context.seeds, params->split);
         count = plim__seeds_count(loader->context.seeds, params->split);
     }
     return plim__seeds_create_list(loader->context.asked, loader->context.dataset, seed, nodes,
-                                   count, params->shuffle, seeds_out);
+                                   count, params->shuffle, !params->no_labels, seeds_out);
 }
 
 static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream_params_t *params,

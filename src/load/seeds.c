@@ -31,7 +31,8 @@ struct plim__seeds {
     plim__arena_t arena;
     const int64_t *given; /* the caller's list while it is copied; NULL: read the splits */
     uint64_t seed;
-    bool shuffled; /* the training split has orders */
+    int64_t capacity; /* of a list */
+    bool shuffled;    /* the training split has orders */
     size_t label_bytes;
     int64_t columns; /* of values; 0 for classes */
     split_t splits[3];
@@ -325,19 +326,40 @@ static void count_labels(plim__seeds_t *seeds)
     }
 }
 
+/* Whether all entries of a list exist. */
+static plim_status_t check_ids(const plim_dataset_info_t *info, const int64_t *nodes, int64_t count)
+{
+    const int64_t bound = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+    for (int64_t i = 0; i < count; i++)
+        if (nodes[i] < 0 || nodes[i] >= bound)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "seed %lld of the list is %lld, but there are %lld %s", (long long)i,
+                              (long long)nodes[i], (long long)bound,
+                              info->num_graphs > 0 ? "graphs" : "nodes");
+    return PLIM_OK;
+}
+
 /* Copies the caller's list. */
 static plim_status_t copy_ids(const plim_dataset_info_t *info, plim__seeds_t *seeds)
 {
     split_t *list = &seeds->splits[PLIM_TRAIN];
-    const int64_t bound = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
-    for (int64_t i = 0; i < list->count; i++) {
-        if (seeds->given[i] < 0 || seeds->given[i] >= bound)
-            return plim__fail(PLIM_ERR_USAGE,
-                              "seed %lld of the list is %lld, but there are %lld %s", (long long)i,
-                              (long long)seeds->given[i], (long long)bound,
-                              info->num_graphs > 0 ? "graphs" : "nodes");
-        list->ids[i] = seeds->given[i];
-    }
+    PLIM_TRY(check_ids(info, seeds->given, list->count));
+    memcpy(list->ids, seeds->given, (size_t)list->count * sizeof *list->ids);
+    return PLIM_OK;
+}
+
+plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_t *info,
+                                  const int64_t *nodes, int64_t count)
+{
+    split_t *list = &seeds->splits[PLIM_TRAIN];
+    if (seeds->label_bytes > 0 || has_orders(seeds))
+        return plim__fail(PLIM_ERR_USAGE, "seeds with labels or in a shuffled order stay");
+    if (count < 1 || count > seeds->capacity)
+        return plim__fail(PLIM_ERR_USAGE, "%lld seeds; the stream was added with %lld",
+                          (long long)count, (long long)seeds->capacity);
+    PLIM_TRY(check_ids(info, nodes, count));
+    memcpy(list->ids, nodes, (size_t)count * sizeof *list->ids);
+    list->count = count;
     return PLIM_OK;
 }
 
@@ -386,11 +408,16 @@ plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *da
 
 plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
                                       uint64_t seed, const int64_t *nodes, int64_t count,
-                                      bool shuffled, plim__seeds_t **seeds_out)
+                                      bool shuffled, bool labels, plim__seeds_t **seeds_out)
 {
     plim__seeds_t draft = list_draft(plim_dataset_info(dataset), count, shuffled);
     draft.seed = seed;
     draft.given = nodes;
+    draft.capacity = count;
+    if (!labels) {
+        draft.label_bytes = 0;
+        draft.columns = 0;
+    }
     return create(job, dataset, &draft, true, seeds_out);
 }
 

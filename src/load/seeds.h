@@ -31,15 +31,20 @@ void plim__seeds_destroy(plim__seeds_t *seeds);
 
 /*
  * The same for a list of `count` nodes (graphs, in a dataset of many graphs), which is copied and
- * may repeat nodes. Without `shuffled` it has no memory for orders and is never taken shuffled. The
- * second estimate is the memory used only during creation. The checksums of labels.npy were
- * compared before. PLIM_ERR_USAGE for an entry out of range.
+ * may repeat nodes. Without `shuffled` it has no memory for orders and is never taken shuffled;
+ * without `labels` none are read. The second estimate is the memory used only during creation. The
+ * checksums of labels.npy were compared before. PLIM_ERR_USAGE for an entry out of range.
  */
 size_t plim__seeds_list_stays(const plim_dataset_info_t *info, int64_t count, bool shuffled);
 size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_info_t *info, int64_t count);
 plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
                                       uint64_t seed, const int64_t *nodes, int64_t count,
-                                      bool shuffled, plim__seeds_t **seeds_out);
+                                      bool shuffled, bool labels, plim__seeds_t **seeds_out);
+
+/* Replaces the entries of a list without labels by at most as many as it was created with.
+ * PLIM_ERR_USAGE. */
+plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_t *info,
+                                  const int64_t *nodes, int64_t count);
 
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split);
 

@@ -197,6 +197,17 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
                plim__max_i64(bytes_of(text, "VmRSS") - droppable, 0), bound_out);
 }
 
+void plim__headroom_read_anonymous(plim__headroom_t *headroom, int64_t droppable,
+                                   plim__headroom_bound_t *bound_out, int64_t *files_out)
+{
+    char text[TEXT_BYTES] = "";
+    reopen_failed(headroom);
+    (void)read_text(headroom, headroom->status, text);
+    const int64_t own = bytes_of(text, "RssAnon");
+    find_bound(headroom, own, plim__max_i64(own - droppable, 0), bound_out);
+    *files_out = bytes_of(text, "RssFile");
+}
+
 int64_t plim__headroom_left(const plim__headroom_t *headroom, int64_t droppable)
 {
     char text[TEXT_BYTES];

@@ -75,6 +75,14 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
                          plim__headroom_bound_t *bound_out);
 
 /*
+ * The same for anonymous memory alone, for a caller that knows how much more it needs: `bytes` that
+ * this process may hold of it, and `fixed` of it without what it can drop; *files_out is what it
+ * holds of mapped files, its code among them, which the kernel may drop and read again.
+ */
+void plim__headroom_read_anonymous(plim__headroom_t *headroom, int64_t droppable,
+                                   plim__headroom_bound_t *bound_out, int64_t *files_out);
+
+/*
  * The same for all processes together: bytes are what is left under the tightest limit, `others` is
  * what they hold under it.
  */

@@ -263,9 +263,11 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
                                           &facts->largest_guessed));
     facts->most = plim__load_most(facts, facts->part_seeds);
     facts->one = whole ? facts->most : plim__load_most(facts, 1);
-    if (facts->counted) /* seeds that draw nothing */
-        facts->one =
-            (plim__load_size_t){facts->part_seeds, facts->part_seeds + facts->recipe->num_hops};
+    if (facts->counted) /* unless measured, seeds that draw nothing */
+        facts->one = facts->probe.count > 0
+                         ? plim__load_expected(facts, facts->part_seeds)
+                         : (plim__load_size_t){facts->part_seeds,
+                                               facts->part_seeds + facts->recipe->num_hops};
     for (int i = 0; i < count_streams(facts->params, facts->client) && !facts->counted; i++) {
         plim_stream_params_t stream;
         PLIM_TRY(stream_at(facts->params, facts->client, i, &stream));

@@ -67,7 +67,7 @@ typedef struct plim__load_facts {
     bool largest_guessed;
     bool counted;           /* as the plan's */
     plim__load_size_t one;  /* upper bound for the smallest part of a batch, or, when batches are
-                               counted, lower bound for a batch */
+                               counted, a usual batch; not measured: lower bound for a batch */
     plim__load_size_t most; /* upper bound for part_seeds seeds */
     plim__probe_t probe;    /* measured sizes of batches; empty: not measured */
 } plim__load_facts_t;

@@ -29,6 +29,14 @@ static int64_t probe_total(const plim__load_facts_t *facts)
                                     bytes < (size_t)INT64_MAX ? (int64_t)bytes : INT64_MAX);
 }
 
+/* Whether a probe can tell how large batches are. */
+static bool can_probe(const plim__load_facts_t *facts)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    return info->num_graphs == 0 && facts->recipe->num_hops > 0 &&
+           info->num_split[PLIM_TRAIN] >= PROBE_SEEDS;
+}
+
 /*
  * Whether the plan would have to guess how large batches are. Where it may cut batches they are
  * always measured: what a part may need decides where it is halved, and so the last bits, which
@@ -36,11 +44,8 @@ static int64_t probe_total(const plim__load_facts_t *facts)
  */
 static bool needs_probe(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    const bool guessed =
-        facts->client->cuts || plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes;
-    return guessed && info->num_graphs == 0 && facts->recipe->num_hops > 0 &&
-           info->num_split[PLIM_TRAIN] >= PROBE_SEEDS;
+    return can_probe(facts) &&
+           (facts->client->cuts || plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes);
 }
 
 /*
@@ -319,22 +324,37 @@ static void log_parts(const plim__load_facts_t *facts, const char *parts)
               whole);
 }
 
-/* Refuses a line under which not even the smallest choices fit. */
-static plim_status_t refuse(const plim__load_facts_t *facts)
+/* The facts by which a minimum is named: where batches are counted, with slots for the largest
+ * batch of any epoch, so that a line that was named stays enough. */
+static plim__load_facts_t named(const plim__load_facts_t *facts)
 {
-    const int64_t least = plim__max_i64(smallest_line(facts), facts->line);
+    plim__load_facts_t largest = *facts;
+    if (facts->counted && facts->probe.count > 0) {
+        const plim__load_size_t batch = plim__load_needed(facts, facts->part_seeds);
+        largest.one.nodes = plim__max_i64(facts->one.nodes, batch.nodes);
+        largest.one.edges = plim__max_i64(facts->one.edges, batch.edges);
+    }
+    return largest;
+}
+
+/* Refuses a line under which not even the smallest choices fit. */
+static plim_status_t refuse(const plim__load_facts_t *given)
+{
+    const plim__load_facts_t facts = named(given);
+    const int64_t least = plim__max_i64(smallest_line(&facts), facts.line);
     const int64_t minimum =
-        plim__whole_mib(plim__max_i64(accepted_line(facts, least, false), least));
+        plim__whole_mib(plim__max_i64(accepted_line(&facts, least, false), least));
     char text[PLIM__SIZE_TEXT];
-    return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: %s of %lld%s %s at least %lld MiB, and the memory line is %s; give "
-                      "--memory %lldM or more%s",
-                      plim__dataset_path(facts->dataset), facts->client->what,
-                      (long long)facts->recipe->batch_size,
-                      facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
-                      facts->client->one ? "needs" : "need", (long long)minimum,
-                      plim__size_text(facts->line, text), (long long)minimum,
-                      facts->client->remedies);
+    return plim__fail_figures(
+        plim__fail(PLIM_ERR_BUDGET,
+                   "%s: %s of %lld%s %s at least %lld MiB, and the memory line is %s; give "
+                   "--memory %lldM or more%s",
+                   plim__dataset_path(facts.dataset), facts.client->what,
+                   (long long)facts.recipe->batch_size,
+                   facts.recipe->form == PLIM_PYG ? " in PyG's form" : "",
+                   facts.client->one ? "needs" : "need", (long long)minimum,
+                   plim__size_text(facts.line, text), (long long)minimum, facts.client->remedies),
+        minimum * MIB, facts.line);
 }
 
 /* Refuses a line under which the nominal process computes so many seeds at a time, and this one has
@@ -372,6 +392,18 @@ static plim_status_t find_probe(plim__load_facts_t *facts, bool reads)
     return plim__statistics_probe(facts->job, facts->dataset, facts->recipe, reads, &facts->probe);
 }
 
+/* Finds how large counted batches usually are: a line too low for them is refused here, not by the
+ * first epoch. The probe may need more than that line. */
+static plim_status_t measure_counted(plim__load_facts_t *facts)
+{
+    if (!can_probe(facts) || facts->client->quiet)
+        return PLIM_OK;
+    PLIM_TRY(find_probe(facts, false));
+    const bool reads = facts->probe.count == 0 && plim__load_may_read(facts) &&
+                       probe_total(facts) <= plim__ledger_line(facts->job->ledger);
+    return reads ? find_probe(facts, true) : PLIM_OK;
+}
+
 /*
  * Fits by measured sizes where they would be guessed, else by what dataset.json says. The probe's
  * memory is free again before the loader is made: it counts in the start.
@@ -379,15 +411,17 @@ static plim_status_t find_probe(plim__load_facts_t *facts, bool reads)
 static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, bool *tight_out)
 {
     const plim__load_client_t *client = facts->client;
-    if (facts->recipe->form == PLIM_PYG && !plim__load_fit(facts, plan))
+    if (facts->recipe->form == PLIM_PYG && !plim__load_fit(facts, plan)) {
+        PLIM_TRY(measure_counted(facts));
         PLIM_TRY(plim__load_count(facts));
+    }
     /* A guess may refuse what fits by measured sizes: it decides only where nothing is cut. */
     if (!client->cuts)
         PLIM_TRY(fit_or_refuse(facts, plan, tight_out));
     const bool probes = needs_probe(facts, plan);
     if (probes && client->quiet && client->known != NULL)
         facts->probe = *client->known;
-    else if (probes)
+    else if (probes && facts->probe.count == 0)
         PLIM_TRY(find_probe(facts, false));
     if (client->cuts && facts->line < smallest_line(facts))
         return refuse(facts);

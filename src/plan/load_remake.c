@@ -79,8 +79,10 @@ static plim_status_t plan_stream(const plim_loader_t *loader, const plim_stream_
                                  plim__load_plan_t *plan_out)
 {
     const plim__load_plan_t *old = &loader->context.plan;
-    const change_t change = {
-        .stream = stream, .slot = {old->slot_nodes, old->slot_edges}, .what = "batches"};
+    const change_t change = {.stream = stream,
+                             .slot = {old->slot_nodes, old->slot_edges},
+                             .held = plim__loader_is_held(loader),
+                             .what = "batches"};
     const plim_status_t status = plan_again(loader, &change, old->num_slots, plan_out);
     return status == PLIM_ERR_BUDGET ? plan_again(loader, &change, 0, plan_out) : status;
 }
@@ -97,9 +99,6 @@ PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stre
     const plim_status_t status = plim__loader_stream(loader, &params, stream_out);
     if (status != PLIM_ERR_BUDGET)
         return status;
-    if (plim__loader_is_held(loader))
-        return plim__fail(PLIM_ERR_USAGE, "the loader must be remade for this stream, which is "
-                                          "larger than planned: release all batches first");
     PLIM_TRY(plan_stream(loader, &params, &plan));
     plim__log(loader->context.asked, PLIM_LOG_INFO,
               "the loader is remade for a stream that is larger than planned");

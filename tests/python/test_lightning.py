@@ -39,7 +39,7 @@ class Model(lightning.LightningModule):
 
     def training_step(self, batch, index):
         whole = hashlib.sha256()
-        for name in 'x', 'y', 'edge_index', 'n_id', 'e_id', 'input_id':
+        for name in 'x', 'y', 'edge_index', 'n_id', 'edge_position', 'input_id':
             whole.update(batch[name].numpy().tobytes())
         with open(os.path.join(run, 'seen'), 'a') as file:
             print(self.global_step, whole.hexdigest(), file=file)

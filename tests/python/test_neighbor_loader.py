@@ -61,14 +61,14 @@ def arrays(path):
 def digest(batches):
     whole = hashlib.sha256()
     for batch in batches:
-        for name in 'x', 'y', 'edge_index', 'n_id', 'e_id', 'input_id':
+        for name in 'x', 'y', 'edge_index', 'n_id', 'edge_position', 'input_id':
             whole.update(batch[name].numpy().tobytes())
     return whole.hexdigest()
 
 
 def check_batch(batch, arrays, fanout, rows=torch.float32):
     """Every attribute against the dataset's own arrays, and the order that models rely on."""
-    size, n_id, e_id = batch.batch_size, batch.n_id, batch.e_id
+    size, n_id, e_id = batch.batch_size, batch.n_id, batch.edge_position
     source, target = batch.edge_index
     assert n_id.dtype == e_id.dtype == batch.edge_index.dtype == batch.input_id.dtype == torch.int64
     assert len(n_id.unique()) == len(n_id) == batch.num_nodes == sum(batch.num_sampled_nodes)
@@ -120,7 +120,7 @@ def test_a_batch_is_pygs_data(ds):
 
     batch = next(iter(NeighborLoader(ds, num_neighbors=[2, 2], batch_size=8, input_nodes='valid')))
     assert isinstance(batch, Data)
-    names = {'x', 'y', 'edge_index', 'n_id', 'e_id', 'input_id', 'batch_size', 'num_sampled_nodes', 'num_sampled_edges'}
+    names = {'x', 'y', 'edge_index', 'n_id', 'edge_position', 'input_id', 'batch_size', 'num_sampled_nodes', 'num_sampled_edges'}
     assert set(batch.keys()) == names
     assert batch.validate() and batch.num_edges == sum(batch.num_sampled_edges)
     moved = batch.to('cpu').clone()
@@ -182,7 +182,7 @@ def test_options(ds, arrays):
 def test_with_replacement(ds, arrays):
     for batch in NeighborLoader(ds, [6], 'valid', batch_size=50, replace=True):
         source, target = batch.edge_index
-        assert (arrays.indices[batch.e_id] == batch.n_id[source]).all()
+        assert (arrays.indices[batch.edge_position] == batch.n_id[source]).all()
         degrees = arrays.indptr[batch.n_id[:50] + 1] - arrays.indptr[batch.n_id[:50]]
         drawn = torch.bincount(target, minlength=batch.batch_size)
         assert ((drawn == 6) == (degrees[: batch.batch_size] > 0)).all()
@@ -235,7 +235,7 @@ def test_tensors_are_the_loaders_memory(ds):
     loader = NeighborLoader(ds, [3, 2], 'train', batch_size=50)
     batch = next(iter(loader))
     first, size = loader._shared.core.memory()
-    for name in 'x', 'y', 'edge_index', 'n_id', 'e_id':
+    for name in 'x', 'y', 'edge_index', 'n_id', 'edge_position':
         tensor = batch[name]
         assert first <= tensor.data_ptr() and tensor.data_ptr() + tensor.nbytes <= first + size, name
     copied = next(iter(NeighborLoader(ds, [3, 2], 'train', batch_size=50, copy=True)))
@@ -246,7 +246,7 @@ def test_dlpack_of_both_forms(ds):
     loader = NeighborLoader(ds, [3], 'train', batch_size=50)
     iter(loader)
     batch = loader._stream.next()
-    found = batch.arrays(None)
+    found = batch.arrays(None, False)
     rows = found['rows']
     assert rows.__dlpack_device__() == (1, 0)
     assert 'dltensor"' in repr(rows.__dlpack__()) and 'dltensor_versioned"' in repr(rows.__dlpack__(max_version=(1, 0)))
@@ -437,43 +437,25 @@ def test_batches_are_counted_where_the_largest_possible_one_does_not_fit(tmp_pat
     loader = make('4G')
     epochs = [digests(loader), digests(loader)]
     plan = loader.memory_plan
-    slots = next(account['bytes'] for account in plan['accounts'] if account['name'] == 'slots')
     assert not plan['counted'] and plan['slots'] == 4
-    line = plan['minimum_bytes'] - slots * 3 // 4 - (16 << 20)  # less than one slot of that size needs
     del loader
-    loader = make(line)
+    with pytest.raises(plimsoll.MemoryLineError, match='batch_size=64.*memory=') as refused:
+        make('100M')
+    named = refused.value.needed_bytes
+    with pytest.raises(plimsoll.MemoryLineError) as refused:  # one minimum, whatever was asked for
+        make(named - (64 << 20))
+    assert abs(refused.value.needed_bytes - named) <= 8 << 20
+    loader = make(named)
     with caplog.at_level('INFO', 'plimsoll'):
         assert loader.memory_plan['counted']
     assert sum('drawn once to count' in record.message for record in caplog.records) == 1
-    line = loader.memory_plan['minimum_bytes'] - (4 << 20)
-    del loader
-    refused = 0
-    while True:  # from a line at which not even the loader fits on
-        line += 4 << 20
-        loader = make(line)
-        try:
-            if not loader.memory_plan['counted']:
-                break
-        except plimsoll.MemoryLineError:
-            continue
-        try:
-            iter(loader)
-            break
-        except plimsoll.MemoryLineError as error:  # before the first batch; nothing has changed
-            refused += 1
-            assert 'nodes' in str(error) and '--memory' in str(error)
-            assert loader.state_dict()['epoch'] == 0 == loader.state_dict()['step']
-        del loader
-    assert refused > 0 and loader.memory_plan['counted']
-    del loader
-    loader = make(line + (8 << 20))
     assert digests(loader) == epochs[0]
     batches = iter(loader)
     begun = [digest([next(batches)]) for _ in range(3)]
     assert begun == epochs[1][:3]
     state = loader.state_dict()
     del loader, batches
-    loader = make(line + (8 << 20))
+    loader = make(named)
     loader.load_state_dict(state)
     assert digests(loader) == epochs[1][3:]
 
@@ -488,7 +470,7 @@ count = 0
 for epoch in range(2):
     for batch in loader:
         count += 1
-        for name in 'x', 'y', 'edge_index', 'n_id', 'e_id', 'input_id':
+        for name in 'x', 'y', 'edge_index', 'n_id', 'edge_position', 'input_id':
             whole.update(batch[name].numpy().tobytes())
 print(count, whole.hexdigest())
 '''
@@ -618,6 +600,54 @@ def test_arguments_are_kept_under_their_names(ds):
     assert loader.data is ds and loader.num_neighbors == [3, 2] and loader.batch_size == 32 and loader.input_nodes == 'train'
 
 
+def test_what_is_not_there_is_named(ds, tmp_path):
+    from torch_geometric.data import HeteroData
+
+    data = HeteroData()
+    data['a'].x, data['b'].x = torch.rand(4, 3), torch.rand(5, 3)
+    data['a', 'to', 'b'].edge_index = torch.tensor([[0, 1, 2], [3, 4, 0]])
+    for call in lambda: NeighborLoader(data, [2]), lambda: plimsoll.from_pyg(data, tmp_path / 'hetero'):
+        with pytest.raises(plimsoll.UsageError) as refused:
+            call()
+    advice = re.search(r'plimsoll\.from_pyg\(.*\)', str(refused.value)).group()
+    assert eval(advice, {'plimsoll': plimsoll, 'data': data, 'path': tmp_path / 'made'}).num_nodes == 9, 'what is advised works'
+    for name in 'LinkNeighborLoader', 'ClusterLoader', 'HGTLoader', 'GraphSAINTRandomWalkSampler':
+        with pytest.raises(plimsoll.UnsupportedError, match=name):
+            getattr(plimsoll, name)(ds, num_neighbors=[2])
+    with pytest.raises(AttributeError):
+        plimsoll.NoSuchLoader  # noqa: B018
+
+
+def test_odd_arguments(ds):
+    for options in {'num_neighbors': []}, {'num_neighbors': [2.5]}, {'seed': 2**64}, {'seed': -1}, {'seed': 1.5}:
+        with pytest.raises((ValueError, TypeError)):
+            NeighborLoader(ds, **{'num_neighbors': [2], 'input_nodes': 'train', **options})
+    loader = NeighborLoader(ds, [2], 'train', batch_size=10, seed=2**64 - 1)
+    assert sum(batch.batch_size for batch in loader) == ds.num_train
+    state = loader.state_dict()
+    for wrong in {'step': -1}, {'epoch': -1}, {'step': 1.5}, {'epoch': '0'}, {'step': True}, {'step': len(loader) + 1}, {'seed': 2**64}, {'seed': None}:
+        with pytest.raises(plimsoll.UsageError, match=next(iter(wrong))):
+            loader.load_state_dict({**state, **wrong})
+    stream = loader._connect()
+    stream.start(0, 0)
+    array = stream.next().arrays(None, False)['nodes']
+    for wrong in {'dl_device': 5}, {'dl_device': (2, 0)}, {'copy': 1}, {'copy': True}, {'max_version': 1}:
+        with pytest.raises((TypeError, BufferError)):
+            array.__dlpack__(**wrong)
+    assert array.__dlpack__(dl_device=(1, 0), copy=False, max_version=(1, 0)) is not None
+
+
+def test_a_leftover_batch_stops_no_other_loader(path):
+    """The variable of a loop that is over still holds its last batch when a larger loader is made and iterated."""
+    ds = plimsoll.open(path)
+    for batch in NeighborLoader(ds, [2], 'train', batch_size=8, memory='2G', seed=1):
+        pass
+    kept = batch.x.clone()
+    larger = NeighborLoader(ds, [9, 9, 9], 'valid', batch_size=200, seed=1)
+    assert sum(1 for _ in larger) == len(larger)
+    assert torch.equal(batch.x, kept)
+
+
 def test_ranks_share_a_split(path, caplog):
     pytest.importorskip('torch.testing._internal.distributed.fake_pg')
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -637,6 +667,11 @@ def test_ranks_share_a_split(path, caplog):
             assert any(f'rank {rank} of {ranks}' in line for line in caplog.messages)
             steps.append([count for count, *_ in found])
             seeds += [node for _, *nodes in found for node in nodes]
+            loaders = {name: NeighborLoader(ds, [2], name, batch_size=50, shuffle=True) for name in ('train', 'valid', 'test')}
+            for name, one in loaders.items():
+                for batch in one:
+                    split = np.load(f'{path}/{name}.npy')[batch.input_id]  # in range, for every loader of the dataset
+                    assert (split == batch.n_id[: batch.batch_size].numpy()).all()
             given = NeighborLoader(ds, [2], torch.arange(30), batch_size=10)
             assert len(given) == 3 and sum(batch.batch_size for batch in given) == 30, 'a tensor is taken as given'
         finally:
@@ -742,6 +777,46 @@ def test_a_forked_child_gets_an_error(path):
     assert process.returncode == 0, errors
 
 
+def test_a_forked_child_never_waits_for_a_lock(path):
+    """Another thread of the parent may hold any lock when the child is forked."""
+    script = '''
+        import os, signal, sys, threading, plimsoll
+        ds = plimsoll.open(sys.argv[1])
+        loader = plimsoll.NeighborLoader(ds, [4, 3], 'train', batch_size=2, seed=1)
+        mine = plimsoll.NeighborLoader(ds, [4, 3], 'valid', batch_size=2, seed=1)
+        batches, state, ending = iter(mine), mine.state_dict(), threading.Event()
+        def iterate():
+            while not ending.is_set():
+                for batch in loader:
+                    pass
+        thread = threading.Thread(target=iterate)
+        thread.start()
+        calls = [
+            lambda: next(batches), lambda: iter(mine), lambda: iter(loader), lambda: mine.memory_plan, lambda: loader.stats(),
+            lambda: mine.load_state_dict({**state, 'seed': 5}), lambda: plimsoll.NeighborLoader(ds, [2], 'test'),
+        ]
+        failed = []
+        for number in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)
+                for call in calls[number % len(calls):]:
+                    try:
+                        call()
+                    except plimsoll.UsageError:
+                        continue
+                    os._exit(1)
+                os._exit(0)
+            failed.append(os.waitpid(child, 0)[1])
+        ending.set()
+        thread.join()
+        assert not any(failed), failed
+    '''
+    process = run_script(script, path)
+    _, errors = process.communicate(timeout=1500)
+    assert process.returncode == 0, errors
+
+
 def test_batches_without_torch_are_numpys(path):
     script = '''
         import sys
@@ -753,7 +828,7 @@ def test_batches_without_torch_are_numpys(path):
         features = np.load(f'{sys.argv[1]}/features.npy')
         for batch in loader:
             assert isinstance(batch.x, np.ndarray) and (batch.x == features[batch.n_id]).all()
-            assert (indices[batch.e_id] == batch.n_id[batch.edge_index[0]]).all()
+            assert (indices[batch.edge_position] == batch.n_id[batch.edge_index[0]]).all()
             assert (train[batch.input_id] == batch.n_id[:batch.batch_size]).all()
         kept = batch.clone()
         assert (kept.x == batch.x).all() and not np.shares_memory(kept.x, batch.x)
@@ -790,9 +865,9 @@ def test_nothing_leaks(ds):
 
     objects = []
     run(2000)
-    before = run(1000)
     gc.collect()
-    objects.append(len(gc.get_objects()))
+    objects.append(len(gc.get_objects()))  # a list of megabytes: before memory is measured
+    before = run(1000)
     after = run(10000)
     gc.collect()
     objects.append(len(gc.get_objects()))

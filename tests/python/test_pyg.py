@@ -25,7 +25,7 @@ from plimsoll.mapped import Mapped  # noqa: E402
 from plimsoll.pyg import NeighborSampler, stores  # noqa: E402
 
 PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
-SAME = 'n_id', 'edge_index', 'e_id', 'x', 'input_id'
+SAME = 'n_id', 'edge_index', 'x', 'input_id'
 
 
 def generate(path, *options):
@@ -73,7 +73,7 @@ def test_pygs_loaders_yield_the_same_batches(ds, whole):
             assert batch.batch_size == own.batch_size and batch.num_nodes == own.num_nodes
             assert batch.num_sampled_nodes == own.num_sampled_nodes and batch.num_sampled_edges == own.num_sampled_edges
             assert torch.equal(batch.y, whole.y[batch.n_id]), 'labels of all nodes, as of any node attribute in PyG'
-        seen.append(own.e_id)
+        seen.append(own.edge_position)
         steps += 1
     assert steps == 2 * -(-len(whole.train) // 100)
     assert not torch.equal(seen[0], seen[steps // 2]), 'another epoch has other neighbours'
@@ -94,7 +94,7 @@ def test_shuffled_seeds_draw_what_our_loader_draws_for_them(ds, whole):
     for batch in loader:
         seeds = batch.n_id[: batch.batch_size]
         own = next(iter(plimsoll.NeighborLoader(ds, [4, 3], input_nodes=seeds, batch_size=64, seed=7, copy=True)))
-        assert all(torch.equal(own[name], batch[name]) for name in ('n_id', 'edge_index', 'e_id', 'x'))
+        assert all(torch.equal(own[name], batch[name]) for name in ('n_id', 'edge_index', 'x'))
         assert torch.equal(whole.train[batch.input_id], seeds)
         order.append(seeds)
     assert len(torch.cat(order).unique()) == len(order) * 64

@@ -11,6 +11,7 @@ import types
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 plimsoll = pytest.importorskip('plimsoll')
 
@@ -83,7 +84,10 @@ def test_train_gives_the_commands_weights(tmp_path, dataset, capfd):
     assert done.returncode == 0
     end = json.loads(done.stdout.splitlines()[-1])
     assert run.path == str(tmp_path / 'ours')
-    assert pathlib.Path(run.weights()).read_bytes() == (tmp_path / 'theirs' / 'best.safetensors').read_bytes()
+    weights, kept = run.weights(), load_file(run.weights_path())
+    assert weights.keys() == kept.keys() and all((weights[name].numpy() == kept[name]).all() for name in kept)
+    assert run.weights('last').keys() == kept.keys(), 'without the moments of the optimiser'
+    assert pathlib.Path(run.weights_path()).read_bytes() == (tmp_path / 'theirs' / 'best.safetensors').read_bytes()
     assert pathlib.Path(run.path, 'metrics.jsonl').read_bytes() == (tmp_path / 'theirs' / 'metrics.jsonl').read_bytes()
     assert [row['epoch'] for row in run.metrics] == [1, 2, 3] and run.best in run.metrics
     assert run.best['epoch'] == end['best_epoch'] and run.scores == {split: end[split] for split in ('train', 'valid', 'test')}
@@ -148,7 +152,7 @@ def test_html_is_escaped(tmp_path):
     run = plimsoll.train(made, fanout=[2], epochs=1, memory='300M', run=tmp_path / '<i>', quiet=True)
     for text, mark in ((plan._repr_html_(), '<b>'), (run._repr_html_(), '<i>')):
         assert mark not in text and mark.replace('<', '&lt;').replace('>', '&gt;') in text
-    assert run.best is None and os.path.exists(run.weights('last'))
+    assert run.best is None and os.path.exists(run.weights_path('last'))
 
 
 INTERRUPTED = '''

@@ -1,0 +1,152 @@
+/*
+ * The peak of the process's anonymous memory between two readings, sampled by a thread of its own.
+ * The kernel keeps only the peak since the process began. A step of a training takes its memory
+ * within milliseconds and frees most of it before the next batch is asked for.
+ */
+#include "core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Nanoseconds between two samples: the longer, the longer nothing has changed. */
+#define SHORTEST_NAP 5000000L
+#define LONGEST_NAP 40000000L
+#define CHANGE ((int64_t)1 << 20) /* bytes that count as one */
+#define STACK_BYTES ((size_t)64 << 10)
+
+typedef struct peak_object {
+    PyObject_HEAD pid_t process;
+    int file; /* /proc/self/statm */
+    pthread_t thread;
+    atomic_bool ending;
+    atomic_llong peak;
+} peak_object_t;
+
+/* Anonymous bytes in memory: resident pages that belong to no file and no shared memory. */
+static int64_t anonymous_bytes(int file)
+{
+    char text[128];
+    const ssize_t size = pread(file, text, sizeof text - 1, 0);
+    if (size <= 0)
+        return 0;
+    text[size] = '\0';
+    char *end;
+    (void)strtoll(text, &end, 10); /* all mappings */
+    const long long resident = strtoll(end, &end, 10), shared = strtoll(end, NULL, 10);
+    return (resident - shared) * sysconf(_SC_PAGESIZE);
+}
+
+static int64_t sample(peak_object_t *self)
+{
+    const int64_t bytes = anonymous_bytes(self->file);
+    long long peak = atomic_load(&self->peak);
+    while (bytes > peak && !atomic_compare_exchange_weak(&self->peak, &peak, bytes)) {
+    }
+    return bytes;
+}
+
+static void *peak_thread(void *data)
+{
+    peak_object_t *self = data;
+    int64_t before = 0;
+    long nap = SHORTEST_NAP;
+    while (!atomic_load(&self->ending)) {
+        const int64_t bytes = sample(self);
+        const bool changed = llabs(bytes - before) >= CHANGE;
+        nap = changed ? SHORTEST_NAP : nap * 2 < LONGEST_NAP ? nap * 2 : LONGEST_NAP;
+        if (changed)
+            before = bytes;
+        (void)nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+    }
+    return NULL;
+}
+
+static bool start_thread(peak_object_t *self)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    (void)sigfillset(&all);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to Python's threads */
+    const int error = pthread_create(&self->thread, &attributes, peak_thread, self);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    errno = error;
+    return error == 0;
+}
+
+PyObject *core_peak(PyObject *module, PyObject *none)
+{
+    (void)module, (void)none;
+    peak_object_t *self = (peak_object_t *)PyType_GenericAlloc(core_peak_type, 0);
+    if (self == NULL)
+        return NULL;
+    self->file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (self->file >= 0 && start_thread(self)) {
+        self->process = getpid();
+        return (PyObject *)self;
+    }
+    PyErr_SetFromErrno(PyExc_OSError);
+    Py_DECREF(self);
+    return NULL;
+}
+
+/* The thread exists only in the process that made the object. */
+static void peak_destroy(peak_object_t *self)
+{
+    if (self->process == getpid()) {
+        atomic_store(&self->ending, true);
+        Py_BEGIN_ALLOW_THREADS(void) pthread_join(self->thread, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    if (self->file >= 0)
+        (void)close(self->file);
+    core_free(self);
+}
+
+static PyObject *peak_take(peak_object_t *self, PyObject *none)
+{
+    struct rusage usage;
+    (void)none;
+    const int64_t now = sample(self);
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return Py_BuildValue("(LL)", (long long)atomic_exchange(&self->peak, now),
+                         (long long)usage.ru_majflt);
+}
+
+static PyObject *peak_bytes(peak_object_t *self, void *none)
+{
+    (void)none;
+    return PyLong_FromLongLong(atomic_load(&self->peak));
+}
+
+static PyGetSetDef peak_fields[] = {
+    {"bytes", (getter)peak_bytes, NULL, "The peak since the last call of take(), so far.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef peak_methods[] = {
+    {"take", (PyCFunction)peak_take, METH_NOARGS,
+     "(peak of the process's anonymous memory since the last call, its major faults so far)"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot peak_slots[] = {{Py_tp_dealloc, peak_destroy},
+                                   {Py_tp_getset, peak_fields},
+                                   {Py_tp_methods, peak_methods},
+                                   {0, NULL}};
+static PyType_Spec peak_spec = {"plimsoll._core.Peak", sizeof(peak_object_t), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, peak_slots};
+
+bool core_add_peak(PyObject *module)
+{
+    core_peak_type = core_type(module, &peak_spec);
+    return core_peak_type != NULL && PyModule_AddType(module, core_peak_type) == 0;
+}

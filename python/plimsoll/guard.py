@@ -1,0 +1,144 @@
+"""The step guard: a loader raises MemoryLineError before the kernel kills the process for memory.
+
+A training step takes memory between two batches and frees most of it again:
+
+    batch ──► step: activations, gradients ──► next batch asked for
+      held            peak                        held
+
+The guard measures how much a step takes, and compares that with what the process may still hold when the next batch is asked for. The
+loader's caches are no need: the kernel drops them at once. Nor is what the C library's heap has freed and keeps, which the guard gives
+back to the kernel first. A step that begins in a heap without such memory is measured exactly: the second of each loader
+always does, and every step does while memory is short.
+"""
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import _core
+
+__all__ = ['Room', 'Shortage', 'StepGuard']
+
+_SHARE_OF_TIME = 0.01  # that reading the kernel's figures may take, …
+_SHARE_WHEN_SHORT = 0.2  # … and where the next step may not fit
+_SLOWER = 10  # times: a step that takes so much longer while code is read again and again
+_THRASHING_SECONDS = 1.0  # a shorter step is let pass
+
+
+class Room(NamedTuple):
+    """The library's plim_headroom_t: what the process may hold, in bytes."""
+
+    bound: int
+    held: int
+    cached: int
+    files: int
+    reserve: int
+    limit: int
+    source: str
+
+    @property
+    def free(self) -> int:
+        """What may be held without the reserve, which code and the kernel need."""
+        return self.bound - self.reserve
+
+
+class Shortage(NamedTuple):
+    """The next step would not fit."""
+
+    step: int  # bytes that it takes
+    room: Room
+    slowdown: float  # of the last step, where code is read again and again; else 0
+
+    @property
+    def needed(self) -> int:
+        """Bytes that the process would need in its next step."""
+        return self.room.held + self.step + self.room.reserve
+
+
+class _Steps:
+    """What is known of the steps that use the batches of one loader."""
+
+    def __init__(self) -> None:
+        self.measured = 0
+        self.growth = 0  # bytes that one takes, …
+        self.heap = 0  # … of which these stay free in the C library's heap
+        self.seconds = float('inf')  # of the fastest
+
+    def add(self, growth: int, heap: int) -> None:
+        """One more step. The first is replaced by the second, which is measured better."""
+        self.growth = max(growth, self.growth if self.measured > 1 else 0)
+        self.heap = max(heap, self.heap if self.measured > 1 else 0)
+        self.measured += 1
+
+    @property
+    def next(self) -> int:
+        """Bytes that the next one may take: where it fills a heap, blocks of slightly other sizes leave gaps (half of it was seen)."""
+        return self.growth + min(self.heap, self.growth) // 2
+
+
+class StepGuard:
+    """Guards the steps that a script computes with the batches of a dataset's loaders."""
+
+    def __init__(self) -> None:
+        self._peak = _core.peak()
+        self._lock = threading.Lock()
+        self._steps: weakref.WeakKeyDictionary[Any, _Steps] = weakref.WeakKeyDictionary()
+        self._owner: Callable[[], Any] = lambda: None  # the loader whose batch was delivered last
+        self._before: Room | None = None  # at the last look
+        self._since = self._next_look = time.monotonic()
+        self._alarm = 0  # a peak above this is looked at, too
+        self._faults = 0
+        self._batches = 0  # asked for since then
+
+    def check(self, owner: Any, core: _core.Loader) -> Shortage | None:
+        """Called before each batch of a loader: None, or why the step that uses it would not fit."""
+        self._batches += 1
+        steps = self._steps.get(owner)
+        if steps is not None and steps.measured > 1 and time.monotonic() < self._next_look and self._peak.bytes <= self._alarm:
+            return None
+        with self._lock:
+            return self._look(owner, core)
+
+    def forget(self, owner: Any) -> None:
+        """Measures the loader's steps anew: it is told once, and may go on nevertheless."""
+        self._steps.pop(owner, None)
+
+    def _look(self, owner: Any, core: _core.Loader) -> Shortage | None:
+        began = time.monotonic()
+        room = Room(*core.headroom())
+        peak, faults = self._peak.take()
+        took = time.monotonic() - began
+        steps = self._steps.setdefault(owner, _Steps())
+        heap = 0
+        short = peak - room.cached + steps.next > room.free
+        if short or steps.measured < 2:
+            held, heap = room.held, _core.trim()
+            room = Room(*core.headroom())
+            heap = held - room.held if heap < 0 else heap
+        slowdown = self._measure(room, peak, heap, faults, began)
+        self._next_look = began + took / (_SHARE_WHEN_SHORT if short else _SHARE_OF_TIME)
+        usual = room.held + room.cached + steps.next
+        self._alarm = usual + (room.free + room.cached - usual) // 4
+        self._owner, self._before, self._faults, self._since, self._batches = weakref.ref(owner), room, faults, time.monotonic(), 0
+        if room.held + steps.next <= room.free and slowdown < _SLOWER:
+            return None
+        return Shortage(steps.next, room, slowdown)
+
+    def _measure(self, room: Room, peak: int, heap: int, faults: int, now: float) -> float:
+        """Adds the step since the last look. Returns how much slower it was, where code was read again and again; else 0."""
+        before, owner = self._before, self._owner()
+        if owner is None or before is None:
+            return 0
+        steps = self._steps.setdefault(owner, _Steps())
+        seconds = (now - self._since) / self._batches
+        if self._batches == 1:
+            # What the first step has allocated and keeps is no need of the next.
+            held = max(before.held, room.held) if steps.measured == 0 else before.held
+            steps.add(max(0, peak - room.cached - held), heap)
+        steps.seconds = min(steps.seconds, seconds)
+        thrashing = (faults - self._faults) * mmap.PAGESIZE >= room.files and seconds > _THRASHING_SECONDS
+        return seconds / steps.seconds if thrashing else 0

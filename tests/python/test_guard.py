@@ -1,0 +1,155 @@
+"""Steps of a script's own beside the loader: refused before the kernel kills, in a real control group."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+plimsoll = pytest.importorskip('plimsoll')
+torch = pytest.importorskip('torch')
+
+from plimsoll.guard import Room, StepGuard  # noqa: E402
+
+PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
+LIMITED = pathlib.Path(os.environ.get('PLIMSOLL_SOURCE', '.')) / 'tools' / 'limited'
+MIB = 1 << 20
+
+
+@pytest.fixture(scope='module')
+def path(tmp_path_factory):
+    where = tmp_path_factory.mktemp('data') / 'graph'
+    subprocess.run(
+        [PLIMSOLL, 'generate', 'free', where, '--quiet', '--nodes', '60000', '--edges', '600000', '--features', '128', '--classes', '5'],
+        check=True,
+        timeout=1500,
+    )
+    return str(where)
+
+
+SCRIPT = '''
+    import json, sys, plimsoll, torch
+    ds = plimsoll.open(sys.argv[1])
+    loader = plimsoll.NeighborLoader(ds, [4, 3], 'train', batch_size=32, memory=sys.argv[3] or None)
+    done, kept = 0, []
+    def step(size, count):
+        blocks = [torch.ones(size // count // 4) for _ in range(count)]
+        return sum(float(block[0]) for block in blocks)
+    try:
+        for _ in range(2):
+            for batch in loader:
+                {step}
+                done += 1
+                if done == 40:
+                    raise StopIteration
+    except plimsoll.MemoryLineError as error:
+        loader.state_dict()
+        print(json.dumps([done, error.needed_bytes, error.available_bytes, str(error)]))
+        sys.exit(3)
+    except StopIteration:
+        pass
+    print(json.dumps([done, 0, 0, '']))
+'''
+
+
+def run(path, limit, step, memory=''):
+    """Runs the loop with that step in a group of so many bytes: exit code, and what it printed."""
+    words = [sys.executable, '-c', textwrap.dedent(SCRIPT).replace('{step}', step), path, str(limit), memory]
+    if limit:
+        words = [LIMITED, str(limit), '--json', '/dev/null', '--warm', '--', *words]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=1500)
+    if done.returncode == 77:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    return done.returncode, json.loads(done.stdout.splitlines()[-1]) if done.stdout else done.stderr
+
+
+def test_a_growing_step_is_refused_before_the_kernel_kills(path):
+    code, found = run(path, 700 * MIB, 'step((150 + 12 * done) * 2**20, 3)')
+    assert code == 3, found
+    done, needed, available, text = found
+    assert done > 3 and needed > available
+    assert 'batch_size=32' in text and 'num_neighbors=[4, 3]' in text and '--' not in text
+
+
+def test_what_the_script_keeps_is_counted(path):
+    code, found = run(path, 700 * MIB, 'step(100 * 2**20, 2); kept.append(torch.ones(3 * 2**20))')
+    assert code == 3 and found[1] > found[2], found
+
+
+def test_what_the_heap_keeps_is_no_need(path):
+    """Blocks below the C library's threshold stay in its heap after they are freed; a small one on top of them keeps it there."""
+    code, found = run(path, 700 * MIB, 'step(130 * 2**20, 520); kept.append(torch.ones(2**10))')
+    assert code == 0 and found[0] == 40, found
+
+
+def test_a_line_below_the_limit_is_kept(path):
+    code, found = run(path, 0, 'step(400 * 2**20, 3)', memory='600M')
+    assert code == 3 and found[0] >= 1 and found[2] <= 600 * MIB, found
+
+
+class Core:
+    """A loader of the library whose figures a test sets."""
+
+    def __init__(self, bound):
+        self.room = Room(bound, 100 * MIB, 0, 50 * MIB, 30 * MIB, bound, 'memory.max')
+
+    def headroom(self):
+        return tuple(self.room)
+
+
+class Peak:
+    def __init__(self):
+        self.bytes = self.faults = 0
+
+    def take(self):
+        return self.bytes, self.faults
+
+
+def make(bound):
+    guard, core, peak = StepGuard(), Core(bound), Peak()
+    guard._peak = peak
+    return guard, core, peak
+
+
+class Loader:
+    """Whose batches are asked for."""
+
+
+def test_each_loader_has_its_own_steps():
+    guard, core, peak = make(500 * MIB)
+    train, valid = Loader(), Loader()
+    for _ in range(3):
+        assert guard.check(train, core) is None
+        peak.bytes = 400 * MIB  # a training step takes 300 MiB
+    assert guard.check(valid, core) is None
+    peak.bytes = 150 * MIB
+    assert guard.check(valid, core) is None
+    core.room = core.room._replace(held=200 * MIB)
+    guard._next_look = 0
+    assert guard.check(valid, core) is None, 'a step of evaluation still fits'
+    guard._next_look = 0
+    short = guard.check(train, core)
+    assert short is not None and short.needed >= 530 * MIB and short.step >= 300 * MIB
+
+
+def test_reading_code_again_and_again_is_refused(monkeypatch):
+    guard, core, peak = make(500 * MIB)
+    loader, now = Loader(), [0.0]
+    monkeypatch.setattr('plimsoll.guard.time.monotonic', lambda: now[0])
+    for _ in range(4):
+        assert guard.check(loader, core) is None
+        now[0] += 0.5
+        peak.bytes = 150 * MIB
+    now[0] += 6
+    peak.faults += (50 * MIB) // 4096
+    short = guard.check(loader, core)
+    assert short is not None and short.slowdown > 10
+    assert guard.check(Loader(), core) is None, 'another loader has had no slow step'
+    guard, core, peak = make(500 * MIB)
+    for _ in range(4):
+        assert guard.check(loader, core) is None
+        now[0] += 0.5
+    now[0] += 60
+    assert guard.check(loader, core) is None, 'slow, but not for that reason'
