@@ -51,6 +51,21 @@ static void puts_more_before_it(void **state)
     assert_string_equal(plim_last_error(), "a.npy: row 7");
 }
 
+static void carries_figures_until_the_next_error(void **state)
+{
+    plim_figures_t figures = PLIM_FIGURES_INIT, older = {.size = 0};
+    (void)state;
+    (void)plim__fail_figures(plim__fail(PLIM_ERR_BUDGET, "too much"), 300, 200);
+    assert_int_equal(plim__fail_prefix(PLIM_ERR_BUDGET, "a"), PLIM_ERR_BUDGET);
+    assert_int_equal(plim_last_figures(&figures), PLIM_OK);
+    assert_true(figures.needed == 300 && figures.available == 200);
+    assert_int_equal(plim_last_figures(&older), PLIM_ERR_USAGE);
+    assert_string_equal(plim_last_error(), "a: too much");
+    (void)plim__fail(PLIM_ERR_IO, "without figures");
+    assert_int_equal(plim_last_figures(&figures), PLIM_OK);
+    assert_true(figures.needed == -1 && figures.available == -1);
+}
+
 static void names_errno_and_remedy(void **state)
 {
     (void)state;
@@ -102,6 +117,7 @@ int main(void)
         cmocka_unit_test(keeps_a_message_for_each_thread),
         cmocka_unit_test(may_be_made_of_itself),
         cmocka_unit_test(puts_more_before_it),
+        cmocka_unit_test(carries_figures_until_the_next_error),
         cmocka_unit_test(names_errno_and_remedy),
         cmocka_unit_test(is_cut_to_size),
         cmocka_unit_test(every_status_has_a_name),

@@ -790,6 +790,74 @@ static void hash_planned(const plim_recipe_t *recipe, uint64_t *train_out, uint6
     plim_loader_release(loader);
 }
 
+/* A stream whose seeds are replaced gives the batches of a stream over them, without labels. */
+static void test_seeds_are_replaced(void **state)
+{
+    const int64_t *train = fixture.splits[PLIM_TRAIN], *valid = fixture.splits[PLIM_VALID];
+    const int64_t outside = fixture.info->num_nodes;
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_batch_t *batch;
+        params.shuffle = false;
+        params.nodes = train;
+        params.num_nodes = 60;
+        params.no_labels = true;
+        plim_stream_t *replaced = open_stream(loader, &params);
+        uint64_t before = whole(loader, replaced, 1), hash = 0;
+        for (int64_t count = 60; count > 0; count -= 29) {
+            params.nodes = valid;
+            params.num_nodes = count;
+            plim_stream_t *other = open_stream(loader, &params);
+            assert_ok(plim_stream_start(replaced, 1, 0));
+            assert_true(take(loader, replaced, 1, &hash)); /* in the middle of a run */
+            assert_ok(plim_stream_reseed(replaced, valid, count));
+            assert_int_equal(plim_stream_next(replaced, -1, &batch), PLIM_ERR_USAGE);
+            assert_int_equal(plim_stream_seeds(replaced), count);
+            const uint64_t expected = whole(loader, other, 1);
+            assert_true(whole(loader, replaced, 1) == expected && expected != before);
+            plim_stream_release(other);
+            before = expected;
+        }
+        assert_int_equal(plim_stream_reseed(replaced, train, 61), PLIM_ERR_USAGE);
+        assert_int_equal(plim_stream_reseed(replaced, train, 0), PLIM_ERR_USAGE);
+        assert_int_equal(plim_stream_reseed(replaced, &outside, 1), PLIM_ERR_USAGE);
+        assert_true(whole(loader, replaced, 1) == before);
+        assert_ok(plim_stream_start(replaced, 0, 0));
+        assert_ok(plim_stream_next(replaced, -1, &batch));
+        assert_null(batch->labels);
+        plim_batch_release(batch);
+        assert_int_equal(plim_stream_reseed(plim__loader_split(loader, PLIM_TRAIN), train, 1),
+                         PLIM_ERR_USAGE);
+        params.no_labels = false;
+        plim_stream_t *labelled = open_stream(loader, &params);
+        assert_int_equal(plim_stream_reseed(labelled, train, 1), PLIM_ERR_USAGE);
+        plim_stream_release(labelled);
+        plim_stream_release(replaced);
+        plim_loader_release(loader);
+    }
+}
+
+static void test_the_headroom_of_a_loader(void **state)
+{
+    plim_headroom_t room = PLIM_HEADROOM_INIT, more = PLIM_HEADROOM_INIT, wrong = {.size = 0};
+    const size_t size = (size_t)64 << 20;
+    (void)state;
+    plim_loader_t *loader = open_loader(0);
+    assert_ok(plim_loader_headroom(loader, &room));
+    char *taken = malloc(size);
+    assert_non_null(taken);
+    memset(taken, 1, size);
+    assert_ok(plim_loader_headroom(loader, &more));
+    assert_in_range(more.held - room.held, size - (4 << 20), size + (16 << 20));
+    assert_true(more.held > 0 && more.bound > more.held && more.files > 0 && more.reserve > 0);
+    assert_true(strlen(more.source) > 0 && more.cached >= 0);
+    assert_int_equal(plim_loader_headroom(loader, &wrong), PLIM_ERR_USAGE);
+    free(taken);
+    plim_loader_release(loader);
+}
+
 /* A stream that is larger than planned is added in the middle of an epoch: both give the batches of
  * a loader that was planned for both. */
 static void test_a_larger_stream_is_added(void **state)
@@ -966,6 +1034,8 @@ int main(void)
         cmocka_unit_test(test_shares_are_planned_as_such),
         cmocka_unit_test(test_shares_may_be_empty),
         cmocka_unit_test(test_a_stream_delivers_several_shares),
+        cmocka_unit_test(test_seeds_are_replaced),
+        cmocka_unit_test(test_the_headroom_of_a_loader),
         cmocka_unit_test(test_a_larger_stream_is_added),
         cmocka_unit_test(test_a_loader_survives_a_failure_to_remake_it),
         cmocka_unit_test(test_a_stream_too_large_for_the_line_is_refused),
