@@ -40,7 +40,8 @@ typedef struct plim_dataset_info {
     /* Provenance; the strings live as long as the dataset. */
     const char *source;
     const char *options;
-    const char *version; /* version of plimsoll that made it */
+    const char *version;    /* version of plimsoll that made it */
+    int64_t max_self_loops; /* most edges of one node to itself; -1: not known (formats before 2) */
 } plim_dataset_info_t;
 
 typedef struct plim_dataset plim_dataset_t;

@@ -49,6 +49,8 @@ typedef struct plim_recipe {
     uint64_t seed;
     bool no_features;        /* topology only: no rows in the batches */
     bool degrees;            /* batches carry the nodes' degrees in the whole graph */
+    bool skip_loops;         /* blocks and degrees leave out edges of a node to itself; not with
+                                `arrays` */
     plim_dtype_t row_type;   /* rows as PLIM_F16 or PLIM_F32 */
     plim_dtype_t index_type; /* ids, indptr and indices as PLIM_I32 or PLIM_I64 */
     uint64_t arrays; /* PLIM_EDGE_INDEX, PLIM_EDGE_IDS or both; 0: neither. In native form only with
@@ -61,7 +63,7 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, PLIM_F32, PLIM_I32, 0,                                                          \
+            false, false, PLIM_F32, PLIM_I32, 0,                                                   \
         {                                                                                          \
             0, 0, 0                                                                                \
         }                                                                                          \
@@ -121,7 +123,8 @@ typedef struct plim_batch {
     const void *nodes;      /* (num_nodes) ids in the dataset, of the recipe's index type */
     const void *rows;       /* (num_nodes, num_features) of the recipe's row type; NULL without */
     const void *labels;     /* (num_seeds) int64, or (num_seeds, num_targets) float; NULL without */
-    const int32_t *degrees; /* (num_nodes) edges into each in the dataset; NULL without */
+    const int32_t *degrees; /* (num_nodes) edges into each in the dataset, with skip_loops those
+                               from others; NULL without */
     const void *graph_indptr; /* (num_seeds + 1) first nodes of the graphs, index type; or NULL */
     /* Hop by hop, with the targets ascending over the whole batch. The first row is the indices of
      * all blocks. */

@@ -68,14 +68,16 @@ typedef struct plim_model {
     bool residual;    /* adds a layer's input to its output if the widths are equal */
     plim_pool_t pool; /* graph-level tasks */
     plim_precision_t precision;
-    bool recompute; /* recompute layers' inputs in backward instead of keeping them; same bits */
+    bool recompute;   /* recompute layers' inputs in backward instead of keeping them; same bits */
+    bool loops_twice; /* GCN: self-loops in the dataset count beside the node itself, as in runs of
+                         early versions; else a node counts once, as in PyTorch Geometric */
     int64_t reserved[4]; /* 0 */
 } plim_model_t;
 
 #define PLIM_MODEL_INIT                                                                            \
     {                                                                                              \
         PLIM_GCN, 2, 64, 1, PLIM_MEAN, PLIM_NORM_NONE, PLIM_RELU, 0.0f, false, PLIM_POOL_MEAN,     \
-            PLIM_PRECISION_F32, false,                                                             \
+            PLIM_PRECISION_F32, false, false,                                                      \
         {                                                                                          \
             0, 0, 0, 0                                                                             \
         }                                                                                          \

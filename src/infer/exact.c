@@ -82,6 +82,7 @@ static plim_status_t make_layers(plim__exact_t *exact)
                                         params->num_outputs, params->parameters,
                                         params->num_parameters, i, &exact->layers[i]));
         exact->layers[i].fanout = fanout > 0 ? fanout : INT64_MAX - 1;
+        exact->layers[i].skips_loops |= plim__offsets_skip_loops(exact->offsets);
     }
     return PLIM_OK;
 }
@@ -347,7 +348,8 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
         status = plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
                                      minimum);
     if (status == PLIM_OK)
-        status = plim__offsets_create(job, dataset, &offsets);
+        status =
+            plim__offsets_create(job, dataset, plim__model_skips_loops(&params->model), &offsets);
     if (status == PLIM_OK)
         status = create(job, dataset, params, offsets, &exact);
     status = plim__peers_agree(params->peers, PLIM__STAGE_EVALUATION, status, 0, NULL, NULL, NULL);

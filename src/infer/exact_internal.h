@@ -37,8 +37,9 @@
 
 typedef enum plim__exact_scale {
     PLIM__EXACT_PLAIN = 0,
-    /* 1/sqrt(k_u+1) sqrt(k_v+1)/(d_v+1), with the node among its own neighbours; k is the degree
-     * capped at the fan-out, so without a cap this is GCN's 1/sqrt((d_u+1)(d_v+1)) */
+    /* 1/sqrt(k_u+1) sqrt(k_v+1)/(d_v+1), with the node once among its own neighbours; d is the
+     * number of edges from others, k is d capped at the fan-out, so without a cap this is GCN's
+     * 1/sqrt((d_u+1)(d_v+1)) */
     PLIM__EXACT_GCN,
     PLIM__EXACT_MEAN /* 1/d_v */
 } plim__exact_scale_t;

@@ -99,7 +99,7 @@ static void assemble(const piece_t *piece, int64_t row, int64_t rows, float *to)
     int64_t degrees[TILE];
     int64_t node = plim__exact_node_at(exact->to, piece->first + row);
     for (int64_t i = 0; i < rows; i++) {
-        degrees[i] = plim__offsets_list(exact->offsets, node).degree;
+        degrees[i] = plim__offsets_degree(exact->offsets, node);
         node = plim__exact_node_after(exact->to, node);
     }
     for (int64_t s = 0; s < exact->choice.slices; s++) {

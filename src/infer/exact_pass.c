@@ -81,7 +81,7 @@ static void scale_rows(const fill_t *fill, int64_t rank, int64_t rows, float *to
     const plim__exact_t *exact = fill->exact;
     int64_t node = plim__exact_node_at(exact->held, rank);
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t degree = plim__offsets_list(exact->offsets, node).degree;
+        const int64_t degree = plim__offsets_degree(exact->offsets, node);
         const float scale = 1.0f / sqrtf((float)(plim__min_i64(degree, exact->layer->fanout) + 1));
         float *row = to + i * fill->slice->width;
         for (int64_t j = 0; j < fill->slice->width; j++)

@@ -350,7 +350,8 @@ size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dat
         bytes = plim__add_saturating_size(bytes, parts[i]);
     /* The offsets are read before anything else is allocated. */
     bytes = larger(bytes, plim__offsets_work_minimum(job));
-    return plim__add_saturating_size(bytes, plim__offsets_estimate(dataset));
+    return plim__add_saturating_size(
+        bytes, plim__offsets_estimate(dataset, plim__model_skips_loops(model)));
 }
 
 /* The nodes and edges to compute: count[i] and edges[i] are those of the inputs of layer i. */

@@ -65,7 +65,8 @@ plim_status_t plim__csc_add(plim__csc_t *csc, int worker, const int64_t *source,
 typedef struct plim__csc_totals {
     int64_t num_edges;
     int64_t max_degree;
-    int64_t spill_bytes; /* written to the spill, re-splits included */
+    int64_t max_self_loops; /* most edges of one node to itself */
+    int64_t spill_bytes;    /* written to the spill, re-splits included */
 } plim__csc_totals_t;
 
 /*

@@ -63,6 +63,20 @@ static inline __attribute__((always_inline)) int64_t unpack(uint64_t *keys, int6
     return records;
 }
 
+/* The most copies of a self-loop among sorted keys. */
+static int64_t count_loops(const uint64_t *keys, int64_t count, int bits, int64_t first_node)
+{
+    const uint64_t mask = ((uint64_t)1 << bits) - 1;
+    int64_t most = 0, run = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if ((keys[i] & mask) != (keys[i] >> bits) + (uint64_t)first_node)
+            continue;
+        run = i > 0 && keys[i] == keys[i - 1] ? run + 1 : 1;
+        most = run > most ? run : most;
+    }
+    return most;
+}
+
 void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64_t count, int bits,
                        int64_t first_node)
 {
@@ -77,6 +91,7 @@ void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64
     sorter->sources = spare;
     sorter->num_sources = count;
     int source_bits = csc->shape.source_bits;
+    sorter->max_self_loops = count_loops(keys, count, source_bits, first_node);
     if (csc->output.index_size == sizeof(int32_t))
         sorter->num_records = unpack(keys, count, source_bits, spare, true);
     else
@@ -187,8 +202,10 @@ plim_status_t plim__csc_finish(plim__csc_t *csc, plim__dataset_writer_t *writer,
     plim__ledger_release(csc->job.ledger, account, stacks);
     PLIM_TRY(status);
     PLIM_TRY(plim__csc_output_close(csc));
+    plim__dataset_self_loops(writer, csc->output.max_self_loops);
     *totals_out = (plim__csc_totals_t){.num_edges = csc->output.num_edges,
                                        .max_degree = csc->output.max_degree,
+                                       .max_self_loops = csc->output.max_self_loops,
                                        .spill_bytes = plim__spill_written(csc->spill)};
     return PLIM_OK;
 }

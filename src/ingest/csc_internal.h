@@ -62,6 +62,7 @@ typedef struct plim__csc_sorter {
     int64_t num_records;
     const void *sources; /* (num_sources) int32 or int64 */
     int64_t num_sources;
+    int64_t max_self_loops; /* of the lists prepared last */
     bool too_large;
 } plim__csc_sorter_t;
 
@@ -75,6 +76,7 @@ typedef struct plim__csc_output {
     int64_t num_edges;
     int64_t degree; /* degree of next_node - 1 so far */
     int64_t max_degree;
+    int64_t max_self_loops;
     int64_t *window; /* window of the indptr column */
     int64_t window_size;
     int64_t window_fill;

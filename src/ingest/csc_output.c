@@ -73,6 +73,7 @@ plim_status_t plim__csc_output_lists(plim__csc_t *csc, const plim__csc_sorter_t 
         output->num_edges += run;
         output->degree += run;
     }
+    output->max_self_loops = plim__max_i64(output->max_self_loops, sorter->max_self_loops);
     return plim__column_write(output->indices, sorter->sources,
                               (size_t)sorter->num_sources * output->index_size);
 }
@@ -86,6 +87,8 @@ plim_status_t plim__csc_output_repeat(plim__csc_t *csc, int64_t node, int64_t so
         PLIM_TRY(begin_list(output, node));
     output->num_edges += count;
     output->degree += count;
+    if (node == source)
+        output->max_self_loops = plim__max_i64(output->max_self_loops, count);
     while (count > 0) {
         void *to;
         size_t bytes;

@@ -319,7 +319,8 @@ static plim_status_t open_rows(plim__load_context_t *context)
 
 plim_status_t plim__load_sources_open(plim__load_context_t *context)
 {
-    PLIM_TRY(plim__offsets_create(context->asked, context->dataset, &context->offsets));
+    PLIM_TRY(plim__offsets_create(context->asked, context->dataset, context->plan.recipe.skip_loops,
+                                  &context->offsets));
     PLIM_TRY(choose(context));
     PLIM_TRY(open_topology(context));
     return open_rows(context);

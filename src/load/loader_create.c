@@ -156,7 +156,9 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
 static plim_status_t make_scratch(plim_loader_t *loader, plim__load_worker_t *worker)
 {
     const plim__load_context_t *context = &loader->context;
-    PLIM_TRY(plim__blocks_create(&context->job, &context->params.blocks, &worker->blocks));
+    plim__blocks_params_t params = context->params.blocks;
+    params.skip_loops = plim__offsets_skip_loops(context->offsets);
+    PLIM_TRY(plim__blocks_create(&context->job, &params, &worker->blocks));
     return context->plan.counted
                ? plim__block_count_create(&context->job, context->info->num_nodes,
                                           context->params.most_drawn, &worker->count)

@@ -69,6 +69,9 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: the ids of %lld nodes do not fit in 32 bits; choose 64",
                           plim__dataset_path(dataset), (long long)info->num_nodes);
+    if (recipe->skip_loops && recipe->arrays != 0)
+        return plim__fail(PLIM_ERR_USAGE, "edge_index and edge ids are of all edges: leave out "
+                                          "skip_loops");
     if (recipe->degrees && info->max_degree > INT32_MAX)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s: the longest list has %lld entries, but degrees have 32 bits",

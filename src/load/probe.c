@@ -120,7 +120,7 @@ size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset
     const plim__reader_params_t reader = reader_params(info);
     const plim__topology_disk_params_t source = source_params(info);
     const size_t sizes[] = {plim__object_bytes(lay_out, &probe, sizeof probe),
-                            plim__offsets_estimate(dataset),
+                            plim__offsets_estimate(dataset, false),
                             plim__offsets_work_minimum(job),
                             plim__topology_disk_estimate(job, dataset, &source),
                             plim__blocks_estimate(&blocks),
@@ -214,7 +214,7 @@ plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *datas
     const plim__topology_disk_params_t disk = source_params(info);
     PLIM_TRY(plim__object_create(job->ledger, "choosing", lay_out, &draft, sizeof draft,
                                  &draft.arena, &probe));
-    plim_status_t status = plim__offsets_create(job, dataset, &offsets);
+    plim_status_t status = plim__offsets_create(job, dataset, false, &offsets);
     if (status == PLIM_OK)
         status = plim__topology_disk_create(job, dataset, offsets, &disk, &source);
     if (status == PLIM_OK)
@@ -266,7 +266,7 @@ plim_status_t plim__probe_reach(const plim_job_t *job, const plim_dataset_t *dat
 {
     plim__offsets_t *offsets = NULL;
     plim__seeds_t *seeds = NULL;
-    plim_status_t status = plim__offsets_create(job, dataset, &offsets);
+    plim_status_t status = plim__offsets_create(job, dataset, false, &offsets);
     if (status == PLIM_OK)
         status = plim__seeds_create(job, dataset, 0, &seeds);
     if (status == PLIM_OK)

@@ -2,7 +2,8 @@
  * The layers that are a product of aggregated rows:
  *
  *     MLP    the node's own row, no neighbours
- *     GCN    neighbours and node weighted by degrees, which count up to the fan-out
+ *     GCN    neighbours and node weighted by degrees, which count up to the fan-out; the batch
+ *            leaves self-loops out (plim_recipe_t.skip_loops), so the node counts once
  *     SAGE   the mean, or the maximum, over neighbours beside the node's own row; one product with
  *            lin_l and lin_r side by side
  *     GIN    the neighbours' sum and (1 + epsilon) times the node, then an MLP of two products

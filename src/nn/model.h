@@ -20,6 +20,12 @@
 
 typedef struct plim__model plim__model_t;
 
+/* Whether the model reads batches and degrees without self-loops: GCN adds the node itself. */
+static inline bool plim__model_skips_loops(const plim_model_t *model)
+{
+    return model->kind == PLIM_GCN && !model->loops_twice;
+}
+
 /* Parameters of a model. */
 typedef struct plim__model_params {
     plim_model_t model; /* num_layers, hidden, … */

@@ -301,7 +301,8 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
     int64_t work_bytes = plim__cost_pages(plim__offsets_work_minimum(job));
     enter(plan, "seeds and labels",
           plim__add_saturating_i64(plim__cost_pages(plim__seeds_stays(dataset)), plan->list_bytes));
-    enter(plan, "offsets", plim__cost_pages(plim__offsets_estimate(dataset)));
+    enter(plan, "offsets",
+          plim__cost_pages(plim__offsets_estimate(dataset, plan->recipe.skip_loops)));
     if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
         enter(plan, "choosing", plim__cost_pages(plim__access_estimate(num_nodes)));
         work_bytes =

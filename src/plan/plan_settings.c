@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/params.h"
 #include "load/loader_params.h"
+#include "nn/model.h"
 #include "sample/draw.h"
 
 #include <math.h>
@@ -268,6 +269,7 @@ plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
     recipe.form = PLIM_NATIVE;
     recipe.no_features = false;
     recipe.degrees = training->model.kind == PLIM_GCN;
+    recipe.skip_loops = plim__model_skips_loops(&training->model) && info->max_self_loops != 0;
     recipe.arrays = 0;
     recipe.row_type = info->feature_type;
     recipe.index_type = PLIM_I32;

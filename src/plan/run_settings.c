@@ -113,9 +113,10 @@ static const setting_t settings[] = {
     {"eval_splits", NAME, true, AT(eval_splits), eval_splits},
     {"eval_exact", FLAG, true, AT(eval_exact), NULL},
     {"shares", COUNT, true, AT(shares), NULL},
+    {"loops_twice", FLAG, true, AT(model.loops_twice), NULL},
 };
 
-#define NUM_ADDED 4 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 5 /* the last settings, which runs of earlier versions lack */
 
 /* Option names of settings that differ from their names in run.json. */
 static const struct {
@@ -374,8 +375,11 @@ plim_status_t plim__run_settings_parse(const json_t *object, const char *name,
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         const setting_t *setting = &settings[i];
         const json_t *value = json_object_get(object, setting->key);
-        if (value == NULL && i >= NUM_SETTINGS - NUM_ADDED)
+        if (value == NULL && i >= NUM_SETTINGS - NUM_ADDED) {
+            if (setting->offset == AT(model.loops_twice))
+                training.model.loops_twice = training.model.kind == PLIM_GCN;
             continue;
+        }
         if (!parse(setting, value, (char *)&training + setting->offset))
             return plim__fail(PLIM_ERR_DATA, "%s: its setting \"%s\" is missing or impossible",
                               name, setting->key);
@@ -476,12 +480,13 @@ static plim_status_t compare_patience(const plim_training_t *before, const plim_
 }
 
 plim_status_t plim__run_settings_compare(const plim_training_t *before, const plim_training_t *now,
-                                         int64_t begun, const char *name)
+                                         bool loops, int64_t begun, const char *name)
 {
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         const setting_t *setting = &settings[i];
         char key[SETTING_TEXT], then_text[SETTING_TEXT], now_text[SETTING_TEXT];
-        if (!setting->decides || same(setting, before, now, then_text, now_text))
+        if (!setting->decides || same(setting, before, now, then_text, now_text) ||
+            (!loops && setting->offset == AT(model.loops_twice)))
             continue;
         describe_name(setting->key, key);
         return plim__fail(PLIM_ERR_USAGE,

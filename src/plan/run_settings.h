@@ -24,18 +24,20 @@ unsigned plim__run_settings_real(double value, char text_out[PLIM__REAL_TEXT]);
 unsigned plim__run_settings_digits(const plim_training_t *training);
 
 /* Every setting must be valid and, but for those of later versions, exist: PLIM_ERR_DATA. `name` is
- * the file's, for messages. Recipe fields that the trainer sets are as in PLIM_RECIPE_INIT. */
+ * the file's, for messages. Recipe fields that the trainer sets are as in PLIM_RECIPE_INIT. A GCN
+ * without loops_twice is of a version that counted self-loops twice. */
 plim_status_t plim__run_settings_parse(const json_t *object, const char *name,
                                        plim_training_t *training_out);
 
 /*
  * Whether a run begun with `before` may continue with `now`. Settings that change the result must
  * be equal. Epochs may differ if the learning rate does not depend on them, but not below `begun`,
- * the completed epochs and the current one; patience may grow. PLIM_ERR_USAGE names the
- * first setting that does not fit; `name` is the owner of `before`.
+ * the completed epochs and the current one; patience may grow. `loops`: the dataset has self-loops,
+ * so that how often they count matters. PLIM_ERR_USAGE names the first setting that does not fit;
+ * `name` is the owner of `before`.
  */
 plim_status_t plim__run_settings_compare(const plim_training_t *before, const plim_training_t *now,
-                                         int64_t begun, const char *name);
+                                         bool loops, int64_t begun, const char *name);
 
 /* Whether all settings are equal, including those that change only speed and memory. */
 bool plim__run_settings_same(const plim_training_t *a, const plim_training_t *b);

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "io/cache_file.h"
 #include "load/probe.h"
+#include "sample/offsets.h"
 
 #include <errno.h>
 #include <math.h>
@@ -241,6 +242,33 @@ plim_status_t plim__statistics_reach(const plim_job_t *job, const plim_dataset_t
     PLIM_TRY(find_reach(job, dataset, recipe, all, reads, &reaches.epoch));
     if (reaches.batch.seeds > 0 && reaches.epoch.seeds > 0)
         *reaches_out = reaches;
+    return PLIM_OK;
+}
+
+plim_status_t plim__statistics_loops(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     bool reads)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    char name[NAME_TEXT], text[PLIM__CACHE_TEXT];
+    const char *at = text;
+    int64_t most;
+    plim__offsets_t *offsets;
+    if (plim__dataset_max_self_loops(dataset) >= 0)
+        return PLIM_OK;
+    (void)snprintf(name, sizeof name, "loops-%d-%s", VERSION, info->fingerprint);
+    if (plim__cache_read(name, text) && take_number(&at, 0, info->max_degree, &most)) {
+        plim__dataset_note_self_loops(dataset, most);
+        return PLIM_OK;
+    }
+    if (!reads)
+        return PLIM_OK;
+    const plim_status_t status = plim__offsets_create(job, dataset, true, &offsets);
+    if (status == PLIM_ERR_BUDGET)
+        return PLIM_OK;
+    PLIM_TRY(status);
+    plim__offsets_destroy(offsets);
+    (void)snprintf(text, sizeof text, "%lld\n", (long long)plim__dataset_max_self_loops(dataset));
+    plim__cache_write(name, text);
     return PLIM_OK;
 }
 

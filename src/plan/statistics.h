@@ -37,6 +37,11 @@ plim_status_t plim__statistics_reach(const plim_job_t *job, const plim_dataset_t
                                      const plim_recipe_t *recipe, bool reads,
                                      plim__reaches_t *reaches_out);
 
+/* The most self-loops of a node likewise, noted in the dataset (plim__dataset_max_self_loops),
+ * where dataset.json does not say; errors as of plim__offsets_create. */
+plim_status_t plim__statistics_loops(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     bool reads);
+
 /* Nodes and edges of the largest graph likewise. Where they are not known they are guessed as eight
  * times the mean, and *guessed_out is true. */
 plim_status_t plim__statistics_largest(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -399,6 +399,8 @@ static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
     plim_recipe_t recipe = plim__plan_settings_recipe(use->info, training);
     plim__train_plan_t plan = {0};
     bool tight;
+    if (recipe.skip_loops)
+        PLIM_TRY(plim__statistics_loops(use->job, dataset, !use->quiet && !params->no_reading));
     if (!use->trains)
         recipe = plim__load_stream_recipe(&recipe, &stream);
     PLIM_TRY(plim__load_plan_for(use->job, dataset, &recipe, params, &client, &plan.load, &tight));
@@ -445,7 +447,8 @@ static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t
 {
     return weight_bytes(plim_dataset_info(dataset), training) +
            plim__cost_pages(plim__team_estimate(1)) + plim__cost_pages(OUTPUT_BYTES) +
-           plim__cost_pages(plim__offsets_estimate(dataset));
+           plim__cost_pages(
+               plim__offsets_estimate(dataset, plim__model_skips_loops(&training->model)));
 }
 
 int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -497,7 +500,8 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int64_t outputs = plim__plan_settings_outputs(info);
     const int64_t weights = weight_bytes(info, training);
-    const int64_t offsets = plim__cost_pages(plim__offsets_estimate(dataset));
+    const int64_t offsets = plim__cost_pages(
+        plim__offsets_estimate(dataset, plim__model_skips_loops(&training->model)));
     const int64_t team = plim__cost_pages(plim__team_estimate(1));
     const int64_t exact_minimum =
         plim__cost_pages(plim__exact_cost_minimum(job, dataset, &training->model, outputs, false));

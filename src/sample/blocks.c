@@ -203,6 +203,19 @@ static bool relabel(plim__blocks_t *blocks, const plim__blocks_out_t *out, const
     return true;
 }
 
+/* Removes draws of the destinations themselves. */
+static void drop_loops(const int64_t *nodes, plim__drawn_t *drawn)
+{
+    int64_t kept = 0, i = 0;
+    for (int64_t j = 0; j < drawn->taken; j++) {
+        for (; i < drawn->indptr[j + 1]; i++) {
+            drawn->ids[kept] = drawn->ids[i];
+            kept += drawn->ids[i] != nodes[j];
+        }
+        drawn->indptr[j + 1] = kept;
+    }
+}
+
 /* Draws for destinations [first, first + count) of the batch and builds their block; false if it
  * does not fit. */
 static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source, int worker,
@@ -223,6 +236,8 @@ static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source,
     for (int64_t done = 0; done < count; done += drawn->taken) {
         PLIM_TRY(plim__topology_draw(source, worker, hop, blocks->nodes + first + done,
                                      plim__min_i64(count - done, CHUNK_NODES), drawn));
+        if (blocks->params.skip_loops)
+            drop_loops(blocks->nodes + first + done, drawn);
         int64_t added = drawn->indptr[drawn->taken];
         if (added > writing->left - num_edges ||
             (out->index_type == PLIM_I32 && added > INT32_MAX - num_edges) ||

@@ -43,6 +43,7 @@ typedef struct plim__blocks_params {
     int num_hops;
     int64_t fanout[PLIM__HOPS_MAX];
     bool replace;
+    bool skip_loops; /* leaves out drawn edges from a node to itself */
     plim_form_t form;
     uint64_t seed;
     int64_t node_capacity; /* nodes of the largest result */

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "mem/arena.h"
+#include "sample/self_loops.h"
 #include "store/sweep.h"
 
 #include <emmintrin.h>
@@ -34,6 +35,7 @@ struct plim__offsets {
     int64_t num_edges;
     int64_t max_degree;
     int64_t num_long;
+    plim__self_loops_t loops; /* that degrees leave out */
 };
 
 /* Counters of one worker. */
@@ -65,13 +67,16 @@ static int64_t count_long(const plim__manifest_t *manifest)
     return count;
 }
 
-static plim__offsets_t draft_of(const plim__manifest_t *manifest)
+static plim__offsets_t draft_of(const plim_dataset_t *dataset, bool skip_loops)
 {
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     const plim_dataset_info_t *info = &manifest->info;
+    const int64_t most = skip_loops ? plim__dataset_max_self_loops(dataset) : 0;
     return (plim__offsets_t){.num_nodes = info->num_nodes,
                              .num_edges = info->num_edges,
                              .max_degree = info->max_degree,
-                             .num_long = count_long(manifest)};
+                             .num_long = count_long(manifest),
+                             .loops = {.bits = plim__self_loops_bits(most)}};
 }
 
 static void lay_out(plim__arena_t *arena, void *object)
@@ -80,11 +85,13 @@ static void lay_out(plim__arena_t *arena, void *object)
     const size_t num_lines = (size_t)count_lines(offsets->num_nodes);
     offsets->lines = plim__arena_carve(arena, num_lines, sizeof(line_t), PLIM__PAGE);
     offsets->long_degrees = plim__arena_carve(arena, (size_t)offsets->num_long, sizeof(int64_t), 1);
+    const size_t words = plim__self_loops_words(offsets->num_nodes, offsets->loops.bits);
+    offsets->loops.words = plim__arena_carve(arena, words, sizeof(uint64_t), 1);
 }
 
-size_t plim__offsets_estimate(const plim_dataset_t *dataset)
+size_t plim__offsets_estimate(const plim_dataset_t *dataset, bool skip_loops)
 {
-    plim__offsets_t draft = draft_of(plim__dataset_manifest(dataset));
+    plim__offsets_t draft = draft_of(dataset, skip_loops);
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
@@ -232,11 +239,10 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
     return status;
 }
 
-plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                   plim__offsets_t **offsets_out)
+static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset, bool skip_loops,
+                            plim__offsets_t **offsets_out)
 {
-    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    plim__offsets_t draft = draft_of(manifest), *offsets;
+    plim__offsets_t draft = draft_of(dataset, skip_loops), *offsets;
     int start_bits = plim__degree_bucket(draft.num_edges);
     if (start_bits + plim__degree_bucket(draft.num_long) > 64)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
@@ -250,12 +256,31 @@ plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *
                                  &draft.arena, &offsets));
     plim__arena_want_huge(offsets->arena.base, offsets->arena.size);
     plim_status_t status = read_offsets(job, dataset, offsets);
+    if (status == PLIM_OK && offsets->loops.bits > 0)
+        status = plim__self_loops_fill(job, dataset, offsets, &offsets->loops);
     if (status != PLIM_OK) {
         plim__offsets_destroy(offsets);
         return status;
     }
     *offsets_out = offsets;
     return PLIM_OK;
+}
+
+plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                   bool skip_loops, plim__offsets_t **offsets_out)
+{
+    if (skip_loops && plim__dataset_max_self_loops(dataset) < 0) {
+        plim__offsets_t *offsets;
+        PLIM_TRY(create(job, dataset, false, &offsets));
+        const plim_status_t status = plim__self_loops_count(job, dataset, offsets);
+        if (status == PLIM_OK && plim__dataset_max_self_loops(dataset) == 0) {
+            *offsets_out = offsets;
+            return PLIM_OK;
+        }
+        plim__offsets_destroy(offsets);
+        PLIM_TRY(status);
+    }
+    return create(job, dataset, skip_loops, offsets_out);
 }
 
 void plim__offsets_destroy(plim__offsets_t *offsets)
@@ -309,6 +334,17 @@ void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node)
     __builtin_prefetch(&offsets->lines[(uint64_t)node / LINE_NODES]);
 }
 
+bool plim__offsets_skip_loops(const plim__offsets_t *offsets)
+{
+    return offsets->loops.bits > 0;
+}
+
+int64_t plim__offsets_degree(const plim__offsets_t *offsets, int64_t node)
+{
+    const int64_t degree = plim__offsets_list(offsets, node).degree;
+    return offsets->loops.bits > 0 ? degree - plim__self_loops_of(&offsets->loops, node) : degree;
+}
+
 void plim__offsets_degrees(const plim__offsets_t *offsets, const int64_t *nodes, int64_t count,
                            int32_t *degrees_out)
 {
@@ -323,4 +359,6 @@ void plim__offsets_degrees(const plim__offsets_t *offsets, const int64_t *nodes,
             degree = (int32_t)plim__offsets_list(offsets, nodes[i]).degree;
         degrees_out[i] = degree;
     }
+    for (int64_t i = 0; i < count && offsets->loops.bits > 0; i++)
+        degrees_out[i] -= (int32_t)plim__self_loops_of(&offsets->loops, nodes[i]);
 }

@@ -20,25 +20,32 @@ typedef struct plim__list {
     int64_t degree;
 } plim__list_t;
 
-/* Bytes of the object; minimum of additional memory while it is read. */
-size_t plim__offsets_estimate(const plim_dataset_t *dataset);
+/* Bytes of the object, `skip_loops` as below; minimum of additional memory while it is read. */
+size_t plim__offsets_estimate(const plim_dataset_t *dataset, bool skip_loops);
 size_t plim__offsets_work_minimum(const plim_job_t *job);
 
 /*
  * Reads indptr.npy once, sequentially, with as many threads as memory allows. Account "offsets".
+ * With `skip_loops`, if the dataset has self-loops, it also reads indices.npy and counts each
+ * node's: degrees then leave them out. If dataset.json does not say whether there are any, a first
+ * pass finds out.
  * PLIM_ERR_DATA if the offsets do not ascend from 0 to the number of edges or contradict the degree
  * counts of dataset.json; PLIM_ERR_UNSUPPORTED for more lists than a line can number; PLIM_ERR_IO,
  * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                   plim__offsets_t **offsets_out);
+                                   bool skip_loops, plim__offsets_t **offsets_out);
 void plim__offsets_destroy(plim__offsets_t *offsets);
 
 /* Any thread; 0 ≤ node < num_nodes. */
 plim__list_t plim__offsets_list(const plim__offsets_t *offsets, int64_t node);
 void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node);
 
-/* Lengths of many lists, all below 2^31; prefetches their cache lines. */
+/* Whether degrees leave self-loops out, and there are any. */
+bool plim__offsets_skip_loops(const plim__offsets_t *offsets);
+
+/* A node's degree. Many degrees, all below 2^31; prefetches their cache lines. */
+int64_t plim__offsets_degree(const plim__offsets_t *offsets, int64_t node);
 void plim__offsets_degrees(const plim__offsets_t *offsets, const int64_t *nodes, int64_t count,
                            int32_t *degrees_out);
 

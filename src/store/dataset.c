@@ -21,6 +21,7 @@ struct plim_dataset {
     plim__arena_t manifest_arena;
     plim__manifest_t *manifest;
     bool is_shape;                     /* a dataset without files */
+    _Atomic int64_t max_self_loops;    /* -1: not known */
     const char *path, *origin;         /* origin: of the dataset that this one is a copy of */
     char *path_copy, *origin_copy;     /* in the arena */
     char *file_paths[PLIM__FILES_MAX]; /* in the order of the manifest's files */
@@ -156,6 +157,7 @@ static plim_status_t make_dataset(const plim_job_t *job, const char *path, const
         (void)snprintf(dataset->file_paths[i], length + strlen(manifest->files[i].name) + 2,
                        "%s/%s", path, manifest->files[i].name);
     atomic_init(&dataset->count, 1);
+    atomic_init(&dataset->max_self_loops, manifest->info.max_self_loops);
     plim_job_retain(job);
     manifest->info.size = sizeof manifest->info;
     manifest->info.source = manifest->source;
@@ -319,6 +321,23 @@ PLIM_API bool plim_dataset_file(const plim_dataset_t *dataset, int index,
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset)
 {
     return dataset->manifest;
+}
+
+int64_t plim__dataset_max_self_loops(const plim_dataset_t *dataset)
+{
+    return atomic_load(&((plim_dataset_t *)(uintptr_t)dataset)->max_self_loops);
+}
+
+void plim__dataset_note_self_loops(const plim_dataset_t *dataset, int64_t most)
+{
+    atomic_store(&((plim_dataset_t *)(uintptr_t)dataset)->max_self_loops, most);
+}
+
+plim_dataset_info_t plim__dataset_known(const plim_dataset_t *dataset)
+{
+    plim_dataset_info_t info = dataset->manifest->info;
+    info.max_self_loops = plim__dataset_max_self_loops(dataset);
+    return info;
 }
 
 const char *plim__dataset_path(const plim_dataset_t *dataset)

@@ -20,6 +20,14 @@ plim_status_t plim__dataset_check(const plim_dataset_t *dataset);
 
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
 
+/* The most edges of one node to itself: as dataset.json counts, else as noted by whoever counted
+ * them; -1: not known. Any thread. */
+int64_t plim__dataset_max_self_loops(const plim_dataset_t *dataset);
+void plim__dataset_note_self_loops(const plim_dataset_t *dataset, int64_t most);
+
+/* The dataset's info with what was noted. */
+plim_dataset_info_t plim__dataset_known(const plim_dataset_t *dataset);
+
 /* The path of the directory, or the name of a shape. */
 const char *plim__dataset_path(const plim_dataset_t *dataset);
 

@@ -53,6 +53,7 @@ plim_status_t plim__dataset_begin(const plim_job_t *job, const char *target,
     plim__dataset_writer_t *writer = plim__arena_carve(&arena, 1, sizeof *writer, 1);
     writer->arena = arena;
     writer->job = *job;
+    writer->manifest.info.max_self_loops = -1;
     plim_status_t status = plim__staging_begin(target, &writer->staging);
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
@@ -65,6 +66,11 @@ plim_status_t plim__dataset_begin(const plim_job_t *job, const char *target,
 const char *plim__dataset_staging(const plim__dataset_writer_t *writer)
 {
     return writer->staging.path;
+}
+
+void plim__dataset_self_loops(plim__dataset_writer_t *writer, int64_t most)
+{
+    writer->manifest.info.max_self_loops = most;
 }
 
 static void lay_out(plim__arena_t *arena, void *draft)

@@ -41,6 +41,9 @@ plim_status_t plim__dataset_begin(const plim_job_t *job, const char *target,
 /* The staging directory, for temporary files. Valid as long as the writer. */
 const char *plim__dataset_staging(const plim__dataset_writer_t *writer);
 
+/* Notes the most edges of one node to itself, for dataset.json. */
+void plim__dataset_self_loops(plim__dataset_writer_t *writer, int64_t most);
+
 /*
  * Opens NAME.npy for `name` = "indptr", "indices", "features", "labels", "train", … with the given
  * type and shape. shape[0] may be -1; closing the column then sets it by the bytes written.

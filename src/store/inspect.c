@@ -299,6 +299,12 @@ static plim_status_t report_degrees(const inspection_t *inspection, const plim__
         return plim__fail(PLIM_ERR_DATA,
                           "%s/%s: its degrees do not match indptr.npy; make the dataset again",
                           plim__dataset_path(inspection->dataset), PLIM__MANIFEST_NAME);
+    if (inspection->whole && info->max_self_loops >= 0 &&
+        (info->max_self_loops > tally->self_loops ||
+         (info->max_self_loops == 0 && tally->self_loops > 0)))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s/%s: its self-loops do not match indices.npy; make the dataset again",
+                          plim__dataset_path(inspection->dataset), PLIM__MANIFEST_NAME);
     report->degree_mean = (double)info->num_edges / (double)info->num_nodes;
     report->degree_min = tally->degree_min;
     report->degree_max = tally->degree_max;

@@ -230,6 +230,10 @@ static plim_status_t check_degrees(const plim__manifest_t *manifest, const char 
             "%s: the histogram of degrees (of %lld nodes) does not match %lld nodes and a "
             "maximum degree of %lld",
             name, (long long)sum, (long long)info->num_nodes, (long long)info->max_degree);
+    if (info->max_self_loops < -1 || info->max_self_loops > info->max_degree)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: a node with %lld self-loops does not match a maximum degree of %lld",
+                          name, (long long)info->max_self_loops, (long long)info->max_degree);
     return PLIM_OK;
 }
 

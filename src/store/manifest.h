@@ -11,7 +11,7 @@
 
 #include <plimsoll/dataset.h>
 
-#define PLIM__FORMAT 1 /* version to write, and newest version to read */
+#define PLIM__FORMAT 2 /* version to write, and newest version to read */
 #define PLIM__MANIFEST_NAME "dataset.json"
 #define PLIM__MANIFEST_BYTES ((size_t)64 << 20) /* maximum size of dataset.json */
 #define PLIM__FILES_MAX 32
@@ -62,7 +62,8 @@ bool plim__manifest_count(const plim__manifest_file_t *file, int64_t *count_out)
 /*
  * Fills in the counts and types that follow from the files' types and shapes, and checks all rules
  * of the format that do not need the files' contents. num_nodes, num_graphs, num_classes,
- * max_degree and feature_error must be set. PLIM_ERR_DATA, with `name` in the message.
+ * max_degree, max_self_loops and feature_error must be set. PLIM_ERR_DATA, with `name` in the
+ * message.
  */
 plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name);
 

@@ -176,6 +176,9 @@ static plim_status_t parse_root(const json_t *root, const char *name, plim__aren
     manifest->info.feature_error = json_number_value(error);
     manifest->info.multi_label = json_is_true(json_object_get(root, "multi_label"));
     PLIM_TRY(parse_degrees(root, name, manifest));
+    manifest->info.max_self_loops = -1;
+    if (json_object_get(root, "max_self_loops") != NULL)
+        PLIM_TRY(get_count(root, "max_self_loops", name, &manifest->info.max_self_loops));
     for (int i = 0; i < 3; i++) {
         const char *text = "";
         PLIM_TRY(get_text(provenance, keys[i], name, &text));

@@ -116,6 +116,9 @@ static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
     complete &= json_object_update(root, rest) == 0;
     if (info->multi_label) /* only then, so that the bytes of other datasets stay the same */
         complete &= json_object_set_new(root, "multi_label", json_true()) == 0;
+    if (info->max_self_loops >= 0)
+        complete &=
+            json_object_set_new(root, "max_self_loops", json_integer(info->max_self_loops)) == 0;
     json_decref(rest);
     if (complete)
         return root;

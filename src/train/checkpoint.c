@@ -180,6 +180,7 @@ plim_status_t plim__checkpoint_describe(plim__checkpoint_t *checkpoint, const pl
     checkpoint->training = *training;
     checkpoint->machine = plim__machine_here(job);
     memcpy(checkpoint->fingerprint, dataset->fingerprint, sizeof checkpoint->fingerprint);
+    checkpoint->loops = dataset->max_self_loops != 0;
     return plim__run_json_settings(job, training, checkpoint->settings,
                                    sizeof checkpoint->settings);
 }
@@ -260,7 +261,7 @@ static plim_status_t check_origin(const plim__checkpoint_t *checkpoint,
                           "%s: from the dataset of fingerprint %.16s, but this training is on %s",
                           path, fingerprint, checkpoint->fingerprint);
     PLIM_TRY(plim__run_json_settings_of(checkpoint->job, settings, path, &before));
-    return plim__run_settings_compare(&before, &checkpoint->training,
+    return plim__run_settings_compare(&before, &checkpoint->training, checkpoint->loops,
                                       plim__position_begun(position), path);
 }
 

@@ -60,6 +60,7 @@ typedef struct plim__checkpoint {
     const plim_job_t *job;
     plim_training_t training;
     char fingerprint[17];    /* of the dataset */
+    bool loops;              /* it has self-loops, or may have */
     plim__machine_t machine; /* this machine */
     char settings[PLIM__CHECKPOINT_SETTINGS];
     plim__tensor_t *tensors; /* (PLIM__TENSORS_MAX) tensors of the file being written */

@@ -38,6 +38,8 @@ static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *datas
                           "%s was trained on another dataset: its fingerprint is %s, and %s has %s",
                           run, info.fingerprint, plim__dataset_path(dataset), fingerprint);
     PLIM_TRY(plim__plan_settings_check(dataset, &info.training));
+    if (plim__model_skips_loops(&info.training.model))
+        PLIM_TRY(plim__statistics_loops(job, dataset, true));
     *training_out = info.training;
     return PLIM_OK;
 }

@@ -330,7 +330,8 @@ static plim_status_t compare(const plim__run_t *run, const plim_training_t *befo
     plim__position_t position = PLIM__POSITION_INIT;
     bool found;
     PLIM_TRY(plim__run_position(run->job, run->path, &position, &found));
-    PLIM_TRY(plim__run_settings_compare(before, now, plim__position_begun(&position), path));
+    PLIM_TRY(plim__run_settings_compare(before, now, run->checkpoint.loops,
+                                        plim__position_begun(&position), path));
     if (now->epochs > before->epochs && plim__position_ends(&position, now))
         return plim__fail(
             PLIM_ERR_USAGE,
@@ -503,7 +504,8 @@ PLIM_API plim_status_t plim_run_compare(const plim_job_t *job, const char *run,
     PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
     PLIM_TRY(find_run(run, path));
-    PLIM_TRY(make_run(job, run, plim_dataset_info(dataset), &known, &now));
+    const plim_dataset_info_t info = plim__dataset_known(dataset);
+    PLIM_TRY(make_run(job, run, &info, &known, &now));
     const plim_status_t status = read_and_compare(now, path, &about);
     plim__run_close(now);
     return status;

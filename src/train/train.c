@@ -241,9 +241,10 @@ static plim_status_t open_run(plim__loop_t *loop, const plim_plan_t *plan, bool 
     PLIM_TRY(plim__trainer_check_plan(loop->job, info, loop->training, plan));
     if (plim__peers_rank(loop->peers) > 0)
         return PLIM_OK;
-    PLIM_TRY(resume ? plim__run_open(loop->job, loop->path, info, loop->training, &loop->run)
+    const plim_dataset_info_t known = plim__dataset_known(loop->dataset);
+    PLIM_TRY(resume ? plim__run_open(loop->job, loop->path, &known, loop->training, &loop->run)
                     : plim__run_create(loop->job, loop->path, plim__dataset_origin(loop->dataset),
-                                       info, loop->training, &loop->run));
+                                       &known, loop->training, &loop->run));
     return plim_meter_open(loop->job, &loop->timeline.meter);
 }
 

@@ -35,6 +35,7 @@ plim_status_t plim__trainer_check_plan(const plim_job_t *job, const plim_dataset
     bool same =
         wanted.batch_size == planned->batch_size && wanted.num_hops == planned->num_hops &&
         wanted.seed == planned->seed && wanted.degrees == planned->degrees &&
+        wanted.skip_loops == planned->skip_loops &&
         plim__train_model_bytes(job, info, training, &plan->numbers) == plan->numbers.model_bytes;
     for (int i = 0; same && i < wanted.num_hops; i++)
         same = wanted.fanout[i] == planned->fanout[i];
@@ -521,8 +522,9 @@ static plim_status_t transfer(plim_trainer_t *trainer, const char *path, bool sa
     plim__checkpoint_carve(&checkpoint, &arena);
     PLIM_TRY(plim__arena_create(session->job->ledger, "checkpoint", arena.used, &arena));
     plim__checkpoint_carve(&checkpoint, &arena);
+    const plim_dataset_info_t info = plim__dataset_known(session->dataset);
     plim_status_t status =
-        plim__checkpoint_describe(&checkpoint, session->job, session->info, &trainer->settings);
+        plim__checkpoint_describe(&checkpoint, session->job, &info, &trainer->settings);
     if (save) {
         if (status == PLIM_OK)
             status = plim__checkpoint_most(&checkpoint, path, session->parameters,

@@ -34,6 +34,7 @@ static void world_make(world_t *world, const plim_model_t *model)
     recipe.batch_size = BATCH;
     recipe.num_hops = model->kind == PLIM_MLP ? 0 : model->num_layers;
     recipe.degrees = true;
+    recipe.skip_loops = model->kind == PLIM_GCN && !model->loops_twice;
     recipe.row_type = PLIM_F16;
     for (int i = 0; i < recipe.num_hops; i++)
         recipe.fanout[i] = -1;
@@ -174,9 +175,20 @@ static void test_every_kind(void **state)
         }
 }
 
+/* A run that counts self-loops twice is evaluated as it was trained. */
+static void test_loops_twice(void **state)
+{
+    (void)state;
+    plim_model_t model = PLIM_MODEL_INIT;
+    model.hidden = 12;
+    model.loops_twice = true;
+    check(&model, "GCN with loops twice");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_kind)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_kind),
+                                       cmocka_unit_test(test_loops_twice)};
     test_directory_make(scratch);
     const int failed = cmocka_run_group_tests(tests, test_loader_begin, test_loader_end);
     test_directory_remove(scratch);

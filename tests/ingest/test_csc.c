@@ -91,7 +91,7 @@ static void check_against_sort(const graph_t *graph, const plim__csc_params_t *p
 {
     size_t most = (size_t)(graph->num_edges * 2 + graph->num_nodes) + 1;
     edge_t *edges = test_malloc(most * sizeof *edges);
-    int64_t count = 0, kept = 0, max_degree = 0;
+    int64_t count = 0, kept = 0, max_degree = 0, max_self_loops = 0;
     for (int64_t i = 0; i < graph->num_edges; i++) {
         edge_t edge = {graph->destination[i], graph->source[i]};
         if (edge.source == edge.destination && params->self_loops != PLIM__LOOPS_KEEP)
@@ -117,17 +117,21 @@ static void check_against_sort(const graph_t *graph, const plim__csc_params_t *p
     assert_int_equal(result->totals.num_edges, kept);
     int64_t next = 0;
     for (int64_t node = 0; node < graph->num_nodes; node++) {
-        int64_t first = next;
+        int64_t first = next, loops = 0;
         if (indptr[node] != next)
             fail_msg("indptr[%lld] is %lld, not %lld", (long long)node, (long long)indptr[node],
                      (long long)next);
-        for (; next < kept && edges[next].destination == node; next++)
+        for (; next < kept && edges[next].destination == node; next++) {
+            loops += edges[next].source == node;
             if ((is_narrow ? narrow[next] : wide[next]) != edges[next].source)
                 fail_msg("indices[%lld] is wrong", (long long)next);
+        }
+        max_self_loops = loops > max_self_loops ? loops : max_self_loops;
         max_degree = next - first > max_degree ? next - first : max_degree;
     }
     assert_int_equal(indptr[graph->num_nodes], kept);
     assert_int_equal(result->totals.max_degree, max_degree);
+    assert_int_equal(result->totals.max_self_loops, max_self_loops);
     test_free(edges);
 }
 
@@ -228,6 +232,7 @@ static void assert_same(const result_t *a, const result_t *b)
     assert_memory_equal(a->indices.data, b->indices.data, a->indices.size);
     assert_int_equal(a->totals.num_edges, b->totals.num_edges);
     assert_int_equal(a->totals.max_degree, b->totals.max_degree);
+    assert_int_equal(a->totals.max_self_loops, b->totals.max_self_loops);
 }
 
 static const plim__csc_params_t options[] = {

@@ -41,7 +41,7 @@ static void world_make(world_t *world, plim_io_engine_t engine, bool half)
         .num_nodes = NODES, .num_features = FEATURES, .num_classes = 3, .half = half, .seed = 21};
     assert_ok(test_dataset_make(&world->job, path, &graph));
     assert_ok(plim_dataset_open(&world->job, path, &world->dataset));
-    assert_ok(plim__offsets_create(&world->job, world->dataset, &world->offsets));
+    assert_ok(plim__offsets_create(&world->job, world->dataset, false, &world->offsets));
     size_t bytes = plim__node_set_bytes(NODES);
     world->lines = aligned_alloc(64, bytes);
     assert_non_null(world->lines);

@@ -67,8 +67,8 @@ static void hide_lists(const cached_t *cached)
     assert_int_equal(unlink(path), 0);
 }
 
-/* The only file that is kept. */
-static void find_kept(const cached_t *cached, char path_out[1200])
+/* The only file of that kind that is kept. */
+static void find_kept(const cached_t *cached, const char *kind, char path_out[1200])
 {
     char directory[600];
     (void)snprintf(directory, sizeof directory, "%s/plimsoll", cached->cache);
@@ -76,7 +76,7 @@ static void find_kept(const cached_t *cached, char path_out[1200])
     int count = 0;
     assert_non_null(list);
     for (struct dirent *entry; (entry = readdir(list)) != NULL;)
-        if (entry->d_name[0] != '.') {
+        if (strncmp(entry->d_name, kind, strlen(kind)) == 0) {
             (void)snprintf(path_out, 1200, "%s/%s", directory, entry->d_name);
             count++;
         }
@@ -116,7 +116,7 @@ static void what_is_damaged_is_not_used(void **state)
     char path[1200], text[1024];
     plim__train_plan_t first;
     assert_ok(plan(&cached, &first));
-    find_kept(&cached, path);
+    find_kept(&cached, "probe-", path);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     const size_t size = fread(text, 1, sizeof text, file);
@@ -134,6 +134,29 @@ static void what_is_damaged_is_not_used(void **state)
         (void)fclose(file);
         assert_int_equal(plan(&cached, &first), PLIM_ERR_IO);
     }
+    close_cached(&cached);
+}
+
+/* A dataset that does not say how many self-loops a node has is read once for it. */
+static void self_loops_are_counted_once(void **state)
+{
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    cached_t cached = open_cached();
+    const plim_dataset_t *dataset = cached.place.dataset;
+    char path[1200];
+    plim__train_plan_t first;
+    assert_ok(plan(&cached, &first));
+    const int64_t most = plim__dataset_max_self_loops(dataset);
+    assert_in_range(most, 1, 12);
+    find_kept(&cached, "loops-", path);
+    hide_lists(&cached);
+    plim__dataset_note_self_loops(dataset, -1);
+    assert_ok(plan(&cached, &first));
+    assert_int_equal(plim__dataset_max_self_loops(dataset), most);
+    plim__cache_write(strrchr(path, '/') + 1, "1000\n"); /* more than the longest list */
+    plim__dataset_note_self_loops(dataset, -1);
+    assert_int_equal(plan(&cached, &first), PLIM_ERR_IO);
     close_cached(&cached);
 }
 
@@ -158,7 +181,7 @@ static void a_guessed_largest_graph_says_so(void **state)
     assert_false(load.guessed);
     assert_ok(plim__load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
     assert_false(load.guessed);
-    find_kept(&cached, path);
+    find_kept(&cached, "largest-", path);
     plim__cache_write(strrchr(path, '/') + 1, "0 0\n"); /* less than the mean */
     assert_ok(plim__load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
     assert_true(load.guessed);
@@ -265,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_plan_reads_nothing),
         cmocka_unit_test(what_is_damaged_is_not_used),
+        cmocka_unit_test(self_loops_are_counted_once),
         cmocka_unit_test(a_guessed_largest_graph_says_so),
         cmocka_unit_test(texts_are_kept),
         cmocka_unit_test(nodes_are_weighed_once),

@@ -46,7 +46,7 @@ static void world_make(world_t *world, int64_t num_nodes, int64_t long_every, in
     }
     assert_ok(test_lists_write(&world->job, world->path, &world->lists));
     assert_ok(plim_dataset_open(&world->job, world->path, &world->dataset));
-    assert_ok(plim__offsets_create(&world->job, world->dataset, &world->offsets));
+    assert_ok(plim__offsets_create(&world->job, world->dataset, false, &world->offsets));
     plim__permute_t permute = plim__permute_make((uint64_t)num_nodes, 77);
     world->seeds = calloc((size_t)num_seeds + 1, sizeof(int64_t));
     for (int64_t i = 0; i < num_seeds; i++)

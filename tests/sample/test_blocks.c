@@ -73,7 +73,8 @@ static void naive_build(const test_lists_t *lists, const plim__blocks_params_t *
             int64_t many = naive_draw(lists, params, epoch, hop, naive.nodes[i], drawn);
             assert_true(edges + many <= MOST_EDGES);
             for (int64_t j = 0; j < many; j++)
-                naive.indices[hop][edges++] = naive_local(drawn[j]);
+                if (!params->skip_loops || drawn[j] != naive.nodes[i])
+                    naive.indices[hop][edges++] = naive_local(drawn[j]);
             naive.indptr[hop][i - first + 1] = edges;
         }
         naive.first[hop] = first;
@@ -133,9 +134,10 @@ static int setup(void **state)
     (void)snprintf(fixture.path, sizeof fixture.path, "%s/data", fixture.directory);
     fixture.job = test_job_make(LINE, 2, PLIM_IO_AUTO);
     fixture.lists = test_lists_random(NODES, 37, LONGEST, 1);
+    test_lists_loops(&fixture.lists, 3, 2);
     assert_ok(test_lists_write(&fixture.job, fixture.path, &fixture.lists));
     assert_ok(plim_dataset_open(&fixture.job, fixture.path, &fixture.dataset));
-    assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, &fixture.offsets));
+    assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, false, &fixture.offsets));
     assert_ok(
         test_lists_cached(&fixture.job, fixture.dataset, fixture.offsets, 1, &fixture.source));
     return 0;
@@ -184,13 +186,14 @@ static const struct {
                {4, {2, 2, 2, 2}}, {2, {0, 3}}, {1, {64}},        {2, {40, 130}}};
 enum { RECIPES = sizeof recipes / sizeof recipes[0] };
 
-static void check_recipe(size_t recipe, plim_form_t form, bool replace)
+static void check_recipe(size_t recipe, plim_form_t form, bool replace, bool skip_loops)
 {
     int64_t seeds[64];
     plim__blocks_t *blocks;
     plim__blocks_params_t params = params_of(recipes[recipe].num_hops, recipes[recipe].fanout);
     params.form = form;
     params.replace = replace;
+    params.skip_loops = skip_loops;
     assert_ok(plim__blocks_create(&fixture.job, &params, &blocks));
     for (int64_t epoch = 0; epoch < 6; epoch++) {
         int64_t count = epoch * epoch * 2; /* 0 … 50: grows, so that the table must */
@@ -209,8 +212,9 @@ static void equal_the_naive_ones(void **state)
 {
     (void)state;
     for (size_t recipe = 0; recipe < RECIPES; recipe++)
-        for (int variant = 0; variant < 4; variant++)
-            check_recipe(recipe, variant % 2 == 0 ? PLIM_NATIVE : PLIM_PYG, variant / 2 == 1);
+        for (int variant = 0; variant < 8; variant++)
+            check_recipe(recipe, variant % 2 == 0 ? PLIM_NATIVE : PLIM_PYG, variant / 2 % 2 == 1,
+                         variant / 4 == 1);
 }
 
 /* Seeds first, every source met, every node but the seeds drawn by somebody. */

@@ -69,9 +69,9 @@ static void check_equal(test_lists_t lists, int threads, plim_io_engine_t engine
     plim__offsets_t *offsets;
     make(lists, threads, engine);
     int64_t before = plim__ledger_available(fixture.job.ledger);
-    assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, &offsets));
+    assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, false, &offsets));
     assert_int_equal(before - plim__ledger_available(fixture.job.ledger),
-                     plim__offsets_estimate(fixture.dataset));
+                     plim__offsets_estimate(fixture.dataset, false));
     compare(offsets);
     plim__offsets_destroy(offsets);
     assert_int_equal(before, plim__ledger_available(fixture.job.ledger));
@@ -97,7 +97,7 @@ static void take_about_a_byte_a_node(void **state)
 {
     (void)state;
     make(test_lists_random(200000, 0, 0, 4), 1, PLIM_IO_AUTO);
-    assert_in_range(plim__offsets_estimate(fixture.dataset), 200000, 240000);
+    assert_in_range(plim__offsets_estimate(fixture.dataset, false), 200000, 240000);
     (void)unmake(NULL);
 }
 
@@ -109,7 +109,8 @@ static void check_refused(int64_t number, int64_t value)
     int64_t right = fixture.lists.indptr[number];
     int64_t before = plim__ledger_available(fixture.job.ledger);
     test_overwrite(fixture.path, "indptr.npy", number, &value, sizeof value);
-    assert_int_equal(plim__offsets_create(&fixture.job, fixture.dataset, &offsets), PLIM_ERR_DATA);
+    assert_int_equal(plim__offsets_create(&fixture.job, fixture.dataset, false, &offsets),
+                     PLIM_ERR_DATA);
     assert_non_null(strstr(plim_last_error(), "indptr.npy"));
     assert_null(offsets);
     assert_int_equal(before, plim__ledger_available(fixture.job.ledger));
@@ -130,7 +131,7 @@ static void refuse_what_does_not_ascend(void **state)
         check_refused(places[i], num_edges + 1);
         check_refused(places[i], num_edges / 2);
     }
-    assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, &offsets));
+    assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, false, &offsets));
     compare(offsets);
     plim__offsets_destroy(offsets);
     (void)unmake(NULL);
@@ -165,13 +166,14 @@ static void read_under_a_low_line(void **state)
     for (int i = 0; i < 3; i++) {
         plim__arena_t rest;
         plim_job_t job = test_job_make(LINE, 8, engines[i]);
-        size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_minimum(&job);
+        size_t least =
+            plim__offsets_estimate(fixture.dataset, false) + plim__offsets_work_minimum(&job);
         size_t left = (size_t)plim__ledger_available(job.ledger) - least;
         left = left / PLIM__PAGE * PLIM__PAGE;
         if (i == 2)
             left += 64 * PLIM__PAGE;
         assert_ok(plim__arena_create(job.ledger, "rest", left, &rest));
-        plim_status_t status = plim__offsets_create(&job, fixture.dataset, &offsets);
+        plim_status_t status = plim__offsets_create(&job, fixture.dataset, false, &offsets);
         if (i < 2) {
             assert_ok(status);
             compare(offsets);
@@ -192,9 +194,10 @@ static void few_pieces_take_few_threads(void **state)
     plim__offsets_t *offsets;
     make(test_lists_random(20000, 50, 200, 8), 1, PLIM_IO_AUTO);
     plim_job_t job = test_job_make(LINE, 64, PLIM_IO_AUTO);
-    size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_minimum(&job);
+    size_t least =
+        plim__offsets_estimate(fixture.dataset, false) + plim__offsets_work_minimum(&job);
     int64_t before = plim__ledger_reserved(job.ledger);
-    assert_ok(plim__offsets_create(&job, fixture.dataset, &offsets));
+    assert_ok(plim__offsets_create(&job, fixture.dataset, false, &offsets));
     assert_in_range(plim__ledger_peak(job.ledger) - before, 1, (int64_t)least);
     compare(offsets);
     plim__offsets_destroy(offsets);
@@ -205,7 +208,7 @@ static void few_pieces_take_few_threads(void **state)
 static plim_status_t create_and_destroy(plim_job_t *job, void *context)
 {
     plim__offsets_t *offsets;
-    plim_status_t status = plim__offsets_create(job, context, &offsets);
+    plim_status_t status = plim__offsets_create(job, context, false, &offsets);
     if (status == PLIM_OK)
         plim__offsets_destroy(offsets);
     return status;

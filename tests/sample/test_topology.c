@@ -33,7 +33,7 @@ static int setup(void **state)
     fixture.lists = test_lists_random(NODES, 1000, LONGEST, 3);
     assert_ok(test_lists_write(&fixture.job, fixture.path, &fixture.lists));
     assert_ok(plim_dataset_open(&fixture.job, fixture.path, &fixture.dataset));
-    assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, &fixture.offsets));
+    assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, false, &fixture.offsets));
     return 0;
 }
 

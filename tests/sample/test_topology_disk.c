@@ -100,7 +100,7 @@ static void world_make(world_t *world, plim_io_engine_t engine)
 {
     world->job = test_job_make(PLIM_LINE_NONE, 2, engine);
     assert_ok(plim_dataset_open(&world->job, dataset_path, &world->dataset));
-    assert_ok(plim__offsets_create(&world->job, world->dataset, &world->offsets));
+    assert_ok(plim__offsets_create(&world->job, world->dataset, false, &world->offsets));
     assert_ok(
         test_lists_cached(&world->job, world->dataset, world->offsets, WORKERS, &world->memory));
 }

@@ -61,7 +61,8 @@ static void says_what_it_holds(void **state)
     assert_ok(test_dataset_make(&job, path, &graph));
     assert_ok(plim_dataset_open(&job, path, &dataset));
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    assert_int_equal(info->format, 1);
+    assert_int_equal(info->format, 2);
+    assert_int_equal(info->max_self_loops, -1); /* the writer was not told */
     assert_int_equal(info->num_nodes, 103);
     assert_int_equal(info->num_features, 6);
     assert_int_equal(info->feature_type, PLIM_F16);
@@ -284,7 +285,9 @@ static void hostile_text_is_refused(void **state)
         {"\"num_train\": 10", "\"num_train\": 11"},
         {"\"num_classes\": 2", "\"num_classes\": -2"},
         {"\"max_degree\": ", "\"max_degree\": 9"},
-        {"\"format\": 1", "\"format\": 0"},
+        {"\"max_degree\": ", "\"max_self_loops\": 13, \"max_degree\": "},
+        {"\"max_degree\": ", "\"max_self_loops\": -1, \"max_degree\": "},
+        {"\"format\": 2", "\"format\": 0"},
         {"\"readable_by\": 1", "\"readable_by\": 0"},
         {"\"readable_by\": 1", "\"readable_by\": true"},
         {"\"dataset\"", "\"something\""},
@@ -364,9 +367,9 @@ static void newer_formats_follow_the_rule(void **state)
     } versions[] = {
         {"\"format\": 7,\n  \"readable_by\": 1", PLIM_OK},
         {"\"format\": 7,\n  \"new\": {\"x\": [1, null]},\n  \"readable_by\": 1", PLIM_OK},
-        {"\"format\": 7,\n  \"readable_by\": 2", PLIM_ERR_UNSUPPORTED},
+        {"\"format\": 7,\n  \"readable_by\": 3", PLIM_ERR_UNSUPPORTED},
     };
-    static const char from[] = "\"format\": 1,\n  \"readable_by\": 1";
+    static const char from[] = "\"format\": 2,\n  \"readable_by\": 1";
     (void)state;
     char whole[700];
     static char text[65536], changed[70000];

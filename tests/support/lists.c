@@ -34,6 +34,23 @@ test_lists_t test_lists_random(int64_t num_nodes, int64_t long_every, int64_t lo
     return lists;
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void test_lists_loops(test_lists_t *lists, int64_t every, int64_t most)
+{
+    for (int64_t v = 0; v < lists->num_nodes; v += every) {
+        int64_t *list = lists->indices + lists->indptr[v];
+        const int64_t degree = lists->indptr[v + 1] - lists->indptr[v];
+        for (int64_t i = 0; i < degree && i < 1 + v / every % most; i++)
+            list[i * degree / most % degree] = v;
+        qsort(list, (size_t)degree, sizeof *list, compare_ids);
+    }
+}
+
 void test_lists_free(test_lists_t *lists)
 {
     free(lists->indptr);

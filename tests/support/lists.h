@@ -17,6 +17,9 @@ typedef struct test_lists {
  */
 test_lists_t test_lists_random(int64_t num_nodes, int64_t long_every, int64_t longest,
                                uint64_t seed);
+/* Turns up to `most` entries of every `every`-th list into the node itself; lists still ascend. */
+void test_lists_loops(test_lists_t *lists, int64_t every, int64_t most);
+
 void test_lists_free(test_lists_t *lists);
 
 /* Writes them as a dataset without features and labels. */

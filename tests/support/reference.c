@@ -149,9 +149,13 @@ static void activate(const test_weights_t *weights, int64_t width, double *y)
             y[i] = weights->model.activation == PLIM_ELU ? expm1(y[i]) : 0;
 }
 
-static double degree_of(const test_loader_t *world, int64_t v)
+/* The edges into v; for GCN those from other nodes. */
+static double degree_of(const test_loader_t *world, plim_model_kind_t kind, int64_t v)
 {
-    return (double)(world->indptr[v + 1] - world->indptr[v]);
+    int64_t degree = 0;
+    for (int64_t e = world->indptr[v]; e < world->indptr[v + 1]; e++)
+        degree += kind != PLIM_GCN || world->indices[e] != v;
+    return (double)degree;
 }
 
 static void attend(const test_weights_t *weights, const test_loader_t *world, int layer, int64_t v,
@@ -192,7 +196,7 @@ static void fold(const test_weights_t *weights, const test_loader_t *world, int 
     const plim_model_kind_t kind = weights->model.kind;
     const bool max = kind == PLIM_SAGE && weights->model.aggregation == PLIM_MAX;
     const bool mean = kind == PLIM_SAGE && weights->model.aggregation == PLIM_MEAN;
-    const double degree = degree_of(world, v);
+    const double degree = degree_of(world, kind, v);
     for (int64_t k = 0; k < in; k++) {
         double value_here = max && degree > 0 ? -INFINITY : 0;
         for (int64_t e = world->indptr[v]; e < world->indptr[v + 1]; e++) {
@@ -201,7 +205,8 @@ static void fold(const test_weights_t *weights, const test_loader_t *world, int 
             if (max)
                 value_here = one > value_here ? one : value_here;
             else if (kind == PLIM_GCN)
-                value_here += one / sqrt((degree_of(world, u) + 1) * (degree + 1));
+                value_here +=
+                    u == v ? 0 : one / sqrt((degree_of(world, kind, u) + 1) * (degree + 1));
             else
                 value_here += mean ? one / degree : one;
         }
