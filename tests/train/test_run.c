@@ -447,6 +447,38 @@ static void a_newer_format_is_said_to_be_one(void **state)
     world_end(&world);
 }
 
+/* A GCN of a version that counted self-loops twice: settings that count them once continue it only
+ * where there are none. Other models do not care. */
+static void how_often_loops_count_must_stay(void **state)
+{
+    (void)state;
+    for (int kind = PLIM_GCN; kind <= PLIM_SAGE; kind++) {
+        world_t world;
+        plim__run_t *run;
+        plim_run_info_t info = PLIM_RUN_INFO_INIT;
+        world_make(&world);
+        world.training.model.kind = (plim_model_kind_t)kind;
+        assert_ok(create_run(&world, &run));
+        plim__run_close(run);
+        unseal(&world);
+        replace_text(&world, "run.json", "\"loops_twice\"", "\"unknown\"");
+        assert_ok(plim_run_read(&world.job, world.path, &info));
+        assert_int_equal(info.training.model.loops_twice, kind == PLIM_GCN);
+        world.dataset.max_self_loops = 2;
+        const plim_status_t status = open_run(&world, &run);
+        if (kind == PLIM_GCN) {
+            assert_int_equal(status, PLIM_ERR_USAGE);
+            assert_says("loops_twice");
+            world.dataset.max_self_loops = 0;
+            assert_ok(open_run(&world, &run));
+        } else {
+            assert_ok(status);
+        }
+        plim__run_close(run);
+        world_end(&world);
+    }
+}
+
 /* In a child, where no file may grow beyond 16 KiB. */
 int main(void)
 {
@@ -465,6 +497,7 @@ int main(void)
         cmocka_unit_test(a_damaged_run_json_is_refused),
         cmocka_unit_test(every_flipped_bit_of_run_json_is_found),
         cmocka_unit_test(a_newer_format_is_said_to_be_one),
+        cmocka_unit_test(how_often_loops_count_must_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
