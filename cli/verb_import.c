@@ -10,6 +10,7 @@ enum {
     OPTION_RELABEL,
     OPTION_FEATURES,
     OPTION_NORMALISE_FEATURES,
+    OPTION_TARGETS,
     OPTION_NODES,
     OPTION_SPLIT,
     OPTION_SEED,
@@ -39,6 +40,7 @@ static bool parse_split(const cli_common_t *common, double split[3])
 static bool take_option(const cli_common_t *common, int code, plim_import_options_t *options)
 {
     static const char *const types[] = {"f16", "f32", NULL};
+    static const char *const targets[] = {"classes", "values", NULL};
     static const char *const self_loops[] = {"keep", "add", "remove", NULL};
     static const plim_self_loops_t self_loop_values[] = {PLIM_SELF_LOOPS_KEEP, PLIM_SELF_LOOPS_ADD,
                                                          PLIM_SELF_LOOPS_REMOVE};
@@ -64,6 +66,10 @@ static bool take_option(const cli_common_t *common, int code, plim_import_option
     case OPTION_NORMALISE_FEATURES:
         options->normalise_features = true;
         return true;
+    case OPTION_TARGETS:
+        word = cli_parse_word(common, "--targets", targets);
+        options->targets = word == 0 ? PLIM_TARGETS_CLASSES : PLIM_TARGETS_VALUES;
+        return word >= 0;
     case OPTION_NODES:
         return cli_parse_int(common, "--nodes", optarg, 1, INT64_MAX - 1, &options->num_nodes);
     case OPTION_SPLIT:
@@ -87,6 +93,7 @@ static int run(int argc, char **argv)
         {"features", required_argument, NULL, OPTION_FEATURES},
         {"normalise-features", no_argument, NULL, OPTION_NORMALISE_FEATURES},
         {"normalize-features", no_argument, NULL, OPTION_NORMALISE_FEATURES},
+        {"targets", required_argument, NULL, OPTION_TARGETS},
         {"nodes", required_argument, NULL, OPTION_NODES},
         {"split", required_argument, NULL, OPTION_SPLIT},
         {"seed", required_argument, NULL, OPTION_SEED},
@@ -132,9 +139,12 @@ const cli_verb_t cli_verb_import = {
         "  --remove-duplicates   keep one of equal edges\n"
         "  --self-loops WHAT     keep (default), add (exactly one a node) or remove\n"
         "  --relabel             texts: ids are any integers or names; the dataset keeps them\n"
-        "  --features TYPE       f16 or f32; default: as the source has them\n"
+        "  --features TYPE       f16 or f32; default: as the source has them. Integers are\n"
+        "                        converted only if it is given\n"
         "  --normalise-features  divide each row of features by its sum, as PyG's\n"
         "                        NormalizeFeatures does\n"
+        "  --targets WHAT        classes or values (a regression); default: whole numbers in one\n"
+        "                        column are classes\n"
         "  --nodes N             number of nodes, for sources that do not tell it\n"
         "  --split A,B,C         draw train, valid and test: shares of the labelled nodes, such\n"
         "                        as 0.6,0.2,0.2\n"

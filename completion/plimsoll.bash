@@ -21,6 +21,7 @@ _plimsoll() {
     case $previous in
     --io) words='auto uring threads' ;;
     --self-loops) words='keep add remove' ;;
+    --targets) words='classes values' ;;
     --dtype) words='f16 f32' ;;
     --features)
         [[ $verb == import ]] && words='f16 f32'
@@ -68,7 +69,7 @@ _plimsoll() {
         ;;
     esac
     case $previous in
-    --io | --self-loops | --dtype | --features | --memory | --threads | --nodes | --edges | --classes | --scale | \
+    --io | --self-loops | --targets | --dtype | --features | --memory | --threads | --nodes | --edges | --classes | --scale | \
         --spread | --seed | --topology | --rows | --ids | --form | --split | --row-cache | --list-cache | --batch | --fanout | \
         --epoch | --step | --epochs | --batches | --slots | --window | \
         --model | --layers | --hidden | --heads | --aggr | --norm | --act | --dropout | --pool | --precision | \
@@ -88,7 +89,7 @@ _plimsoll() {
     watch) words="--out --interval --warn --signal-at $common" ;;
     inspect) words="--verify $common" ;;
     import)
-        words="--symmetrise --remove-duplicates --self-loops --relabel --features --normalise-features --nodes --split --seed --tmp $common"
+        words="--symmetrise --remove-duplicates --self-loops --relabel --features --normalise-features --targets --nodes --split --seed --tmp $common"
         ;;
     generate)
         words="--scale --spread --seed --nodes --edges --features --classes --dtype --tmp $common"

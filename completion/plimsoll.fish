@@ -66,6 +66,7 @@ complete -c plimsoll -n "$has import" -l relabel -d 'ids in texts are names'
 complete -c plimsoll -n "$has import" -l split -x -d 'draw train, valid and test'
 complete -c plimsoll -n "$has import" -l seed -x -d 'of the splits that are drawn'
 complete -c plimsoll -n "$has import" -l features -x -a 'f16 f32' -d 'type of the features'
+complete -c plimsoll -n "$has import" -l targets -x -a 'classes values' -d 'labels are classes or values'
 complete -c plimsoll -n "$has import" -l nodes -x -d 'number of nodes'
 complete -c plimsoll -n "$has import" -l tmp -x -a '(__fish_complete_directories)' -d 'directory of temporary files'
 

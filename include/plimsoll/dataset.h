@@ -14,7 +14,7 @@ typedef enum plim_dtype { PLIM_I32 = 1, PLIM_I64, PLIM_F16, PLIM_F32 } plim_dtyp
 typedef enum plim_label_kind {
     PLIM_LABELS_NONE = 0,
     PLIM_LABELS_CLASSES, /* int64, -1 = unlabelled */
-    PLIM_LABELS_VALUES   /* float32 [., T], NaN = unlabelled */
+    PLIM_LABELS_VALUES   /* float32 [., T] or [.], NaN = unlabelled */
 } plim_label_kind_t;
 
 /* The contents of a dataset, from its dataset.json. Later versions add fields at the end. */
@@ -42,6 +42,7 @@ typedef struct plim_dataset_info {
     const char *options;
     const char *version;    /* version of plimsoll that made it */
     int64_t max_self_loops; /* most edges of one node to itself; -1: not known (formats before 2) */
+    int label_dims;         /* dimensions of labels.npy: 1, or 2; 0 without labels */
 } plim_dataset_info_t;
 
 typedef struct plim_dataset plim_dataset_t;

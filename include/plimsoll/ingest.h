@@ -14,6 +14,14 @@ typedef enum plim_self_loops {
     PLIM_SELF_LOOPS_REMOVE
 } plim_self_loops_t;
 
+/* What labels are. */
+typedef enum plim_targets {
+    PLIM_TARGETS_AUTO = 0, /* whole numbers in one column are classes, of graphs only if the source
+                              has integers or is a text; others are values */
+    PLIM_TARGETS_CLASSES,  /* classes, for classification: 0, 1, 2, …; -1 or NaN: unlabelled */
+    PLIM_TARGETS_VALUES    /* values, for regression; NaN: unknown */
+} plim_targets_t;
+
 typedef struct plim_import_options {
     size_t size;
     const char *source; /* file or directory; its kind is recognised */
@@ -22,12 +30,15 @@ typedef struct plim_import_options {
     bool symmetrise;    /* add the reverse of each edge; removes duplicates */
     bool remove_duplicates;
     plim_self_loops_t self_loops;
-    bool relabel;          /* texts: ids are names; the dataset keeps them */
-    plim_dtype_t features; /* PLIM_F16, PLIM_F32, or 0: the source's type (f64 becomes f32) */
-    int64_t num_nodes;     /* 0: the source's number, or for edge lists the largest id plus one */
+    bool relabel; /* texts: ids are names; the dataset keeps them */
+    /* PLIM_F16, PLIM_F32, or 0: the source's type (f64 becomes f32). Integers are converted only if
+     * it is given: they may be categories. */
+    plim_dtype_t features;
+    int64_t num_nodes; /* 0: the source's number, or for edge lists the largest id plus one */
     /* Divide each row of features by its sum, or by 1 if the sum is smaller: PyG's
      * NormalizeFeatures, for features that are not negative. */
     bool normalise_features;
+    plim_targets_t targets;
     /* Draw splits for a source without any: shares of the labelled nodes (or graphs) for train,
      * valid and test, at most 1 in all, drawn uniformly without replacement; all 0: none. */
     double split[3];

@@ -122,7 +122,8 @@ typedef struct plim_batch {
     plim_block_t blocks[PLIM_HOPS_MAX];
     const void *nodes;      /* (num_nodes) ids in the dataset, of the recipe's index type */
     const void *rows;       /* (num_nodes, num_features) of the recipe's row type; NULL without */
-    const void *labels;     /* (num_seeds) int64, or (num_seeds, num_targets) float; NULL without */
+    const void *labels;     /* (num_seeds) int64, or (num_seeds, num_targets) float, one-dimensional
+                               like labels.npy; NULL without */
     const int32_t *degrees; /* (num_nodes) edges into each in the dataset, with skip_loops those
                                from others; NULL without */
     const void *graph_indptr; /* (num_seeds + 1) first nodes of the graphs, index type; or NULL */

@@ -139,6 +139,10 @@ class Builder:
     leaves nothing behind. `memory` is the line of the import, `tmp` another directory for the temporary files, and `options` are those of
     plimsoll-import(1), such as `symmetrise=True`, `nodes=1000`, `features='f16'`, `split=[0.6, 0.2, 0.2]`, `quiet=True`.
 
+    Labels of a floating-point dtype are values, for regression, and integers are classes, as PyTorch's losses take them;
+    `targets='classes'` or `targets='values'` says otherwise. Rows of an integer dtype are refused unless `features='f32'` (or `'f16'`)
+    says to convert them.
+
     >>> with plimsoll.Builder('web', memory='300M', quiet=True) as builder:
     ...     for chunk in range(4):
     ...         builder.add_edges(numpy.random.randint(0, 1000, (2, 5000)))
@@ -247,16 +251,24 @@ class Builder:
         for at in range(0, max(1, len(src)), step):
             yield numpy.stack([ids[at:at + step].astype(dtype, copy=False) for ids in (src, dst)], axis=1)
 
+    def _features(self, x: Array) -> Any:
+        """Rows of numbers. Integers may be categories, so they are converted only on request."""
+        rows = _array(x, 'x')
+        if rows.dtype.kind in 'iu' and not self._options.get('features'):
+            raise UsageError(f"x is {rows.dtype}: if these are numbers, give features='f32' to convert them; if they are categories, give "
+                             'them one-hot, as floats (torch.nn.functional.one_hot)')
+        return rows
+
     def add_rows(self, x: Array) -> None:
         """Adds the features of the next nodes, of the shape (n, F); the first row is node 0's."""
-        x = _array(x, 'x')
+        x = self._features(x)
         if x.ndim != 2 or x.shape[1] == 0:
             raise UsageError(f'rows have the shape (n, F); this chunk has the shape {x.shape}')
         self._one_kind('edges')
         self._take({'x': x})
 
     def add_labels(self, y: Array) -> None:
-        """Adds the labels of the next nodes: classes (n,), with -1 or NaN for none, or values (n, T)."""
+        """Adds the labels of the next nodes: integers are classes (n,), with -1 for none; floats are values (n,) or (n, T), with NaN."""
         y = _array(y, 'y')
         if y.ndim not in (1, 2):
             raise UsageError(f'labels have the shape (n,) or (n, T); this chunk has the shape {y.shape}')
@@ -265,7 +277,7 @@ class Builder:
 
     def add_graph(self, edge_index: Array, x: Array | None = None, y: Array | None = None, num_nodes: int | None = None, *,
                   edge_attr: None = None) -> None:
-        """Adds a whole graph with ids from 0: edges (2, E), rows (n, F), and its label: a class, a number, or several numbers."""
+        """Adds a whole graph with ids from 0: edges (2, E), rows (n, F), and its label: an integer is a class, floats are values."""
         numpy = _numpy()
         _refuse_edge_features(edge_attr)
         edges = _array(edge_index, 'edge_index', 'iuf' if _empty(edge_index) else 'iu')
@@ -273,7 +285,7 @@ class Builder:
             edges = numpy.zeros((2, 0), numpy.int64)
         if edges.ndim != 2 or edges.shape[0] != 2:
             raise UsageError(f'edge_index has the shape (2, E), not {edges.shape}')
-        rows = None if x is None else _array(x, 'x')
+        rows = None if x is None else self._features(x)
         if rows is not None and (rows.ndim != 2 or rows.shape[1] == 0):
             raise UsageError(f'x has the shape (n, F), not {rows.shape}')
         if rows is None and num_nodes is None:
@@ -292,8 +304,8 @@ class Builder:
         if rows is not None:
             chunks['node_feat'] = rows
         if y is not None:
-            label = _array(y, 'y').reshape(1, -1)
-            chunks['graph_label'] = label[:, 0] if label.shape[1] == 1 else label
+            label = _array(y, 'y')
+            chunks['graph_label'] = label if label.shape == (1, 1) else label.reshape(-1) if label.size == 1 else label.reshape(1, -1)
         for pairs in self._pairs('edge_index_local', edges[0], edges[1]):
             self._take({'edge_index_local': pairs, **chunks})
             chunks = {}
@@ -345,6 +357,9 @@ class Builder:
             _log.info('%s: %s of chunks in %s', self.path, command.size_text(self.spooled_bytes), self._directory)
             with self._disk_errors():
                 self._write_headers()
+            labels = self._spools.get('y', self._spools.get('graph_label'))
+            if labels is not None and labels.dtype.kind == 'f' and not self._options.get('targets'):
+                self._options['targets'] = 'values'
             return make('import', os.path.basename(self._directory), self.path, self._options, cwd=os.path.dirname(self._directory))
         finally:
             self.close()
@@ -433,7 +448,9 @@ def from_pyg(data: Any, path: Path, *, train: Array | None = None, valid: Array 
 
     `x`, `y`, `edge_index` and the masks `train_mask`, `val_mask`, `test_mask` are taken; `train`, `valid` and `test` give other
     splits, as ids or masks of nodes or graphs. Edge features are refused: datasets have none. Other attributes are left out with a warning.
-    An iterator is read once, and holds one graph at a time. `options` are those of `Builder`.
+    Floating-point `y` are values, for regression, and integers are classes; `targets='classes'` or `targets='values'` says otherwise.
+    Integer `x` is refused unless `features='f32'` says to convert it. An iterator is read once, and holds one graph at a time. `options`
+    are those of `Builder`.
 
     >>> plimsoll.from_pyg(data, 'mine', quiet=True).num_nodes == data.num_nodes
     True
@@ -521,9 +538,9 @@ def from_pt_files(files: Path | Iterable[Path], path: Path, *, edge_index: str =
                 missing = [key for key in ([x] if x else []) + targets if key not in parts]
                 if missing:
                     raise UsageError(f'there is no {" and no ".join(missing)}; the keys are {", ".join(parts)}')
-                label = [_array(parts[key], key).reshape(-1) for key in targets]
-                builder.add_graph(parts['edge_index'], parts[x] if x else None, _numpy().concatenate(label) if label else None,
-                                  None if x else _num_nodes(graph, parts))
+                label = [_array(parts[key], key) for key in targets]
+                joined = label[0] if len(label) == 1 else _numpy().concatenate([part.reshape(-1) for part in label]) if label else None
+                builder.add_graph(parts['edge_index'], parts[x] if x else None, joined, None if x else _num_nodes(graph, parts))
             except UsageError as error:
                 raise UsageError(f'{name}: {error}') from None
             left_out |= set(parts) - taken
@@ -593,14 +610,15 @@ def _listed(files: Path | Iterable[Path], ending: str) -> list[str]:
 def from_parquet(edges: Path | Iterable[Path], path: Path, *, source: str = 'source', target: str = 'target',
                  nodes: Path | Iterable[Path] | None = None, node_id: str | None = None, features: str | list[str] | None = None,
                  labels: str | list[str] | None = None, train: Array | None = None, valid: Array | None = None, test: Array | None = None,
-                 num_nodes: int | None = None, memory: str | int | None = None, **options: Any) -> Dataset:
+                 feature_type: str | None = None, num_nodes: int | None = None, memory: str | int | None = None, **options: Any) -> Dataset:
     """Makes a dataset of Parquet files, which are read in pieces, and opens it.
 
     `edges` has the columns `source` and `target` with ids from 0. `nodes` has a row for each node in the order of the ids; the column
     `node_id`, if named, must be 0, 1, 2, ... `features` are columns of numbers, or of lists of one length; the default is every column that
-    has no other meaning. `labels` are one or several columns; a null is unlabelled. `train`, `valid` and `test` are ids, masks, or names of
-    columns of booleans in `nodes`. Without that table, `num_nodes` counts nodes that have no edges too. Both tables may be a file, a
-    directory or a list of files. Needs pyarrow.
+    has no other meaning; columns of integers are refused unless `feature_type='f32'` (or `'f16'`) says to convert them. `labels` are one or
+    several columns, classes if it is one of integers, else values; a null is unlabelled. `train`, `valid` and `test` are ids, masks, or
+    names of columns of booleans in `nodes`. Without that table, `num_nodes` counts nodes that have no edges too. Both tables may be a file,
+    a directory or a list of files. Needs pyarrow.
 
     >>> plimsoll.from_parquet('edges.parquet', 'mine', nodes='nodes.parquet', labels='label', train='train', quiet=True).num_features
     3
@@ -615,7 +633,7 @@ def from_parquet(edges: Path | Iterable[Path], path: Path, *, source: str = 'sou
     others = [*([node_id] if node_id else []), *label_names, *columns.values()]
     if nodes is None and (others or features):
         raise UsageError('labels, features, node_id and names of columns need nodes=, the table of the nodes')
-    with Builder(path, memory=memory, nodes=num_nodes, **options) as builder:
+    with Builder(path, memory=memory, nodes=num_nodes, features=feature_type, **options) as builder:
         for batch in _batches(pyarrow.parquet, _listed(edges, '.parquet'), [source, target]):
             builder.add_edges(_column(batch, source), _column(batch, target))
         if nodes is not None:
@@ -623,9 +641,22 @@ def from_parquet(edges: Path | Iterable[Path], path: Path, *, source: str = 'sou
             names = [features] if isinstance(features, str) else features
             if names is None:
                 names = [name for name in pyarrow.parquet.read_schema(files[0]).names if name not in others]
+            if feature_type is None:
+                _refuse_integers(pyarrow.parquet.read_schema(files[0]), names)
             _add_nodes(builder, _batches(pyarrow.parquet, files, [*names, *others]), names, label_names, node_id, columns)
         builder.split(**{name: value for name, value in splits.items() if name not in columns})
         return builder.finish()
+
+
+def _refuse_integers(schema: Any, features: list[str]) -> None:
+    """Refuses feature columns of integers, or of lists of them: they may be ids or categories."""
+    import pyarrow
+
+    types = {name: schema.field(name).type for name in features if name in schema.names}
+    whole = [name for name, kind in types.items() if pyarrow.types.is_integer(getattr(kind, 'value_type', kind))]
+    if whole:
+        raise UsageError(f"integers in the column{'s' if len(whole) > 1 else ''} {', '.join(whole)} may be ids or categories; give "
+                         "feature_type='f32' to take them as numbers, or name other columns in features=")
 
 
 def _add_nodes(builder: Builder, batches: Iterable[Any], features: list[str], labels: list[str], node_id: str | None,

@@ -103,9 +103,12 @@ static plim_status_t check_options(const plim_import_options_t *options)
 {
     struct stat status;
     if (options->source == NULL || options->target == NULL || options->num_nodes < 0 ||
-        (options->features != 0 && options->features != PLIM_F16 && options->features != PLIM_F32))
+        (options->features != 0 && options->features != PLIM_F16 &&
+         options->features != PLIM_F32) ||
+        options->targets < PLIM_TARGETS_AUTO || options->targets > PLIM_TARGETS_VALUES)
         return plim__fail(PLIM_ERR_USAGE, "an import needs a source and a target; features must be "
-                                          "f16 or f32, and a number of nodes positive");
+                                          "f16 or f32, targets classes or values, and a number of "
+                                          "nodes positive");
     const double *split = options->split;
     if (!(split[0] >= 0 && split[1] >= 0 && split[2] >= 0 &&
           split[0] + split[1] + split[2] <= 1 + 1e-9) ||
@@ -214,7 +217,12 @@ static plim_status_t refuse_torch(const char *path)
     const char *end = strrchr(path, '.');
     if (end == NULL || (strcmp(end, ".pt") != 0 && strcmp(end, ".pth") != 0))
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA, "%s is a PyTorch file; save its arrays as .npy first", path);
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s is a PyTorch file, which is read in Python: "
+                      "plimsoll.from_pyg(data, 'DIR') takes the Data object that your code loads "
+                      "(such as dataset[0]), or a list of them; plimsoll.from_pt_files('FILES', "
+                      "'DIR') reads a directory of .pt files with a graph each",
+                      path);
 }
 
 static plim_status_t recognise(plim__import_t *import, const plim__importer_t **importer_out)
@@ -320,18 +328,20 @@ static void describe_options(const plim_import_options_t *options, char *text_ou
 {
     char nodes[48] = "", split[128] = "";
     static const char *const loops[] = {"", " --self-loops add", " --self-loops remove"};
+    static const char *const targets[] = {"", " --targets classes", " --targets values"};
     if (options->num_nodes > 0)
         (void)snprintf(nodes, sizeof nodes, " --nodes %" PRId64, options->num_nodes);
     if (options->split[0] > 0)
         (void)snprintf(split, sizeof split, " --split %g,%g,%g --seed %" PRIu64, options->split[0],
                        options->split[1], options->split[2], options->seed);
-    (void)snprintf(text_out, size, "%s%s%s%s%s%s%s%s", options->symmetrise ? " --symmetrise" : "",
+    (void)snprintf(text_out, size, "%s%s%s%s%s%s%s%s%s", options->symmetrise ? " --symmetrise" : "",
                    options->remove_duplicates ? " --remove-duplicates" : "",
                    loops[options->self_loops], options->relabel ? " --relabel" : "",
                    options->features == PLIM_F16   ? " --features f16"
                    : options->features == PLIM_F32 ? " --features f32"
                                                    : "",
-                   options->normalise_features ? " --normalise-features" : "", nodes, split);
+                   options->normalise_features ? " --normalise-features" : "",
+                   targets[options->targets], nodes, split);
 }
 
 static plim_status_t commit(plim__import_t *import)

@@ -236,6 +236,7 @@ struct plim__label_source {
     bool graphs;   /* labels of graphs instead of nodes */
     bool floats;   /* the source has a floating-point type */
     bool integers; /* or an integer type; a text has neither */
+    bool vector;   /* the source has one dimension, and so will values; known at the end of it */
 };
 
 plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *source);
@@ -248,7 +249,8 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
 /* Lets the labels of a text in one column be words, after its heading was read. */
 void plim__import_labels_words(plim__import_t *import, plim__text_t *text);
 
-/* Labels [R] or [R, T] of nodes, or of graphs when `graphs` (floats are then values). */
+/* Labels [R] or [R, T] of nodes, or of graphs when `graphs` (floats are then values unless the
+ * options say otherwise). */
 plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *stream,
                                       const plim__npy_t *npy, bool graphs);
 plim_status_t plim__import_labels_text(plim__import_t *import, plim__text_t *text, const char *name,

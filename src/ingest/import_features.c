@@ -49,6 +49,19 @@ int64_t plim__import_feature_bytes(const plim__import_t *import, const plim__npy
     return plim__mul_i64(npy->count, size, &bytes) ? bytes : INT64_MAX;
 }
 
+/* Integers may be categories, whose size means nothing: converting them is the user's choice. */
+static plim_status_t refuse_integers(const plim__import_t *import, const feature_sink_t *sink)
+{
+    const plim__dtype_t type = sink->from_type;
+    if (import->options->features != 0 || type == PLIM__NPY_BOOL || type == PLIM__NPY_F16 ||
+        type == PLIM__NPY_F32 || type == PLIM__NPY_F64)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: features are integers: if they are numbers, give --features f32 to "
+                      "convert them; if they are categories, store them one-hot, as floats",
+                      sink->name);
+}
+
 static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t rows)
 {
     int64_t bytes = OPEN_BYTES;
@@ -57,6 +70,7 @@ static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t
         return plim__fail(PLIM_ERR_DATA,
                           "%s: features were already read from %s; keep one of the two", sink->name,
                           import->features_from);
+    PLIM_TRY(refuse_integers(import, sink));
     if (sink->columns < 1)
         return plim__fail(PLIM_ERR_DATA, "%s: its rows have no columns", sink->name);
     if (sink->columns > PLIM__COLUMNS_MAX)

@@ -225,6 +225,7 @@ static plim_status_t scatter_set(set_labels_t *labels, int set)
             PLIM_ERR_DATA,
             "%s has %" PRId64 " ids, but %s has %" PRId64 " labels; each id needs one label",
             layout->seeds[set], seeds_npy.count, layout->labels[set], values_npy.count);
+    labels->source.vector &= values_npy.num_dims == 1;
     if (status == PLIM_OK)
         status = plim__ids_npy_open(&ids, seeds, seeds_npy.type, seeds_npy.count);
     if (status == PLIM_OK)
@@ -265,12 +266,15 @@ static plim_status_t read_labels(plim__import_t *import, const layout_t *layout)
     int64_t capacity = plim__min_i64(plim__max_i64(room, 1024), import->nodes.value);
     PLIM_TRY(plim__arena_create(import->job->ledger, "import labels",
                                 (size_t)capacity * sizeof(double), &arena));
-    set_labels_t labels = {
-        .source = {.read = labels_read, .name = layout->name, .row_name = "node", .columns = 1},
-        .import = import,
-        .layout = layout,
-        .slab = (void *)arena.base,
-        .capacity = capacity};
+    set_labels_t labels = {.source = {.read = labels_read,
+                                      .name = layout->name,
+                                      .row_name = "node",
+                                      .columns = 1,
+                                      .vector = true},
+                           .import = import,
+                           .layout = layout,
+                           .slab = (void *)arena.base,
+                           .capacity = capacity};
     plim_status_t status = plim__import_labels(import, &labels.source);
     plim__arena_destroy(&arena);
     return status;

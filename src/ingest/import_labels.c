@@ -1,7 +1,7 @@
 /*
- * Labels: classes (int64, -1 for unlabelled) or values (f32, NaN for unlabelled). Floats of one
- * column are classes when all of them are integers, which is known only at the end; so they are
- * spooled.
+ * Labels: classes (int64, -1 for unlabelled) or values (f32, NaN for unlabelled). Unless the
+ * options say which, floats of one column are classes when all of them are whole, as OGB stores
+ * classes; that is known only at the end, so they are spooled.
  */
 #include "ingest/import.h"
 
@@ -49,7 +49,8 @@ static plim_status_t bad_label(const label_sink_t *sink, int64_t at, double valu
     return plim__fail(
         PLIM_ERR_DATA,
         "%s: %s: %.17g is not a class; classes are 0, 1, 2 …; write -1 for unlabelled, "
-        "or NaN among floats",
+        "or NaN among floats; to read the labels as values, for a regression, give --targets "
+        "values",
         sink->source->name, place(sink, at, at_place), value);
 }
 
@@ -94,7 +95,8 @@ static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
         int64_t piece = plim__min_i64(PIECE, sink->values - done);
         PLIM_TRY(plim__spool_read(sink->spool, values, (size_t)piece * sizeof *values));
         for (int64_t i = 0; i < piece; i++) {
-            if (!isnan(values[i]) && (values[i] < -1 || values[i] >= (double)PLIM__NUM_CLASSES_MAX))
+            if (!isnan(values[i]) && (values[i] < -1 || values[i] != floor(values[i]) ||
+                                      values[i] >= (double)PLIM__NUM_CLASSES_MAX))
                 return bad_label(sink, done + i, values[i]);
             classes[i] = isnan(values[i]) ? -1 : (int64_t)values[i];
             if (names->count > 0 && classes[i] >= 0)
@@ -134,12 +136,18 @@ static void remark(const label_sink_t *sink, bool classes)
 {
     const plim_job_t *job = sink->import->job;
     const char *name = sink->source->name;
-    if (classes && sink->most >= sink->labelled)
+    const bool chosen = sink->import->options->targets == PLIM_TARGETS_AUTO;
+    if (classes && chosen && sink->most >= sink->labelled)
         plim__log(job, PLIM_LOG_WARNING,
                   "%s: labels are read as %" PRId64 " classes for %" PRId64
-                  " labelled %s; are they ids or values? Number classes 0, 1, 2 …; "
-                  "save values as float32 of shape [N, 1]",
+                  " labelled %s; are they ids or values? Number classes 0, 1, 2 …; for values, "
+                  "import with --targets values",
                   name, sink->most + 1, sink->labelled, sink->source->graphs ? "graphs" : "nodes");
+    else if (classes && chosen && !sink->source->integers && sink->import->class_names.count == 0)
+        plim__log(job, PLIM_LOG_INFO,
+                  "%s: labels are whole numbers, read as %" PRId64
+                  " classes; for a regression import with --targets values",
+                  name, sink->most + 1);
     if (classes || !sink->yes_no || sink->source->columns < 2)
         return;
     if (sink->minus)
@@ -162,8 +170,8 @@ static plim_status_t write_labels(label_sink_t *sink, bool classes)
     PLIM_TRY(plim__import_begin(import));
     PLIM_TRY(plim__spool_rewind(sink->spool, true));
     PLIM_TRY(plim__column_open(import->writer, "labels", classes ? PLIM__NPY_I64 : PLIM__NPY_F32,
-                               classes ? 1 : 2, shape, sink->values * (classes ? 8 : 4),
-                               import->buffer, &column));
+                               classes || sink->source->vector ? 1 : 2, shape,
+                               sink->values * (classes ? 8 : 4), import->buffer, &column));
     PLIM_TRY(classes ? write_classes(sink, column) : write_values(sink, column));
     PLIM_TRY(plim__column_close(column));
     if (import->class_names.count > 0) {
@@ -193,8 +201,31 @@ static plim_status_t copy(label_sink_t *sink)
     return PLIM_OK;
 }
 
+/* Whether labels are classes, as the options say or as they look: labels of graphs are classes only
+ * if the source has integers, or all numbers in a text are. */
+static plim_status_t choose_classes(const label_sink_t *sink, bool *classes_out)
+{
+    const plim__label_source_t *source = sink->source;
+    const plim_targets_t targets = sink->import->options->targets;
+    if (targets == PLIM_TARGETS_VALUES && sink->import->class_names.count > 0)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: its labels are words, which are classes, not values: leave out "
+                          "--targets values",
+                          source->name);
+    if (targets == PLIM_TARGETS_CLASSES && source->columns > 1)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: its labels have %" PRId64 " columns, and classes have one: leave "
+                          "out --targets classes",
+                          source->name, source->columns);
+    *classes_out = targets == PLIM_TARGETS_AUTO
+                       ? source->columns == 1 && sink->whole && (!source->graphs || !source->floats)
+                       : targets == PLIM_TARGETS_CLASSES;
+    return PLIM_OK;
+}
+
 plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *source)
 {
+    bool classes = false;
     label_sink_t sink = {
         .import = import, .source = source, .whole = true, .yes_no = true, .most = -1};
     if (import->labels_done)
@@ -214,11 +245,10 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
         status = plim__import_agree(source->graphs ? &import->graphs : &import->nodes,
                                     source->graphs ? "graphs" : "nodes",
                                     sink.values / source->columns, source->name);
-    /* Labels of graphs are classes only if the source has integers, or all numbers in a text are.
-     */
     if (status == PLIM_OK)
-        status = write_labels(&sink, source->columns == 1 && sink.whole &&
-                                         (!source->graphs || !source->floats));
+        status = choose_classes(&sink, &classes);
+    if (status == PLIM_OK)
+        status = write_labels(&sink, classes);
     plim__spool_destroy(sink.spool);
     return status;
 }
@@ -267,7 +297,8 @@ plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *st
                                       .columns = npy->num_dims == 2 ? npy->shape[1] : 1,
                                       .graphs = graphs,
                                       .floats = floats,
-                                      .integers = !floats},
+                                      .integers = !floats,
+                                      .vector = npy->num_dims == 1},
                            .stream = stream,
                            .type = npy->type,
                            .left = npy->count};

@@ -228,7 +228,7 @@ static bool is_labelled(const plim__npy_t *npy, const char *row)
         memcpy(&class, row, sizeof class);
         return class >= 0;
     }
-    for (int64_t i = 0; i < npy->shape[1]; i++) {
+    for (int64_t i = 0; i < (npy->num_dims == 1 ? 1 : npy->shape[1]); i++) {
         memcpy(&value, row + (size_t)i * sizeof value, sizeof value);
         if (!isnan(value))
             return true;
@@ -272,6 +272,7 @@ static plim_status_t each_labelled(draw_t *draw, plim_status_t (*take)(draw_t *d
     plim_status_t status = plim__npy_read(stream, &npy);
     const size_t size = status != PLIM_OK           ? 1
                         : npy.type == PLIM__NPY_I64 ? sizeof(int64_t)
+                        : npy.num_dims == 1         ? sizeof(float)
                                                     : (size_t)npy.shape[1] * sizeof(float);
     const int64_t most = (int64_t)(sizeof rows / size);
     for (int64_t row = 0; status == PLIM_OK && row < npy.shape[0];) {

@@ -117,7 +117,7 @@ static void describe_arrays(const plim__load_context_t *context, plim__slot_t *s
     add_array(slot, "rows", -1, batch->rows, recipe->row_type, batch->num_nodes,
               info->num_features);
     add_array(slot, "labels", -1, batch->labels, values ? PLIM_F32 : PLIM_I64, batch->num_seeds,
-              values ? info->num_targets : ONE_DIMENSION);
+              info->label_dims == 2 ? info->num_targets : ONE_DIMENSION);
     add_array(slot, "degrees", -1, batch->degrees, PLIM_I32, batch->num_nodes, ONE_DIMENSION);
     add_array(slot, "graph_indptr", -1, batch->graph_indptr, recipe->index_type,
               batch->num_seeds + 1, ONE_DIMENSION);

@@ -130,7 +130,9 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     const plim_metric_t metric = plim_training_metric(info, training);
     if (classes && loss != PLIM_LOSS_CROSS_ENTROPY)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: its labels are classes, so the loss is cross-entropy", path);
+                          "%s: its labels are classes, so the loss is cross-entropy; for a "
+                          "regression import the data again with --targets values",
+                          path);
     if (!classes && loss == PLIM_LOSS_CROSS_ENTROPY)
         return plim__fail(
             PLIM_ERR_USAGE,

@@ -175,15 +175,18 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
     info->label_kind = PLIM_LABELS_NONE;
     info->num_labels = 0;
     info->num_targets = 0;
+    info->label_dims = 0;
     if (labels != NULL) {
         if (labels->type != PLIM__NPY_I64 && labels->type != PLIM__NPY_F32)
             return bad_type(labels, name);
         info->label_kind = labels->type == PLIM__NPY_I64 ? PLIM_LABELS_CLASSES : PLIM_LABELS_VALUES;
-        PLIM_TRY(expect(labels, labels->type == PLIM__NPY_I64 ? 1 : 2, rows, labels->type, name));
-        if (labels->type == PLIM__NPY_F32)
+        const bool matrix = labels->type == PLIM__NPY_F32 && labels->num_dims != 1;
+        PLIM_TRY(expect(labels, matrix ? 2 : 1, rows, labels->type, name));
+        if (matrix)
             PLIM_TRY(check_columns(labels, name));
         info->num_labels = rows;
-        info->num_targets = labels->type == PLIM__NPY_F32 ? labels->shape[1] : 0;
+        info->num_targets = labels->type == PLIM__NPY_I64 ? 0 : matrix ? labels->shape[1] : 1;
+        info->label_dims = labels->num_dims;
     }
     if (info->num_classes < 0 || info->num_classes > PLIM__NUM_CLASSES_MAX)
         return plim__fail(PLIM_ERR_DATA, "%s: %lld classes; at most %lld are supported", name,

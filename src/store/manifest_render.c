@@ -94,8 +94,9 @@ static json_t *degrees_of(const plim__manifest_t *manifest)
 static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
 {
     const plim_dataset_info_t *info = &manifest->info;
+    const bool vector = info->label_kind == PLIM_LABELS_VALUES && info->label_dims == 1;
     json_t *root = json_pack("{s:s, s:i, s:i}", "plimsoll", "dataset", "format", PLIM__FORMAT,
-                             "readable_by", 1);
+                             "readable_by", vector ? 2 : 1);
     bool complete = true;
     for (int i = 0; i < PLIM__MANIFEST_COUNTS; i++) {
         const plim__manifest_count_key_t *count = &plim__manifest_counts[i];

@@ -323,7 +323,7 @@ def test_places_beside_the_dataset(tmp_path):
     im.write_ogb(tmp_path / 'all' / 'second', im.Graph(19))
     refused(tmp_path, tmp_path / 'all', 'several datasets', 'first', 'second')
     (tmp_path / 'data.pt').write_bytes((first / 'raw' / 'data.npz').read_bytes())
-    refused(tmp_path, tmp_path / 'data.pt', 'PyTorch', 'save its arrays as .npy')
+    refused(tmp_path, tmp_path / 'data.pt', 'PyTorch', 'plimsoll.from_pyg(', 'plimsoll.from_pt_files(')
 
 
 def test_pipe_as_source(tmp_path):

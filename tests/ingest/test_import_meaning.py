@@ -154,3 +154,113 @@ def test_multi_label(tmp_path, dtype):
     assert done.returncode == 0 and 'NaN' in done.stderr and settled(tmp_path / 'c') == ('mse', 'rmse')
     im.imported(source(tmp_path / 'source', y=(labels[:, :1] > 0).astype('float32') + 0.5, **splits), tmp_path / 'd')
     assert settled(tmp_path / 'd') == ('mse', 'rmse')
+
+
+def ages(shape=(NODES, 1), dtype=np.float32):
+    """Whole numbers, as ages are; floats have gaps."""
+    values = np.random.default_rng(3).integers(18, 90, NODES).astype(dtype)
+    if np.dtype(dtype).kind == 'f':
+        values[[4, 9]] = np.nan
+    return values.reshape(shape)
+
+
+def regression(place, kind, labels):
+    """The same graph in every kind of source."""
+    graph = im.Graph(2, NODES, 300)
+    splits = {'train': np.arange(40), 'valid': np.arange(40, 50), 'test': np.arange(50, NODES)}
+    graph.split = splits
+    if kind == 'npy':
+        return source(place, y=labels, **splits)
+    if kind == 'npz':
+        place.mkdir()
+        np.savez(place / 'all.npz', edge_index=graph.edges, x=graph.features, y=labels, **splits)
+        return place / 'all.npz'
+    if kind == 'ogb':
+        im.write_ogb(place, graph)
+        (place / 'raw' / 'node-label.npz').write_bytes(im.npz(node_label=labels))
+        return place
+    if kind == 'ogb csv':
+        im.write_ogb_csv(place, graph)
+        im.gzipped(place / 'raw' / 'node-label.csv.gz', im.lines(labels.reshape(-1).tolist()))
+        return place
+    if kind == 'graphbolt':
+        im.write_graphbolt(place, graph)
+        return im.write_npy(place, **{f'{part}_labels': labels[ids] for part, ids in splits.items()})
+    im.write_npy(place, x=graph.features, **splits)
+    (place / 'edges.csv').write_text(im.table(graph.edges.T))
+    (place / 'labels.csv').write_text(im.lines(labels.reshape(-1).tolist()))
+    return place
+
+
+TEXTS = ('ogb csv', 'csv')
+
+
+@pytest.mark.parametrize('kind', ['npy', 'npz', 'ogb', 'ogb csv', 'graphbolt', 'csv'])
+@pytest.mark.parametrize('shape', [(NODES,), (NODES, 1)], ids=str)
+@pytest.mark.parametrize('dtype', ['float32', 'float64', 'int64'])
+def test_whole_numbers_are_classes_or_values(tmp_path, kind, shape, dtype):
+    labels = ages(shape, dtype)
+    place = regression(tmp_path / 'source', kind, labels)
+    done = im.run('import', place, tmp_path / 'classes')
+    assert done.returncode == 0, done.stderr
+    integers = dtype == 'int64' and kind in ('npy', 'npz', 'ogb')
+    assert ('--targets values' in done.stderr) == (not integers or 'warning: ' in done.stderr)
+    got = im.arrays(tmp_path / 'classes')['labels']
+    assert got.dtype == np.int64 and np.array_equal(got, np.where(np.isnan(labels), -1, labels).astype(int).reshape(-1))
+
+    got = im.imported(place, tmp_path / 'values', '--targets', 'values')['labels']
+    assert got.dtype == np.float32 and got.shape == ((NODES, 1) if kind in TEXTS else shape)
+    assert np.array_equal(got.reshape(-1), labels.reshape(-1), equal_nan=True)
+    about = json.loads((tmp_path / 'values' / 'dataset.json').read_text())
+    assert about['label_kind'] == 'values' and about['num_targets'] == 1
+    assert about['readable_by'] == got.ndim % 2 + 1  # older readers know two dimensions
+    assert im.run('inspect', '--verify', tmp_path / 'values').returncode == 0
+
+
+@pytest.mark.parametrize('shape', [(NODES,), (NODES, 1)], ids=str)
+def test_ages_train_a_regression(tmp_path, shape):
+    place = regression(tmp_path / 'source', 'npy', ages(shape))
+    words = ('--model', 'gcn', '--epochs', 2, '--hidden', 4, '--fanout', '2,2', '--loss', 'mse', '--json', '--quiet')
+    im.imported(place, tmp_path / 'classes')
+    done = im.run('train', tmp_path / 'classes', '--run', tmp_path / 'none', *words)
+    assert done.returncode == 2 and '--targets values' in done.stderr
+    im.imported(place, tmp_path / 'values', '--targets', 'values')
+    done = im.run('train', tmp_path / 'values', '--run', tmp_path / 'run', *words)
+    assert done.returncode == 0, done.stderr
+    assert im.run('predict', tmp_path / 'run', '--split', 'all', '--out', tmp_path / 'out.npy', '--quiet').returncode == 0
+    assert np.load(tmp_path / 'out.npy').shape == (NODES, 1)
+
+
+def test_splits_are_drawn_among_known_values(tmp_path):
+    place = source(tmp_path / 'source', y=ages((NODES,)))
+    got = im.imported(place, tmp_path / 'a', '--targets', 'values', '--split', '0.5,0.25,0.25')
+    drawn = np.concatenate([got[part] for part in ('train', 'valid', 'test')])
+    assert np.array_equal(np.sort(drawn), np.flatnonzero(~np.isnan(ages((NODES,)))))
+
+
+@pytest.mark.parametrize('labels, option, says', [
+    (ages() + np.float32(0.5), 'classes', ['row 0', 'not a class', '--targets values']),
+    (np.ones((NODES, 2), np.float32), 'classes', ['2 columns', '--targets classes']),
+], ids=['not whole', 'two columns'])
+def test_labels_that_are_not_as_told(tmp_path, labels, option, says):
+    im.refused(4, source(tmp_path / 'source', y=labels), tmp_path / 'a', '--targets', option, says=says)
+
+
+def test_words_are_no_values(tmp_path):
+    place = source(tmp_path / 'source')
+    (place / 'y.npy').unlink()
+    (place / 'labels.csv').write_text(im.lines(['label'] + ['red', 'green'] * (NODES // 2)))
+    im.imported(place, tmp_path / 'good')
+    im.refused(4, place, tmp_path / 'a', '--targets', 'values', says=['words', '--targets values'])
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'int64'])
+def test_labels_of_graphs(tmp_path, dtype):
+    """As the type says, or as the option does."""
+    graphs = im.Graphs(seed=4)
+    graphs.labels = graphs.labels.astype(dtype)
+    place = im.write_ragged(tmp_path / 'source', graphs)
+    for option, classes in ([], dtype == 'int64'), (['--targets', 'classes'], True), (['--targets', 'values'], False):
+        got = im.imported(place, tmp_path / f'a{len(option)}{classes}', *option)['labels']
+        assert got.dtype == (np.int64 if classes else np.float32) and got.shape == graphs.labels.shape
+        assert np.array_equal(got, graphs.labels)

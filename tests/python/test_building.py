@@ -208,8 +208,90 @@ def test_graphs_of_all_shapes(tmp_path):
                 builder.add_graph(*wrong)
         builder.split(train=mask([0, 2], 3))
     made = plimsoll.open(tmp_path / 'made')
-    assert np.array_equal(made.array('graph_indptr'), [0, 1, 1, 4]) and np.array_equal(made.array('labels'), [[0.5], [1.5], [2.5]])
+    assert np.array_equal(made.array('graph_indptr'), [0, 1, 1, 4]) and np.array_equal(made.array('labels'), [0.5, 1.5, 2.5])
     assert (made.num_graphs, made.num_edges, made.num_train) == (3, 2, 2)
+
+
+def pyg_data(y, **more):
+    torch = pytest.importorskip('torch')
+    geometric = pytest.importorskip('torch_geometric')
+    draw = torch.Generator().manual_seed(1)
+    nodes = len(y)
+    return geometric.data.Data(x=torch.randn(nodes, 4, generator=draw), edge_index=torch.randint(0, nodes, (2, 200), generator=draw),
+                               y=torch.as_tensor(y), train_mask=torch.arange(nodes) < nodes // 2,
+                               val_mask=torch.arange(nodes) >= nodes // 2, **more)
+
+
+AGES = np.random.default_rng(3).integers(18, 30, 40)
+
+
+@pytest.mark.parametrize('shape', [(-1,), (-1, 1)], ids=str)
+def test_the_dtype_decides_between_classes_and_values(tmp_path, shape):
+    """As PyTorch's losses take them, unless targets= says otherwise; values keep their shape."""
+    floats = AGES.astype(np.float32).reshape(shape)
+    values = plimsoll.from_pyg(pyg_data(floats), tmp_path / 'values', quiet=True)
+    assert values.label_kind == 'values' and np.array_equal(values.array('labels'), floats)
+    classes = plimsoll.from_pyg(pyg_data(AGES.reshape(shape)), tmp_path / 'classes', quiet=True)
+    assert classes.label_kind == 'classes' and np.array_equal(classes.array('labels'), AGES)
+    floats[3] = np.nan
+    told = plimsoll.from_pyg(pyg_data(floats), tmp_path / 'told', targets='classes', quiet=True)
+    assert told.label_kind == 'classes' and np.array_equal(told.array('labels'), np.where(np.arange(40) == 3, -1, AGES))
+    told = plimsoll.from_pyg(pyg_data(AGES.reshape(shape)), tmp_path / 'other', targets='values', quiet=True)
+    assert told.label_kind == 'values' and np.array_equal(told.array('labels'), AGES.reshape(shape))
+    with plimsoll.Builder(tmp_path / 'built', quiet=True) as builder:
+        builder.add_edges([[0, 1], [1, 0]])
+        builder.add_labels(floats[:20])
+        builder.add_labels(floats[20:])
+    assert np.array_equal(plimsoll.open(tmp_path / 'built').array('labels'), floats, equal_nan=True)
+
+
+@pytest.mark.parametrize('shape', [(40,), (40, 1)], ids=str)
+def test_floats_train_a_regression(tmp_path, shape):
+    """And batches have the labels in the shape that the user gave."""
+    made = plimsoll.from_pyg(pyg_data(AGES.astype(np.float32).reshape(shape)), tmp_path / 'made', quiet=True)
+    for batch in plimsoll.NeighborLoader(made, [2, 2], batch_size=8, input_nodes='train'):
+        seeds = batch.batch_size
+        assert batch.y[:seeds].shape == (seeds, *shape[1:])
+        assert np.array_equal(batch.y[:seeds], made.array('labels')[np.asarray(batch.n_id[:seeds])])
+    run = plimsoll.train(made, model='gcn', fanout=[2, 2], hidden=4, epochs=2, loss='mse', run=tmp_path / 'run', quiet=True)
+    assert all(np.isfinite(line['loss']) for line in run.metrics)
+
+
+@pytest.mark.parametrize('y, dtype, shape', [(3.0, np.float32, (6,)), ([3.0], np.float32, (6,)), ([[3.0]], np.float32, (6, 1)),
+                                             (3, np.int64, (6,)), ([[3]], np.int64, (6,)), ([[3.0, 4.0]], np.float32, (6, 2))], ids=str)
+def test_labels_of_graphs(tmp_path, y, dtype, shape):
+    """From PyG and from .pt files, in the shape that PyG gives a batch of them."""
+    torch = pytest.importorskip('torch')
+    geometric = pytest.importorskip('torch_geometric')
+    graphs = [geometric.data.Data(x=torch.ones(2, 3), edge_index=torch.tensor([[0], [1]]), y=torch.tensor(y)) for _ in range(6)]
+    (tmp_path / 'files').mkdir()
+    for number, graph in enumerate(graphs):
+        torch.save(graph.to_dict(), tmp_path / 'files' / f'{number}.pt')
+    made = [plimsoll.from_pyg(graphs, tmp_path / 'pyg', quiet=True), plimsoll.from_pt_files(tmp_path / 'files', tmp_path / 'pt', quiet=True)]
+    if dtype == np.float32:
+        assert tuple(geometric.data.Batch.from_data_list(graphs).y.shape) == shape
+    for dataset in made:
+        labels = dataset.array('labels')
+        assert labels.dtype == dtype and labels.shape == shape and labels.flat[0] == 3
+    told = plimsoll.from_pt_files(tmp_path / 'files', tmp_path / 'told', targets='values', quiet=True)
+    assert told.label_kind == 'values'
+
+
+def test_integer_features_are_converted_on_request(tmp_path):
+    torch = pytest.importorskip('torch')
+    data = pyg_data(AGES)
+    data.x = torch.randint(0, 9, (40, 4), generator=torch.Generator().manual_seed(2))
+    for path, make in (('a', lambda **more: plimsoll.from_pyg(data, tmp_path / 'a', quiet=True, **more)),
+                       ('b', lambda **more: plimsoll.from_pyg([pyg_graph(data), pyg_graph(data)], tmp_path / 'b', quiet=True, **more))):
+        with pytest.raises(plimsoll.UsageError, match="features='f32'"):
+            make()
+        assert list(tmp_path.glob(f'*{path}*')) == []
+        rows = make(features='f32').array('features')
+        assert rows.dtype == np.float32 and np.array_equal(rows[:40], data.x)
+
+
+def pyg_graph(data):
+    return {'x': data.x, 'edge_index': data.edge_index, 'y': 1}
 
 
 def wrong_counts(builder):
@@ -392,6 +474,11 @@ def test_from_parquet(tmp_path):
     edges_only = plimsoll.from_parquet(tmp_path / 'edges', tmp_path / 'bare', num_nodes=6000, train=[1, 2], quiet=True)
     assert edges_only.num_nodes == 6000
     assert (edges_only.num_edges, edges_only.num_features, edges_only.num_train) == (100000, 0, 2)
+    parquet.write_table(pyarrow.table({'rank': np.arange(6000), 'age': np.arange(6000) * 1.0, 'x': np.ones(6000)}), tmp_path / 'ages.parquet')
+    ages = {'nodes': tmp_path / 'ages.parquet', 'labels': 'age'}
+    refused_early(tmp_path, lambda path: plimsoll.from_parquet(tmp_path / 'edges', path, quiet=True, **ages), "rank.*feature_type='f32'")
+    made = plimsoll.from_parquet(tmp_path / 'edges', tmp_path / 'ages', feature_type='f32', quiet=True, **ages)
+    assert made.num_features == 2 and made.label_kind == 'values' and np.array_equal(made.array('labels'), np.arange(6000))
     parquet.write_table(pyarrow.table({'id': [0, 2, 1], 'x': [0.5, None, 1.0], 'name': ['a', 'b', 'c']}), tmp_path / 'bad.parquet')
     for options, says in (({'source': 'from'}, 'from.*source'), ({'nodes': tmp_path / 'bad.parquet', 'features': 'x'}, 'nulls'),
                           ({'nodes': tmp_path / 'bad.parquet', 'features': 'name'}, 'name'), ({'labels': 'y'}, 'nodes='),
