@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char help[] =
@@ -34,6 +35,7 @@ static int run(int argc, char **argv)
     static const struct option options[] = {CLI_COMMON_OPTIONS};
     cli_common_t common = {.verb = &cli_verb_mark};
     char text[512], message[1024];
+    struct stat about;
     int exit_code, code;
     while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1)
         if (code == -2)
@@ -47,9 +49,12 @@ static int run(int argc, char **argv)
         return CLI_DONE;
     }
     join(argv + optind, text);
-    /* Never made here: a watch that has ended takes no marks. */
-    const int file = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
-    if (file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text)) {
+    /* Never made here: a watch that has ended takes no marks. Others may have put a link to a file
+     * of this user in its place. */
+    const int file = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    errno = file < 0 ? errno : EINVAL;
+    if (file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_nlink == 1 &&
+        write(file, text, strlen(text)) == (ssize_t)strlen(text)) {
         (void)close(file);
         return CLI_DONE;
     }

@@ -2,6 +2,7 @@
 #include "fuzz.h"
 #include "io/safetensors.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fd = memfd_create("safetensors", 0);
     FUZZ_ASSERT(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size);
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (plim__safetensors_open(fuzz_job(), path, &file) == PLIM_OK) {
+    if (plim__safetensors_open(fuzz_job(), AT_FDCWD, path, &file) == PLIM_OK) {
         read_all(file, size);
         plim__safetensors_close(file);
     }

@@ -152,11 +152,11 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_da
 #define PLIM_PATH_MAX 4096
 
 /*
- * Copies the dataset to `directory`, on a local disk, under a name made of its fingerprint, and
- * returns the copy's path. Compares every checksum; the copy is complete or absent. In a job of
- * several ranks all of them call it: rank 0 reads, and the first rank of each node writes. Where
- * another process is making the same copy, it waits for it. An existing
- * copy is verified as a whole, and refused if it is damaged, belongs to another user than this one
+ * Copies the dataset to `directory`, on a local disk, under a name made of its fingerprint and the
+ * user's id, and returns the copy's path. Compares every checksum; the copy is complete or absent.
+ * In a job of several ranks all of them call it: rank 0 reads, and the first rank of each node
+ * writes. Where another process is making the same copy, it waits for it. An existing copy is
+ * verified as a whole, and refused if it is damaged, belongs to another user than this one
  * or root, or others can write to it (PLIM_ERR_DATA). PLIM_ERR_SPACE before the first write,
  * PLIM_ERR_DATA, PLIM_ERR_IO, PLIM_ERR_STOPPED, PLIM_ERR_USAGE if ranks have different datasets or
  * there is no `directory`.
@@ -168,8 +168,9 @@ PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_data
 
 /*
  * Opens the copy of `dataset` at `path`. A run that is trained on it keeps the path of `dataset`,
- * so that it can continue where the copy is gone. PLIM_ERR_DATA if it is another dataset, and the
- * errors of plim_dataset_open. Any thread.
+ * so that it can continue where the copy is gone. PLIM_ERR_DATA if it is another dataset, if it
+ * belongs to another user than this one or root, or if others can write to it, and the errors of
+ * plim_dataset_open. Any thread.
  */
 PLIM_API plim_status_t plim_dataset_open_copy(const plim_job_t *job, const plim_dataset_t *dataset,
                                               const char *path, plim_dataset_t **copy_out);

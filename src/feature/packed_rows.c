@@ -6,7 +6,10 @@
 #include "feature/rows.h"
 #include "io/bulk.h"
 #include "io/commit.h"
+#include "io/own.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,8 +65,8 @@ static int64_t file_bytes(const plim__packed_rows_t *packed)
 static bool make_path(const char *scratch, const char *fingerprint, uint64_t key,
                       char path_out[PATH_MAX])
 {
-    const int length = snprintf(path_out, PATH_MAX, "%s/row-cache-%s-%016llx.plim", scratch,
-                                fingerprint, (unsigned long long)key);
+    const int length = snprintf(path_out, PATH_MAX, "%s/row-cache-%s-%016llx-%ld.plim", scratch,
+                                fingerprint, (unsigned long long)key, (long)geteuid());
     return length >= 0 && length < PATH_MAX;
 }
 
@@ -78,11 +81,22 @@ plim_status_t plim__packed_rows_name(plim__packed_rows_t *packed, const char *sc
     return PLIM_OK;
 }
 
-/* Refuses a file that other users could have written. */
-static const char *why_not_ours(const plim__file_t *file)
+/* Opens a file that nobody but this user can have written. The message tells why it is not. */
+static plim_status_t open_own(const plim__packed_rows_t *packed, plim__file_t *file_out)
 {
     struct stat about;
-    return fstat(file->fd, &about) == 0 ? plim__file_distrust(&about) : "cannot be looked at";
+    const int directory = open(packed->scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return plim__fail_errno(errno, "cannot open the directory %s", packed->scratch);
+    plim_status_t status =
+        plim__file_open_in(directory, packed->path, PLIM__FILE_READ, true, file_out);
+    if (status == PLIM_OK &&
+        (fstat(file_out->fd, &about) != 0 || plim__own_distrust(directory, &about) != NULL)) {
+        plim__file_close(file_out);
+        status = plim__fail(PLIM_ERR_DATA, "%s can be written by others", packed->path);
+    }
+    (void)close(directory);
+    return status;
 }
 
 /* NULL if header and checksum table match this set of rows. */
@@ -90,9 +104,6 @@ static const char *why_not(plim__packed_rows_t *packed, const plim__file_t *file
 {
     header_t header;
     char *page = packed->memory->base; /* not filled yet: serves as a buffer */
-    const char *reason = why_not_ours(file);
-    if (reason != NULL)
-        return reason;
     if (file->size < (int64_t)PLIM__PAGE)
         return "is not of the size it must have";
     if (plim__file_read_at(file, 0, page, PLIM__PAGE) != PLIM_OK)
@@ -129,7 +140,7 @@ plim_status_t plim__packed_rows_load(plim__packed_rows_t *packed, bool *loaded_o
     *loaded_out = false;
     if (packed->scratch[0] == '\0' || access(packed->path, F_OK) != 0)
         return PLIM_OK;
-    if (plim__file_open(packed->path, PLIM__FILE_READ, true, &file) != PLIM_OK) {
+    if (open_own(packed, &file) != PLIM_OK) {
         plim__log(packed->job, PLIM_LOG_WARNING, "%s; packing the rows again", plim_last_error());
         return PLIM_OK;
     }
@@ -197,7 +208,7 @@ void plim__packed_rows_finish(plim__packed_rows_t *packed)
     if (status == PLIM_OK)
         status = plim__file_write_at(&packed->file, 0, page, sizeof page);
     if (status == PLIM_OK)
-        status = plim__commit_nameless(&packed->file, packed->path);
+        status = plim__commit_nameless(&packed->file, AT_FDCWD, packed->path);
     if (status != PLIM_OK)
         plim__log(packed->job, PLIM_LOG_WARNING, "%s; the next start fills the row cache again",
                   plim_last_error());

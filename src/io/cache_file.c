@@ -1,5 +1,6 @@
 #include "io/cache_file.h"
 
+#include "io/own.h"
 #include "io/seal.h"
 
 #include <fcntl.h>
@@ -24,29 +25,47 @@ static bool find_directory(char path_out[PATH_MAX])
     return length > 0 && length < PATH_MAX;
 }
 
-static bool find_path(const char *name, const char *end, char path_out[PATH_MAX])
+/* Opens the cache directory, which must be this user's; -1 if it cannot be used. */
+static int open_directory(bool make)
 {
-    char directory[PATH_MAX];
-    if (!find_directory(directory))
-        return false;
-    const int length = snprintf(path_out, PATH_MAX, "%s/%s%s", directory, name, end);
-    return length > 0 && length < PATH_MAX;
+    char path[PATH_MAX];
+    int fd;
+    if (!find_directory(path))
+        return -1;
+    if (make) {
+        char *slash = strrchr(path, '/');
+        *slash = '\0';
+        (void)mkdir(path, 0700);
+        *slash = '/';
+        (void)mkdir(path, 0700);
+    }
+    return plim__own_directory(path, &fd) == PLIM_OK ? fd : -1;
+}
+
+/* The bytes of a file that only this user can have written; -1 if it is not one. */
+static ssize_t read_own(int directory, const char *name, char *to, size_t size)
+{
+    struct stat about;
+    ssize_t got = -1;
+    const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) &&
+        plim__own_distrust(directory, &about) == NULL)
+        got = read(fd, to, size);
+    (void)close(fd);
+    return got;
 }
 
 /* The first line of the file is the checksum of the rest. */
 bool plim__cache_read(const char *name, char text_out[PLIM__CACHE_TEXT])
 {
-    char path[PATH_MAX], whole[PLIM__CACHE_TEXT + SEAL_DIGITS + 2], seal[SEAL_DIGITS + 1];
-    struct stat about;
-    if (!find_path(name, "", path))
+    char whole[PLIM__CACHE_TEXT + SEAL_DIGITS + 2], seal[SEAL_DIGITS + 1];
+    const int directory = open_directory(false);
+    if (directory < 0)
         return false;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return false;
-    ssize_t size = -1;
-    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == geteuid())
-        size = read(fd, whole, sizeof whole);
-    (void)close(fd);
+    const ssize_t size = read_own(directory, name, whole, sizeof whole);
+    (void)close(directory);
     if (size <= SEAL_DIGITS || (size_t)size == sizeof whole || whole[SEAL_DIGITS] != '\n')
         return false;
     const char *text = whole + SEAL_DIGITS + 1;
@@ -60,36 +79,27 @@ bool plim__cache_read(const char *name, char text_out[PLIM__CACHE_TEXT])
     return true;
 }
 
-/* Creates the directory and its parent if they are missing. */
-static bool make_directory(void)
+static void write_file(int directory, const char *name, const char *from, size_t size)
 {
-    char path[PATH_MAX];
-    if (!find_directory(path))
-        return false;
-    char *slash = strrchr(path, '/');
-    *slash = '\0';
-    (void)mkdir(path, 0700);
-    *slash = '/';
-    (void)mkdir(path, 0700);
-    return access(path, W_OK | X_OK) == 0;
+    char draft[NAME_MAX + 32];
+    (void)snprintf(draft, sizeof draft, "%.*s.%ld", NAME_MAX, name, (long)getpid());
+    (void)unlinkat(directory, draft, 0);
+    const int fd = openat(directory, draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    const bool written = write(fd, from, size) == (ssize_t)size;
+    if (close(fd) != 0 || !written || renameat(directory, draft, directory, name) != 0)
+        (void)unlinkat(directory, draft, 0);
 }
 
 void plim__cache_write(const char *name, const char *text)
 {
-    char path[PATH_MAX], draft[PATH_MAX], whole[PLIM__CACHE_TEXT + SEAL_DIGITS + 2];
-    char seal[SEAL_DIGITS + 1], end[32];
-    if (strlen(text) >= PLIM__CACHE_TEXT || !make_directory())
+    char whole[PLIM__CACHE_TEXT + SEAL_DIGITS + 2], seal[SEAL_DIGITS + 1];
+    const int directory = strlen(text) < PLIM__CACHE_TEXT ? open_directory(true) : -1;
+    if (directory < 0)
         return;
     plim__seal_digits(text, strlen(text), seal);
-    (void)snprintf(end, sizeof end, ".%ld", (long)getpid());
     const int size = snprintf(whole, sizeof whole, "%s\n%s", seal, text);
-    if (!find_path(name, "", path) || !find_path(name, end, draft))
-        return;
-    (void)unlink(draft);
-    const int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return;
-    const bool written = write(fd, whole, (size_t)size) == size;
-    if (close(fd) != 0 || !written || rename(draft, path) != 0)
-        (void)unlink(draft);
+    write_file(directory, name, whole, (size_t)size);
+    (void)close(directory);
 }

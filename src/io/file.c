@@ -5,7 +5,9 @@
 #include "io/file.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
+#include "io/own.h"
 #include "io/transfer.h"
 #include "mem/arena.h"
 #include "mem/size_text.h"
@@ -26,35 +28,65 @@
 #define STATX_DIO_MEM_ALIGN_AT 0x98
 #define STATX_DIO_OFFSET_ALIGN_AT 0x9c
 
+#define ATTEMPTS 16
+
 /* For file systems without O_TMPFILE: a named file, unlinked at once. */
-static int open_unlinked(const char *directory)
+static int open_unlinked(int directory)
 {
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/.plimsoll-XXXXXX", directory) >= (int)sizeof path) {
-        errno = ENAMETOOLONG;
-        return -1;
+    char name[64];
+    int fd = -1;
+    for (int attempt = 0; fd < 0 && attempt < ATTEMPTS; attempt++) {
+        (void)snprintf(name, sizeof name, ".plimsoll-%lx-%llx", (long)getpid(),
+                       (unsigned long long)plim__clock_ns());
+        fd = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != EEXIST)
+            return -1;
     }
-    int fd = mkostemp(path, O_CLOEXEC);
     if (fd >= 0)
-        (void)unlink(path);
+        (void)unlinkat(directory, name, 0);
     return fd;
 }
 
-static int open_mode(const char *path, plim__file_mode_t mode)
+/* In the directory `path`, relative to an open one. */
+static int open_nameless(int directory, const char *path)
 {
+    const int fd = openat(directory, path, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT))
+        return fd;
+    const int parent = openat(directory, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return -1;
+    const int named = open_unlinked(parent), error = errno;
+    (void)close(parent);
+    errno = error;
+    return named;
+}
+
+int plim__file_nameless(int directory)
+{
+    return open_nameless(directory, ".");
+}
+
+const char *plim__file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static int open_mode(int directory, const char *path, plim__file_mode_t mode)
+{
+    const int own = directory != AT_FDCWD ? O_NOFOLLOW : 0;
+    const char *name = own != 0 ? plim__file_name(path) : path;
     switch (mode) {
     case PLIM__FILE_READ:
         /* O_NONBLOCK, cleared below: opening a named pipe would block. */
-        return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        return openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | own);
     case PLIM__FILE_CREATE:
-        return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        return openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     case PLIM__FILE_TEMPORARY:
         break;
     }
-    int fd = open(path, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT))
-        fd = open_unlinked(path);
-    return fd;
+    return open_nameless(directory, own != 0 ? "." : path);
 }
 
 /* The alignment that statx reports; 0 when direct I/O is refused, -1 when unknown. */
@@ -105,11 +137,25 @@ static void try_direct(plim__file_t *file, int flags, bool writable)
     file->align = (uint32_t)align;
 }
 
-plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool direct,
-                              plim__file_t *file_out)
+/* Refuses what is not a file, and in a directory of ours what is not our file. */
+static plim_status_t check_kind(int directory, const char *path, const struct stat *about)
+{
+    if (!S_ISREG(about->st_mode))
+        return plim__fail(PLIM_ERR_IO, "%s is %s, not a file; give the path of a regular file",
+                          path, S_ISDIR(about->st_mode) ? "a directory" : "a pipe or a device");
+    if (directory != AT_FDCWD && plim__own_foreign(directory, about) != NULL)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s belongs to another user (uid %ld), so it is not what was written "
+                          "there; remove it, or work in a directory of your own",
+                          path, (long)about->st_uid);
+    return PLIM_OK;
+}
+
+plim_status_t plim__file_open_in(int directory, const char *path, plim__file_mode_t mode,
+                                 bool direct, plim__file_t *file_out)
 {
     struct stat about;
-    plim__file_t file = {.fd = open_mode(path, mode), .align = 1, .path = path};
+    plim__file_t file = {.fd = open_mode(directory, path, mode), .align = 1, .path = path};
     if (file.fd < 0) {
         const char *what = mode == PLIM__FILE_READ     ? "open"
                            : mode == PLIM__FILE_CREATE ? "create"
@@ -117,15 +163,14 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
         return plim__fail_errno(errno, "cannot %s %s", what, path);
     }
     int flags = fcntl(file.fd, F_GETFL);
-    if (fstat(file.fd, &about) != 0 || flags < 0) {
-        int error = errno;
+    plim_status_t status = PLIM_OK;
+    if (fstat(file.fd, &about) != 0 || flags < 0)
+        status = plim__fail_errno(errno, "cannot stat %s", path);
+    else
+        status = check_kind(directory, path, &about);
+    if (status != PLIM_OK) {
         (void)close(file.fd);
-        return plim__fail_errno(error, "cannot stat %s", path);
-    }
-    if (!S_ISREG(about.st_mode)) {
-        (void)close(file.fd);
-        return plim__fail(PLIM_ERR_IO, "%s is %s, not a file; give the path of a regular file",
-                          path, S_ISDIR(about.st_mode) ? "a directory" : "a pipe or a device");
+        return status;
     }
     file.temporary = mode == PLIM__FILE_TEMPORARY;
     file.size = about.st_size;
@@ -137,6 +182,12 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
         (void)posix_fadvise(file.fd, 0, 0, POSIX_FADV_RANDOM);
     *file_out = file;
     return PLIM_OK;
+}
+
+plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool direct,
+                              plim__file_t *file_out)
+{
+    return plim__file_open_in(AT_FDCWD, path, mode, direct, file_out);
 }
 
 static plim_status_t transfer(const plim__file_t *file, int64_t offset, void *data, size_t size,
@@ -196,13 +247,6 @@ void plim__file_close(plim__file_t *file)
     if (file->fd >= 0)
         (void)close(file->fd);
     file->fd = -1;
-}
-
-const char *plim__file_distrust(const struct stat *about)
-{
-    if (about->st_uid != geteuid() && about->st_uid != 0)
-        return "belongs to another user";
-    return (about->st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "can be written by others" : NULL;
 }
 
 plim_status_t plim__file_space(const char *path, int64_t *bytes_out)

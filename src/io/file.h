@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 typedef enum plim__file_mode {
     PLIM__FILE_READ,     /* an existing file */
@@ -35,6 +34,20 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
                               plim__file_t *file_out);
 
 /*
+ * The same for a file of ours in an open directory, whatever others do to the directory's name:
+ * only the last name of `path` is used, all of it in messages. No link is followed, and an existing
+ * file must be ours (PLIM_ERR_DATA). With AT_FDCWD as directory it is plim__file_open.
+ */
+plim_status_t plim__file_open_in(int directory, const char *path, plim__file_mode_t mode,
+                                 bool direct, plim__file_t *file_out);
+
+/* A descriptor of a nameless file in the open directory; -1 with errno. */
+int plim__file_nameless(int directory);
+
+/* The last name of a path that does not end in a slash. */
+const char *plim__file_name(const char *path);
+
+/*
  * Reads or writes all of [offset, offset + size), continuing after EINTR and short transfers.
  * Alignment as above. A read past the end is PLIM_ERR_DATA, naming file and offset. Only the last
  * unit may be incomplete: a read may reach to file->size rounded up to file->align, and the bytes
@@ -54,12 +67,6 @@ plim_status_t plim__file_path(char path_out[PATH_MAX], const char *directory, co
 plim_status_t plim__file_sync(const plim__file_t *file);
 
 void plim__file_close(plim__file_t *file);
-
-/*
- * Why a file or directory may not be what this user put there: another user owns it, or can write
- * to it. NULL when it is trusted.
- */
-const char *plim__file_distrust(const struct stat *about);
 
 /* Free bytes for this user on the file system of `path`, quotas not considered. */
 plim_status_t plim__file_space(const char *path, int64_t *bytes_out);

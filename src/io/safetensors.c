@@ -348,7 +348,7 @@ size_t plim__safetensors_estimate(int num_tensors)
     return plim__round_up(write > read ? write : read, PLIM__PAGE);
 }
 
-plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
+plim_status_t plim__safetensors_open(const plim_job_t *job, int directory, const char *path,
                                      plim__safetensors_t **file_out)
 {
     plim__safetensors_t draft = {.file = {.fd = -1}}, *file;
@@ -357,7 +357,8 @@ plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
     memcpy(draft.path, path, strlen(path) + 1);
     PLIM_TRY(plim__object_create(job->ledger, PLIM__TENSORS_ACCOUNT, lay_out, &draft, sizeof draft,
                                  &draft.arena, &file));
-    plim_status_t status = plim__file_open(file->path, PLIM__FILE_READ, false, &file->file);
+    plim_status_t status =
+        plim__file_open_in(directory, file->path, PLIM__FILE_READ, false, &file->file);
     if (status == PLIM_OK)
         status = read_header(job, file);
     if (status != PLIM_OK)

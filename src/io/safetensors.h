@@ -56,9 +56,10 @@ typedef struct plim__safetensors plim__safetensors_t;
 /*
  * Opens and checks an untrusted file: header, offsets, overlaps, holes, sizes. PLIM_ERR_DATA,
  * PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a tensor that is not F16, F32, I32 or I64 or has more than
- * 4 dimensions, and for more than PLIM__TENSORS_MAX tensors.
+ * 4 dimensions, and for more than PLIM__TENSORS_MAX tensors. `directory` and `path` as for
+ * plim__file_open_in.
  */
-plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
+plim_status_t plim__safetensors_open(const plim_job_t *job, int directory, const char *path,
                                      plim__safetensors_t **file_out);
 void plim__safetensors_close(plim__safetensors_t *file);
 

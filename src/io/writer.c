@@ -72,8 +72,8 @@ size_t plim__writer_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_b
            plim__engine_estimate(kind, BUFFERS);
 }
 
-plim_status_t plim__writer_create(const plim_job_t *job, const char *path, size_t buffer,
-                                  int64_t max_bytes, plim__writer_t **writer_out)
+plim_status_t plim__writer_create(const plim_job_t *job, int directory, const char *path,
+                                  size_t buffer, int64_t max_bytes, plim__writer_t **writer_out)
 {
     if (strlen(path) >= PATH_MAX)
         return plim__fail(PLIM_ERR_USAGE, "the path '%.64s…' is too long", path);
@@ -86,7 +86,8 @@ plim_status_t plim__writer_create(const plim_job_t *job, const char *path, size_
     memcpy(writer->path, path, strlen(path) + 1);
     plim_status_t status = plim__engine_create(job, BUFFERS, &writer->engine);
     if (status == PLIM_OK)
-        status = plim__file_open(writer->path, PLIM__FILE_CREATE, true, &writer->file);
+        status =
+            plim__file_open_in(directory, writer->path, PLIM__FILE_CREATE, true, &writer->file);
     if (status != PLIM_OK)
         plim__writer_destroy(writer);
     else

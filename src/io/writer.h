@@ -12,10 +12,10 @@
 typedef struct plim__writer plim__writer_t;
 
 /* `buffer`: bytes of one write, a multiple of PLIM__PAGE; two are held. The file may grow to
- * max_bytes. */
+ * max_bytes. `directory` and `path` as for plim__file_open_in. */
 size_t plim__writer_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_bytes);
-plim_status_t plim__writer_create(const plim_job_t *job, const char *path, size_t buffer,
-                                  int64_t max_bytes, plim__writer_t **writer_out);
+plim_status_t plim__writer_create(const plim_job_t *job, int directory, const char *path,
+                                  size_t buffer, int64_t max_bytes, plim__writer_t **writer_out);
 
 /* Appends. PLIM_ERR_USAGE past max_bytes, PLIM_ERR_IO; after a failed write only
  * plim__writer_destroy may be called. */

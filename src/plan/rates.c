@@ -334,7 +334,7 @@ plim_status_t plim__rates_write(const plim_job_t *job, const plim__rates_t *rate
     print_rates(rates, rates->disk_known ? COMPUTING | DISK : COMPUTING, text);
     const int size = snprintf(whole, sizeof whole, "%s: %s, %d threads\n%s", HEADING, cpu,
                               plim__job_threads(job), text);
-    return plim__commit_file(file, whole, (size_t)size, false);
+    return plim__commit_file(AT_FDCWD, file, whole, (size_t)size, false);
 }
 
 /* Whether rates may be written to `file`: it is new, empty, or an earlier file of rates. */

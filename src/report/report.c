@@ -101,7 +101,7 @@ plim_status_t plim_report_write(plim_report_t *report, const char *path)
     PLIM_TRY(plim__arena_create(report->job->ledger, ACCOUNT, size + 1, &arena));
     page = (plim__page_t){plim__arena_carve(&arena, size + 1, 1, 1), size + 1, 0};
     plim__report_page(&page, report->num_records, report->record);
-    const plim_status_t status = plim__commit_file(path, page.text, size, false);
+    const plim_status_t status = plim__commit_file(AT_FDCWD, path, page.text, size, false);
     plim__arena_destroy(&arena);
     return status;
 }

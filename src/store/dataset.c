@@ -4,9 +4,11 @@
 #include "base/fail.h"
 #include "base/params.h"
 #include "base/process.h"
+#include "io/own.h"
 #include "io/stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +17,7 @@
 
 struct plim_dataset {
     pid_t process;
+    int directory;       /* of a copy, open; AT_FDCWD of a source, which may be anybody's */
     atomic_int count;    /* references */
     plim_job_t job;      /* retained */
     plim__arena_t arena; /* contains this struct and the paths */
@@ -28,8 +31,8 @@ struct plim_dataset {
 };
 
 /* Reads the text of dataset.json to the start of a new arena. */
-static plim_status_t read_text(const plim_job_t *job, const char *path, plim__arena_t *arena_out,
-                               size_t *size_out)
+static plim_status_t read_text(const plim_job_t *job, int directory, const char *path,
+                               plim__arena_t *arena_out, size_t *size_out)
 {
     plim__file_t file;
     plim__arena_t arena;
@@ -40,7 +43,7 @@ static plim_status_t read_text(const plim_job_t *job, const char *path, plim__ar
             "%s does not exist, so this is not a dataset; make one with `plimsoll import` or "
             "`plimsoll generate`",
             path);
-    PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, false, &file));
+    PLIM_TRY(plim__file_open_in(directory, path, PLIM__FILE_READ, false, &file));
     if (file.size < 1 || file.size > (int64_t)PLIM__MANIFEST_BYTES) {
         plim__file_close(&file);
         return plim__fail(PLIM_ERR_DATA, "%s has %lld bytes, which is not possible for a dataset",
@@ -60,12 +63,12 @@ static plim_status_t read_text(const plim_job_t *job, const char *path, plim__ar
     return status;
 }
 
-static plim_status_t read_manifest(const plim_job_t *job, const char *path,
+static plim_status_t read_manifest(const plim_job_t *job, int directory, const char *path,
                                    plim__arena_t *arena_out, plim__manifest_t **manifest_out)
 {
     plim__arena_t text = {0};
     size_t size = 0;
-    PLIM_TRY(read_text(job, path, &text, &size));
+    PLIM_TRY(read_text(job, directory, path, &text, &size));
     plim_status_t status = plim__manifest_check_seal(text.base, size, path);
     if (status == PLIM_OK)
         status = plim__manifest_parse(job, text.base, size, path, arena_out, manifest_out);
@@ -85,7 +88,7 @@ plim_status_t plim__dataset_file_open(const plim_dataset_t *dataset,
             "%s is only a shape without files, so %s cannot be read; make it with `plimsoll "
             "generate`",
             dataset->path, entry->name);
-    PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, direct, &file));
+    PLIM_TRY(plim__file_open_in(dataset->directory, path, PLIM__FILE_READ, direct, &file));
     if (file.size != entry->bytes) {
         plim__file_close(&file);
         return plim__fail(PLIM_ERR_DATA,
@@ -143,6 +146,7 @@ static plim_status_t make_dataset(const plim_job_t *job, const char *path, const
 {
     const size_t length = strlen(path);
     plim_dataset_t draft = {.process = getpid(),
+                            .directory = AT_FDCWD,
                             .job = *job,
                             .manifest_arena = manifest_arena,
                             .manifest = manifest,
@@ -167,6 +171,47 @@ static plim_status_t make_dataset(const plim_job_t *job, const char *path, const
     return PLIM_OK;
 }
 
+/* Refuses a copy, or a file of one, that others could have written. */
+static plim_status_t check_trust(int directory, const struct stat *about, const char *path)
+{
+    const char *reason = plim__own_distrust(directory, about);
+    if (reason == NULL)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA, "%s %s, so it may not be the dataset; make the copy again",
+                      path, reason);
+}
+
+static plim_status_t check_files(const plim_dataset_t *copy)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    for (int i = -1; i < copy->manifest->num_files; i++) {
+        const char *name = i < 0 ? PLIM__MANIFEST_NAME : copy->manifest->files[i].name;
+        PLIM_TRY(plim__file_path(path, copy->path, name));
+        if (fstatat(copy->directory, name, &about, AT_SYMLINK_NOFOLLOW) != 0)
+            return plim__fail_errno(errno, "cannot stat %s", path);
+        PLIM_TRY(check_trust(copy->directory, &about, path));
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t open_directory(const char *path, int *directory_out)
+{
+    struct stat about;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        return plim__fail(PLIM_ERR_DATA, "%s is not a directory, so it is not a copy; remove it",
+                          path);
+    if (fd < 0 || fstat(fd, &about) != 0)
+        return plim__fail_errno(errno, "cannot open the directory %s", path);
+    const plim_status_t status = check_trust(fd, &about, path);
+    if (status != PLIM_OK)
+        (void)close(fd);
+    else
+        *directory_out = fd;
+    return status;
+}
+
 /* A run given in place of a dataset. `manifest`: the path of dataset.json, which a run lacks. */
 static plim_status_t refuse_run(const char *path, const char *manifest)
 {
@@ -181,13 +226,43 @@ static plim_status_t refuse_run(const char *path, const char *manifest)
                       path);
 }
 
-static plim_status_t open_dataset(const plim_job_t *job, const char *path, const char *origin,
-                                  plim_dataset_t **dataset_out)
+/* Takes over `directory`, also after an error. */
+static plim_status_t open_in(const plim_job_t *job, int directory, const char *path,
+                             const char *origin, plim_dataset_t **dataset_out)
 {
     char name[PATH_MAX];
     plim__arena_t arena;
     plim__manifest_t *manifest;
     plim_dataset_t *dataset;
+    plim_status_t status = plim__file_path(name, path, PLIM__MANIFEST_NAME);
+    if (status == PLIM_OK)
+        status = read_manifest(job, directory, name, &arena, &manifest);
+    if (status != PLIM_OK)
+        goto close_directory;
+    status = make_dataset(job, path, origin, arena, manifest, &dataset);
+    if (status != PLIM_OK) {
+        plim__arena_destroy(&arena);
+        goto close_directory;
+    }
+    dataset->directory = directory;
+    for (int i = 0; i < manifest->num_files && status == PLIM_OK; i++)
+        status = check_header(job, dataset, &manifest->files[i]);
+    if (status == PLIM_OK)
+        *dataset_out = dataset;
+    else
+        plim_dataset_release(dataset);
+    return status;
+close_directory:
+    if (directory != AT_FDCWD)
+        (void)close(directory);
+    return status;
+}
+
+static plim_status_t open_dataset(const plim_job_t *job, const char *path, const char *origin,
+                                  bool copy, plim_dataset_t **dataset_out)
+{
+    char name[PATH_MAX];
+    int directory = AT_FDCWD;
     struct stat about;
     const bool known = stat(path, &about) == 0;
     if (!known && (errno == ENOENT || errno == ENOTDIR))
@@ -203,27 +278,16 @@ static plim_status_t open_dataset(const plim_job_t *job, const char *path, const
                           path, path);
     PLIM_TRY(plim__file_path(name, path, PLIM__MANIFEST_NAME));
     PLIM_TRY(refuse_run(path, name));
-    PLIM_TRY(read_manifest(job, name, &arena, &manifest));
-    plim_status_t status = make_dataset(job, path, origin, arena, manifest, &dataset);
-    if (status != PLIM_OK) {
-        plim__arena_destroy(&arena);
-        return status;
-    }
-    for (int i = 0; i < manifest->num_files && status == PLIM_OK; i++)
-        status = check_header(job, dataset, &manifest->files[i]);
-    if (status != PLIM_OK) {
-        plim_dataset_release(dataset);
-        return status;
-    }
-    *dataset_out = dataset;
-    return PLIM_OK;
+    if (copy)
+        PLIM_TRY(open_directory(path, &directory));
+    return open_in(job, directory, path, origin, dataset_out);
 }
 
 PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path,
                                          plim_dataset_t **dataset_out)
 {
     PLIM_ENTER(job);
-    return open_dataset(job, path, path, dataset_out);
+    return open_dataset(job, path, path, false, dataset_out);
 }
 
 PLIM_API plim_status_t plim_dataset_open_copy(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -232,13 +296,18 @@ PLIM_API plim_status_t plim_dataset_open_copy(const plim_job_t *job, const plim_
     plim_dataset_t *copy;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(open_dataset(job, path, dataset->origin, &copy));
-    if (strcmp(copy->manifest->info.fingerprint, dataset->manifest->info.fingerprint) != 0) {
+    PLIM_TRY(open_dataset(job, path, dataset->origin, true, &copy));
+    plim_status_t status = check_files(copy);
+    if (status == PLIM_OK &&
+        strcmp(copy->manifest->info.fingerprint, dataset->manifest->info.fingerprint) != 0)
+        status = plim__fail(PLIM_ERR_DATA,
+                            "%s is not a copy of %s: their fingerprints differ; remove it", path,
+                            dataset->path);
+    if (status == PLIM_OK)
+        *copy_out = copy;
+    else
         plim_dataset_release(copy);
-        return plim__fail(PLIM_ERR_DATA, "%s is not a copy of %s", path, dataset->path);
-    }
-    *copy_out = copy;
-    return PLIM_OK;
+    return status;
 }
 
 plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *name,
@@ -286,6 +355,8 @@ PLIM_API void plim_dataset_release(const plim_dataset_t *dataset)
         return;
     const plim_job_t job = dataset->job;
     plim__arena_t arena = dataset->arena, manifest_arena = dataset->manifest_arena;
+    if (dataset->directory != AT_FDCWD)
+        (void)close(dataset->directory);
     plim__arena_destroy(&manifest_arena);
     plim__arena_destroy(&arena);
     plim_job_release(&job);

@@ -41,6 +41,7 @@ struct plim__dataset_writer {
     plim__arena_t arena;
     plim_job_t job;
     plim__staging_t staging;
+    char staging_path[32];   /* by its descriptor */
     plim__column_t *columns; /* the last opened one first */
     plim__manifest_t manifest;
 };
@@ -59,13 +60,15 @@ plim_status_t plim__dataset_begin(const plim_job_t *job, const char *target,
         plim__arena_destroy(&arena);
         return status;
     }
+    (void)snprintf(writer->staging_path, sizeof writer->staging_path, "/proc/self/fd/%d",
+                   writer->staging.directory);
     *writer_out = writer;
     return PLIM_OK;
 }
 
 const char *plim__dataset_staging(const plim__dataset_writer_t *writer)
 {
-    return writer->staging.path;
+    return writer->staging_path;
 }
 
 void plim__dataset_self_loops(plim__dataset_writer_t *writer, int64_t most)
@@ -139,7 +142,7 @@ plim_status_t plim__column_open(plim__dataset_writer_t *writer, const char *name
                                  &draft.arena, &column));
     plim_status_t status = plim__file_path(column->path, writer->staging.path, column->entry.name);
     if (status == PLIM_OK)
-        status = plim__writer_create(&writer->job, column->path, buffer,
+        status = plim__writer_create(&writer->job, writer->staging.directory, column->path, buffer,
                                      max_bytes + PLIM__NPY_HEADER, &column->file);
     if (status == PLIM_OK)
         status = plim__writer_write(column->file, header, sizeof header);
@@ -308,7 +311,7 @@ static plim_status_t write_manifest(plim__dataset_writer_t *writer)
     size_t size;
     PLIM_TRY(plim__file_path(path, writer->staging.path, PLIM__MANIFEST_NAME));
     PLIM_TRY(plim__manifest_render(&writer->job, &writer->manifest, &arena, &text, &size));
-    plim_status_t status = plim__commit_file(path, text, size, false);
+    plim_status_t status = plim__commit_file(writer->staging.directory, path, text, size, false);
     plim__arena_destroy(&arena);
     return status;
 }

@@ -38,7 +38,8 @@ typedef struct plim__dataset_facts {
 plim_status_t plim__dataset_begin(const plim_job_t *job, const char *target,
                                   plim__dataset_writer_t **writer_out);
 
-/* The staging directory, for temporary files. Valid as long as the writer. */
+/* The staging directory, for temporary files, by its descriptor: others may change its name. Valid
+ * as long as the writer. */
 const char *plim__dataset_staging(const plim__dataset_writer_t *writer);
 
 /* Notes the most edges of one node to itself, for dataset.json. */

@@ -1,7 +1,7 @@
 /*
  * Copies a dataset to a local disk: file by file through the writer, whose checksums are compared
- * with dataset.json, and committed as a whole. Scratch disks are shared: only the owner can write
- * the copy, and a copy that others could have written is refused.
+ * with dataset.json, and committed as a whole. Scratch disks are shared: each user has a copy, only
+ * the owner can write it, and a copy that others could have written is refused.
  *
  * Of several ranks, rank 0 alone reads the dataset and sends each piece to all; the first rank of
  * each node that has no copy yet writes one. An error of one rank ends all at the same piece.
@@ -17,14 +17,17 @@
 #include "store/dataset.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BUFFER ((size_t)2 << 20)
 #define NAP_NS 200000000 /* between looks at a copy that another job makes */
+#define OTHERS ((mode_t)(S_IWGRP | S_IWOTH))
 
 typedef struct staging {
     const plim_job_t *job;
@@ -77,15 +80,17 @@ static plim_status_t compare(const staging_t *staging, const plim__manifest_file
     return PLIM_OK;
 }
 
-/* Removes write permission for others, for any umask. */
-static plim_status_t keep_others_out(const char *path)
+/* Removes write permission for others from a new file of the copy, for any umask. */
+static plim_status_t keep_others_out(const staging_t *staging, const char *name)
 {
-    const mode_t others = S_IWGRP | S_IWOTH;
+    const int directory = staging->directory.directory;
     struct stat about;
-    if (stat(path, &about) != 0)
-        return plim__fail_errno(errno, "cannot stat %s", path);
-    if ((about.st_mode & others) != 0 && chmod(path, about.st_mode & ~(others | S_IFMT)) != 0)
-        return plim__fail_errno(errno, "%s: cannot remove write permission for others", path);
+    if (fstatat(directory, name, &about, AT_SYMLINK_NOFOLLOW) != 0)
+        return plim__fail_errno(errno, "cannot stat %s", staging->to);
+    if ((about.st_mode & OTHERS) != 0 &&
+        fchmodat(directory, name, about.st_mode & ~(OTHERS | S_IFMT), 0) != 0)
+        return plim__fail_errno(errno, "%s: cannot remove write permission for others",
+                                staging->to);
     return PLIM_OK;
 }
 
@@ -139,9 +144,10 @@ static plim_status_t copy_file(staging_t *staging, const char *name, int64_t mos
     if (status == PLIM_OK && staging->writes)
         status = plim__file_path(staging->to, staging->directory.path, name);
     if (status == PLIM_OK && staging->writes)
-        status = plim__writer_create(staging->job, staging->to, BUFFER, most, &writer);
+        status = plim__writer_create(staging->job, staging->directory.directory, staging->to,
+                                     BUFFER, most, &writer);
     if (status == PLIM_OK && staging->writes)
-        status = keep_others_out(staging->to);
+        status = keep_others_out(staging, name);
     status = pump(staging, status, stream, writer, entry);
     plim__writer_destroy(writer);
     if (stream != NULL)
@@ -149,65 +155,31 @@ static plim_status_t copy_file(staging_t *staging, const char *name, int64_t mos
     return status;
 }
 
-static plim_status_t check_trust(const char *path, const struct stat *about)
-{
-    const char *reason = plim__file_distrust(about);
-    if (reason == NULL)
-        return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s %s, so it may not be the dataset; remove it, and it is copied again, or "
-                      "choose another --scratch",
-                      path, reason);
-}
-
-static plim_status_t check_files(const plim_dataset_t *copy, const char *directory)
-{
-    const plim__manifest_t *manifest = plim__dataset_manifest(copy);
-    char path[PATH_MAX];
-    struct stat about;
-    for (int i = -1; i < manifest->num_files; i++) {
-        PLIM_TRY(plim__file_path(path, directory,
-                                 i < 0 ? PLIM__MANIFEST_NAME : manifest->files[i].name));
-        if (stat(path, &about) != 0)
-            return plim__fail_errno(errno, "cannot stat %s", path);
-        PLIM_TRY(check_trust(path, &about));
-    }
-    return PLIM_OK;
-}
-
 /*
  * Whether the copy exists. An incomplete one is an error and is not removed: another process may be
  * reading it, or it may be something else.
  */
-static plim_status_t find_copy(const plim_job_t *job, const char *path, const char *fingerprint,
-                               bool *found_out)
+static plim_status_t find_copy(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const char *path, bool *found_out)
 {
     plim_dataset_t *copy;
     struct stat about;
     *found_out = lstat(path, &about) == 0;
     if (!*found_out)
         return PLIM_OK;
-    if (!S_ISDIR(about.st_mode))
-        return plim__fail(PLIM_ERR_DATA, "%s is not a directory, so it is not a copy; remove it",
-                          path);
-    PLIM_TRY(check_trust(path, &about));
-    plim_status_t status = plim_dataset_open(job, path, &copy);
+    plim_status_t status = plim_dataset_open_copy(job, dataset, path, &copy);
     if (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)
         return plim__fail_prefix(
-            status, "the copy in scratch is incomplete; remove %s, and it is copied again", path);
+            status,
+            "the copy in scratch cannot be used; remove %s, and it is copied again, or choose "
+            "another --scratch",
+            path);
     PLIM_TRY(status);
-    bool same = strcmp(plim_dataset_info(copy)->fingerprint, fingerprint) == 0;
-    status = check_files(copy, path);
-    if (status == PLIM_OK && !same)
-        status =
-            plim__fail(PLIM_ERR_DATA, "%s is not the dataset that its name says; remove it", path);
     /* Scratch disks are not backed up: verify the whole copy. */
-    if (status == PLIM_OK) {
-        status = plim_dataset_verify(job, copy);
-        if (status == PLIM_ERR_DATA)
-            status = plim__fail_prefix(
-                status, "the copy in scratch is damaged; remove %s, and it is copied again", path);
-    }
+    status = plim_dataset_verify(job, copy);
+    if (status == PLIM_ERR_DATA)
+        status = plim__fail_prefix(
+            status, "the copy in scratch is damaged; remove %s, and it is copied again", path);
     plim_dataset_release(copy);
     return status;
 }
@@ -259,7 +231,7 @@ static plim_status_t copy_all(staging_t *staging)
 static plim_status_t find_or_begin(staging_t *staging, const char *directory, const char *target)
 {
     const plim_dataset_info_t *info = plim_dataset_info(staging->dataset);
-    PLIM_TRY(find_copy(staging->job, target, info->fingerprint, &staging->has_copy));
+    PLIM_TRY(find_copy(staging->job, staging->dataset, target, &staging->has_copy));
     if (staging->has_copy)
         return PLIM_OK;
     PLIM_TRY(check_space(plim__dataset_manifest(staging->dataset), directory,
@@ -269,7 +241,8 @@ static plim_status_t find_or_begin(staging_t *staging, const char *directory, co
     if (status != PLIM_OK)
         return taken ? PLIM_OK : status;
     staging->writes = true;
-    return keep_others_out(staging->directory.path);
+    staging->directory.permissions &= ~OTHERS;
+    return PLIM_OK;
 }
 
 /* Sends the dataset to all ranks; those that write one commit their copy. */
@@ -332,12 +305,12 @@ PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_data
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    char name[sizeof "plimsoll-" + sizeof info->fingerprint];
+    char name[64];
     char target[PLIM_PATH_MAX];
     staging_t staging = {.job = job, .dataset = dataset};
     int account;
     size_t charged = 0;
-    (void)snprintf(name, sizeof name, "plimsoll-%s", info->fingerprint);
+    (void)snprintf(name, sizeof name, "plimsoll-%s-%ld", info->fingerprint, (long)geteuid());
     PLIM_TRY(plim__file_path(target, directory, name));
     PLIM_TRY(plim__peers_open(job, &staging.peers));
     staging.reads = plim__peers_rank(staging.peers) == 0;

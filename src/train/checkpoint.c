@@ -235,11 +235,11 @@ plim_status_t plim__checkpoint_write_best(plim__checkpoint_t *checkpoint, plim__
                                          checkpoint->tensors, num_tensors, true);
 }
 
-plim_status_t plim__checkpoint_position(const plim_job_t *job, const char *path,
+plim_status_t plim__checkpoint_position(const plim_job_t *job, int directory, const char *path,
                                         plim__position_t *position_out)
 {
     plim__safetensors_t *file;
-    PLIM_TRY(plim__safetensors_open(job, path, &file));
+    PLIM_TRY(plim__safetensors_open(job, directory, path, &file));
     const plim_status_t status = get_position(file, path, position_out);
     plim__safetensors_close(file);
     return status;
@@ -312,13 +312,13 @@ static plim_status_t read_values(const plim_job_t *job, plim__safetensors_t *fil
     return PLIM_OK;
 }
 
-plim_status_t plim__checkpoint_read(const plim__checkpoint_t *checkpoint, const char *path,
-                                    plim__parameter_t *parameters, int count,
+plim_status_t plim__checkpoint_read(const plim__checkpoint_t *checkpoint, int directory,
+                                    const char *path, plim__parameter_t *parameters, int count,
                                     plim__position_t *position_out)
 {
     plim__safetensors_t *file;
     plim__position_t position = PLIM__POSITION_INIT;
-    PLIM_TRY(plim__safetensors_open(checkpoint->job, path, &file));
+    PLIM_TRY(plim__safetensors_open(checkpoint->job, directory, path, &file));
     plim_status_t status = get_position(file, path, &position);
     if (status == PLIM_OK)
         status = check_origin(checkpoint, file, path, &position);
@@ -362,12 +362,12 @@ static void warn_unused(const plim_job_t *job, const plim__safetensors_t *file, 
                   path, unused, names, unused > 1 ? " …" : "");
 }
 
-plim_status_t plim__checkpoint_weights(const plim_job_t *job, const char *path, int64_t epoch,
-                                       plim__parameter_t *parameters, int count)
+plim_status_t plim__checkpoint_weights(const plim_job_t *job, int directory, const char *path,
+                                       int64_t epoch, plim__parameter_t *parameters, int count)
 {
     char wanted[NOTE_TEXT];
     plim__safetensors_t *file;
-    PLIM_TRY(plim__safetensors_open(job, path, &file));
+    PLIM_TRY(plim__safetensors_open(job, directory, path, &file));
     const char *found = plim__safetensors_note(file, "epoch");
     (void)snprintf(wanted, sizeof wanted, "%lld", (long long)epoch);
     const plim_status_t status =

@@ -92,16 +92,16 @@ plim_status_t plim__checkpoint_write_best(plim__checkpoint_t *checkpoint, plim__
 
 /* Reads parameters, moments and position. PLIM_ERR_USAGE for a checkpoint of another dataset, or of
  * settings that change the result. */
-plim_status_t plim__checkpoint_read(const plim__checkpoint_t *checkpoint, const char *path,
-                                    plim__parameter_t *parameters, int count,
+plim_status_t plim__checkpoint_read(const plim__checkpoint_t *checkpoint, int directory,
+                                    const char *path, plim__parameter_t *parameters, int count,
                                     plim__position_t *position_out);
 
-plim_status_t plim__checkpoint_position(const plim_job_t *job, const char *path,
+plim_status_t plim__checkpoint_position(const plim_job_t *job, int directory, const char *path,
                                         plim__position_t *position_out);
 
 /* Reads parameter values from any file that has all of them. With `epoch` > 0 the file must hold
  * the best weights of that epoch: PLIM_ERR_DATA. */
-plim_status_t plim__checkpoint_weights(const plim_job_t *job, const char *path, int64_t epoch,
-                                       plim__parameter_t *parameters, int count);
+plim_status_t plim__checkpoint_weights(const plim_job_t *job, int directory, const char *path,
+                                       int64_t epoch, plim__parameter_t *parameters, int count);
 
 #endif

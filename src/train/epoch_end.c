@@ -9,6 +9,7 @@
 #include "train/evaluate.h"
 #include "train/loop.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -90,7 +91,8 @@ static plim_status_t evaluate_exactly(plim__loop_t *loop, unsigned splits, bool 
     const plim__position_t position = loop->trainer->position;
     plim__loop_close(loop);
     status = plim__evaluate_exact(loop->job, loop->dataset, loop->training, loop->peers, loop->path,
-                                  weights, splits, score, loss);
+                                  loop->run != NULL ? loop->run->directory : AT_FDCWD, weights,
+                                  splits, score, loss);
     plim__fail_save(message, sizeof message);
     if (status == PLIM_ERR_SPACE || status == PLIM_ERR_DISK)
         return plim__loop_fail_full(loop, message);

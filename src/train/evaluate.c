@@ -58,8 +58,8 @@ static bool draws(const plim__session_t *session)
 static plim_status_t load_weights(plim__session_t *session, const char *run,
                                   const plim_inference_t *inference)
 {
-    PLIM_TRY(plim__run_weights(session->job, run, inference->weights, session->parameters,
-                               session->num_parameters));
+    PLIM_TRY(plim__run_weights(session->job, session->directory, run, inference->weights,
+                               session->parameters, session->num_parameters));
     plim__model_changed(session->model);
     return PLIM_OK;
 }
@@ -290,14 +290,15 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
 
 plim_status_t plim__evaluate_exact(const plim_job_t *job, const plim_dataset_t *dataset,
                                    const plim_training_t *training, plim__peers_t *peers,
-                                   const char *run, const char *weights, unsigned splits,
-                                   double score[3], double loss[3])
+                                   const char *run, int directory, const char *weights,
+                                   unsigned splits, double score[3], double loss[3])
 {
     plim_inference_t inference = PLIM_INFERENCE_INIT;
     plim__session_t session;
     inference.weights = weights;
     plim__session_begin(job, dataset, training, NULL, NULL, &session);
     session.peers = peers;
+    session.directory = directory;
     const plim_status_t status =
         evaluate_exact(&session, run, &inference, splits, false, score, loss);
     plim__session_end(&session);

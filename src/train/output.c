@@ -154,7 +154,7 @@ static plim_status_t open_ids(plim__output_t *output, const char *out)
             return plim__fail(PLIM_ERR_USAGE, "'%.200s…' is too long a path", out);
         if (plim__row_ids_matter(&output->ids) && named == (i == 1)) {
             PLIM_TRY(check_place(path));
-            PLIM_TRY(plim__draft_open(path, false,
+            PLIM_TRY(plim__draft_open(AT_FDCWD, path, false,
                                       plim__add_saturating_i64(PLIM__NPY_HEADER, bytes),
                                       &output->ids_draft));
         } else if (exists(path)) {
@@ -187,7 +187,8 @@ plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_pr
         PLIM_TRY(plim__row_ids_open(dataset, split, &output->ids));
     if (output->has_ids && !output->csv)
         PLIM_TRY(open_ids(output, path));
-    PLIM_TRY(plim__draft_open(path, false, most_bytes(output, most_width), &output->draft));
+    PLIM_TRY(
+        plim__draft_open(AT_FDCWD, path, false, most_bytes(output, most_width), &output->draft));
     PLIM_TRY(plim__arena_create(ledger, "predictions",
                                 plim__arena_piece(1, BUFFER_BYTES, PLIM__PAGE), &output->arena));
     output->buffer = plim__arena_carve(&output->arena, 1, BUFFER_BYTES, PLIM__PAGE);

@@ -10,6 +10,7 @@
 #include "base/job.h"
 #include "base/params.h"
 #include "io/commit.h"
+#include "io/own.h"
 #include "plan/plan_settings.h"
 #include "plan/run_settings.h"
 #include "store/dataset.h"
@@ -44,10 +45,10 @@ plim_status_t plim__run_path(const char *directory, const char *name, char path_
     return PLIM_OK;
 }
 
-static bool exists(const char *path)
+static bool exists(int directory, const char *path)
 {
     struct stat about;
-    return lstat(path, &about) == 0;
+    return fstatat(directory, path, &about, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* Builds the error with the text that the holder of the lock wrote: its host and process. */
@@ -72,18 +73,20 @@ static bool has_our_words(int fd, int64_t size)
                          memcmp(text, words, sizeof text) == 0);
 }
 
-/* Opens or creates the lock file. In a new run (`fresh`) an existing one must be ours. */
-static plim_status_t open_lock(const char *path, bool fresh, bool *made_out, int *fd_out)
+/* Opens or creates the lock file. In a new run (`fresh`) an existing one must be a run's. */
+static plim_status_t open_lock(int directory, const char *path, bool fresh, bool *made_out,
+                               int *fd_out)
 {
     const int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     struct stat about;
-    int fd = open(path, flags | O_CREAT | O_EXCL, 0666);
+    int fd = openat(directory, LOCK_FILE, flags | O_CREAT | O_EXCL, 0666);
     *made_out = fd >= 0;
     if (fd < 0 && errno == EEXIST)
-        fd = open(path, flags);
+        fd = openat(directory, LOCK_FILE, flags);
     if (fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO)
         return plim__fail_errno(errno, "cannot open %s", path);
     if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink > 1 ||
+        plim__own_foreign(directory, &about) != NULL ||
         (fresh && !has_our_words(fd, about.st_size))) {
         if (fd >= 0)
             (void)close(fd);
@@ -100,7 +103,7 @@ static plim_status_t lock(plim__run_t *run, bool fresh)
     char path[PLIM__RUN_PATH], host[64] = "", text[LOCK_TEXT], reason[128];
     int fd = -1;
     PLIM_TRY(plim__run_path(run->path, LOCK_FILE, path));
-    PLIM_TRY(open_lock(path, fresh, &run->made_lock, &fd));
+    PLIM_TRY(open_lock(run->directory, path, fresh, &run->made_lock, &fd));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         int error = errno;
         plim_status_t status = PLIM_OK;
@@ -147,15 +150,18 @@ bool plim__run_has_file(const char *name)
 }
 
 /* Removes temporary files of a process that was killed while it named a new file. */
-static void remove_leftovers(const char *directory)
+static void remove_leftovers(int directory)
 {
     static const char *const names[] = {PLIM__RUN_LAST, PLIM__RUN_BEST, PLIM__RUN_JSON};
     const struct dirent *entry;
     struct stat about;
-    DIR *list = opendir(directory);
-    if (list == NULL)
+    const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    if (list == NULL) {
+        if (fd >= 0)
+            (void)close(fd);
         return;
-    const int fd = dirfd(list);
+    }
     while ((entry = readdir(list)) != NULL)
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
             if (is_partial_of(entry->d_name, names[i]) &&
@@ -182,6 +188,8 @@ void plim__run_close(plim__run_t *run)
         (void)flock(run->lock_fd, LOCK_UN); /* a forked child may still have the file open */
         (void)close(run->lock_fd);
     }
+    if (run->directory != AT_FDCWD)
+        (void)close(run->directory);
     plim__arena_t arena = run->arena;
     plim__arena_destroy(&arena);
 }
@@ -190,8 +198,11 @@ static plim_status_t make_run(const plim_job_t *job, const char *path,
                               const plim_dataset_info_t *dataset, const plim_training_t *training,
                               plim__run_t **run_out)
 {
-    plim__run_t *run,
-        draft = {.job = job, .lock_fd = -1, .metrics.file.fd = -1, .timeline.file.fd = -1};
+    plim__run_t *run, draft = {.job = job,
+                               .directory = AT_FDCWD,
+                               .lock_fd = -1,
+                               .metrics.file.fd = -1,
+                               .timeline.file.fd = -1};
     char probe[PLIM__RUN_PATH];
     PLIM_TRY(plim__run_path(path, "", probe)); /* checks its length */
     memcpy(draft.path, path, strlen(path) + 1);
@@ -212,28 +223,27 @@ static plim_status_t open_lines(plim__run_t *run, bool fresh)
 {
     PLIM_TRY(plim__run_path(run->path, METRICS, run->metrics.path));
     PLIM_TRY(plim__run_path(run->path, TIMELINE, run->timeline.path));
-    PLIM_TRY(plim__run_lines_open(&run->metrics, fresh));
-    return plim__run_lines_open(&run->timeline, fresh);
+    PLIM_TRY(plim__run_lines_open(&run->metrics, run->directory, fresh));
+    return plim__run_lines_open(&run->timeline, run->directory, fresh);
 }
 
 /* A new run's directory may hold other files, but none with a name that the run writes. */
-static plim_status_t refuse_existing(const char *path)
+static plim_status_t refuse_existing(const plim__run_t *run)
 {
     static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST, METRICS,
                                         TIMELINE};
-    char file[PLIM__RUN_PATH];
-    PLIM_TRY(plim__run_path(path, PLIM__MANIFEST_NAME, file));
-    if (exists(file))
+    const char *path = run->path;
+    if (exists(run->directory, PLIM__MANIFEST_NAME))
         return plim__fail(PLIM_ERR_USAGE, "%s is a dataset; choose another directory for the run",
                           path);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        PLIM_TRY(plim__run_path(path, names[i], file));
-        if (exists(file) && i == 0)
+        const bool found = exists(run->directory, names[i]);
+        if (found && i == 0)
             return plim__fail(PLIM_ERR_USAGE,
                               "%s holds a run already (%s); resume it with --resume %s, or choose "
                               "another directory",
                               path, names[i], path);
-        if (exists(file))
+        if (found)
             return plim__fail(PLIM_ERR_USAGE,
                               "%s has a %s already, but no %s, so it is no run that could be "
                               "resumed; choose another directory",
@@ -251,11 +261,10 @@ void plim__run_discard(plim__run_t *run)
                  {METRICS, run->metrics.made},
                  {TIMELINE, run->timeline.made},
                  {LOCK_FILE, run->made_lock}};
-    char path[PLIM__RUN_PATH];
     plim__run_release(run);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        if (files[i].made && plim__run_path(run->path, files[i].name, path) == PLIM_OK)
-            (void)unlink(path);
+        if (files[i].made)
+            (void)unlinkat(run->directory, files[i].name, 0);
     if (run->made_directory)
         (void)rmdir(run->path);
 }
@@ -268,20 +277,21 @@ static plim_status_t write_files(plim__run_t *run, const plim__run_json_t *about
 {
     char path[PLIM__RUN_PATH], parent[PLIM__RUN_PATH];
     PLIM_TRY(plim__run_path(run->path, PLIM__RUN_JSON, path));
-    PLIM_TRY(plim__run_json_write(run->job, path, about, true));
+    PLIM_TRY(plim__run_json_write(run->job, run->directory, path, about, true));
     run->made_json = true;
     PLIM_TRY(open_lines(run, true));
-    PLIM_TRY(plim__sync_directory(run->path));
+    if (fsync(run->directory) != 0)
+        return plim__fail_errno(errno, "cannot sync %s", run->path);
     PLIM_TRY(plim__run_path(run->path, "..", parent));
     return plim__sync_directory(parent);
 }
 
-/* Opens the directory after the lock is held. */
 static plim_status_t lock_and_write(plim__run_t *run, const plim__run_json_t *about)
 {
-    PLIM_TRY(refuse_existing(run->path));
+    PLIM_TRY(plim__own_directory(run->path, &run->directory));
+    PLIM_TRY(refuse_existing(run));
     PLIM_TRY(lock(run, true));
-    PLIM_TRY(refuse_existing(run->path)); /* again, now under the lock */
+    PLIM_TRY(refuse_existing(run)); /* again, now under the lock */
     return write_files(run, about);
 }
 
@@ -329,7 +339,7 @@ static plim_status_t compare(const plim__run_t *run, const plim_training_t *befo
     const plim_training_t *now = &run->checkpoint.training;
     plim__position_t position = PLIM__POSITION_INIT;
     bool found;
-    PLIM_TRY(plim__run_position(run->job, run->path, &position, &found));
+    PLIM_TRY(plim__run_position(run->job, run->directory, run->path, &position, &found));
     PLIM_TRY(plim__run_settings_compare(before, now, run->checkpoint.loops,
                                         plim__position_begun(&position), path));
     if (now->epochs > before->epochs && plim__position_ends(&position, now))
@@ -362,9 +372,9 @@ static plim_status_t find_run(const char *directory, char path_out[PLIM__RUN_PAT
     char manifest[PLIM__RUN_PATH];
     PLIM_TRY(plim__run_path(directory, PLIM__MANIFEST_NAME, manifest));
     PLIM_TRY(plim__run_path(directory, PLIM__RUN_JSON, path_out));
-    if (exists(path_out))
+    if (exists(AT_FDCWD, path_out))
         return PLIM_OK;
-    if (exists(manifest))
+    if (exists(AT_FDCWD, manifest))
         return plim__fail(PLIM_ERR_USAGE,
                           "%s is a dataset, not a run; the run's directory comes first, and "
                           "`plimsoll train %s --run RUN` makes one",
@@ -374,17 +384,16 @@ static plim_status_t find_run(const char *directory, char path_out[PLIM__RUN_PAT
 }
 
 /* Refuses links and special files in place of files that a run replaces. */
-static plim_status_t refuse_strange(const char *path)
+static plim_status_t refuse_strange(const plim__run_t *run)
 {
     static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST};
-    char file[PLIM__RUN_PATH];
     struct stat about;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        PLIM_TRY(plim__run_path(path, names[i], file));
-        if (lstat(file, &about) == 0 && !S_ISREG(about.st_mode))
-            return plim__fail(PLIM_ERR_DATA,
-                              "%s is %s, not a file as a run has it; put the file itself there",
-                              file, S_ISLNK(about.st_mode) ? "a link" : "a directory or a device");
+        if (fstatat(run->directory, names[i], &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+            !S_ISREG(about.st_mode))
+            return plim__fail(
+                PLIM_ERR_DATA, "%s/%s is %s, not a file as a run has it; put the file itself there",
+                run->path, names[i], S_ISLNK(about.st_mode) ? "a link" : "a directory or a device");
     }
     return PLIM_OK;
 }
@@ -393,7 +402,7 @@ static plim_status_t refuse_strange(const char *path)
 static plim_status_t read_and_compare(const plim__run_t *run, const char *path,
                                       plim__run_json_t *about)
 {
-    PLIM_TRY(plim__run_json_read(run->job, path, about));
+    PLIM_TRY(plim__run_json_read(run->job, run->directory, path, about));
     if (strcmp(about->fingerprint, run->checkpoint.fingerprint) != 0)
         return plim__fail(
             PLIM_ERR_USAGE,
@@ -410,18 +419,23 @@ static plim_status_t open_files(plim__run_t *run)
     plim__run_json_t about;
     char path[PLIM__RUN_PATH];
     PLIM_TRY(find_run(run->path, path));
-    PLIM_TRY(refuse_strange(run->path));
+    plim_status_t status = plim__own_directory(run->path, &run->directory);
+    if (status == PLIM_ERR_USAGE)
+        return plim__fail_prefix(status, "only its owner continues a run; continue a copy of it "
+                                         "(cp -r)");
+    PLIM_TRY(status);
+    PLIM_TRY(refuse_strange(run));
     PLIM_TRY(lock(run, false));
     PLIM_TRY(read_and_compare(run, path, &about));
     memcpy(run->init, about.init, sizeof run->init);
     plim__machine_compare(run->job, run->path, &about.machine, &run->checkpoint.machine);
-    remove_leftovers(run->path);
+    remove_leftovers(run->directory);
     PLIM_TRY(open_lines(run, false));
     PLIM_TRY(plim__run_lines_mend(&run->timeline));
     if (plim__run_settings_same(&about.training, &run->checkpoint.training))
         return PLIM_OK;
     about.training = run->checkpoint.training;
-    return plim__run_json_write(run->job, path, &about, false);
+    return plim__run_json_write(run->job, run->directory, path, &about, false);
 }
 
 plim_status_t plim__run_open(const plim_job_t *job, const char *path,
@@ -467,8 +481,8 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     bool found = false;
     PLIM_TRY(plim__output_check(info_out, "plim_run_info_t"));
     PLIM_TRY(find_run(run, path));
-    PLIM_TRY(plim__run_json_read(job, path, &about));
-    const plim_status_t status = plim__run_position(job, run, &position, &found);
+    PLIM_TRY(plim__run_json_read(job, AT_FDCWD, path, &about));
+    const plim_status_t status = plim__run_position(job, AT_FDCWD, run, &position, &found);
     if (status == PLIM_ERR_DATA) { /* the best weights may still be intact */
         position = (plim__position_t)PLIM__POSITION_INIT;
         found = false;

@@ -26,6 +26,7 @@ typedef struct plim__run {
     plim__arena_t arena;
     const plim_job_t *job;
     char path[PLIM_PATH_MAX];
+    int directory;       /* open: files are used in it, whatever others do to its name */
     bool made_directory; /* this job made these; discarding the run removes only them */
     bool made_lock;
     bool made_json;
@@ -39,8 +40,8 @@ typedef struct plim__run {
 } plim__run_t;
 
 /* Creates `path` (its parent must exist) with run.json, durable, and locks it. PLIM_ERR_USAGE if it
- * is a dataset, holds a run, or holds an entry with the name of a run's file; PLIM_ERR_IO. Existing
- * files stay unchanged. `dataset_path` is made absolute. */
+ * is a dataset, holds a run, holds an entry with the name of a run's file, or is another user's;
+ * PLIM_ERR_IO. Existing files stay unchanged. `dataset_path` is made absolute. */
 plim_status_t plim__run_create(const plim_job_t *job, const char *path, const char *dataset_path,
                                const plim_dataset_info_t *dataset, const plim_training_t *training,
                                plim__run_t **run_out);
@@ -48,8 +49,8 @@ plim_status_t plim__run_create(const plim_job_t *job, const char *path, const ch
 /*
  * Locks an existing run and compares. PLIM_ERR_USAGE for another dataset, for a setting that
  * changes the result (the message names it), for other first weights than it began with, for more
- * epochs after patience ended the run, and if another process holds the run. Logs a change of
- * processor, threads or library versions.
+ * epochs after patience ended the run, for another user's run, and if another process holds it.
+ * Logs a change of processor, threads or library versions.
  */
 plim_status_t plim__run_open(const plim_job_t *job, const char *path,
                              const plim_dataset_info_t *dataset, const plim_training_t *training,
@@ -103,9 +104,10 @@ plim_status_t plim__run_metrics(plim__run_t *run, const char *line);
 plim_status_t plim__run_timeline(plim__run_t *run, const char *line);
 
 /* Reads a weights file (NULL: the run's best, else its last) into the values of parameters; the
- * file must have every parameter with its shape. For evaluate and predict, which need no lock. */
-plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const char *weights,
-                                plim__parameter_t *parameters, int count);
+ * file must have every parameter with its shape. For evaluate and predict, which need no lock
+ * (directory AT_FDCWD), and for the open directory of a run. */
+plim_status_t plim__run_weights(const plim_job_t *job, int directory, const char *run,
+                                const char *weights, plim__parameter_t *parameters, int count);
 
 /* directory/name; PLIM_ERR_USAGE if that is too long. */
 plim_status_t plim__run_path(const char *directory, const char *name,
@@ -120,8 +122,9 @@ void plim__run_release(plim__run_t *run);
 /* Whether `name` is a run's file or a temporary file of one. */
 bool plim__run_has_file(const char *name);
 
-/* Reads the position of last.safetensors; *found_out is false if the run has none yet. */
-plim_status_t plim__run_position(const plim_job_t *job, const char *path,
+/* Reads the position of last.safetensors; *found_out is false if the run has none yet. `directory`:
+ * of an open run, else AT_FDCWD. */
+plim_status_t plim__run_position(const plim_job_t *job, int directory, const char *path,
                                  plim__position_t *position_out, bool *found_out);
 
 #endif

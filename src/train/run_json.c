@@ -175,7 +175,7 @@ static plim_status_t render(const plim__run_json_t *about, char *text, size_t *s
     return PLIM_OK;
 }
 
-plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
+plim_status_t plim__run_json_write(const plim_job_t *job, int directory, const char *path,
                                    const plim__run_json_t *about, bool fresh)
 {
     plim__arena_t arena;
@@ -189,7 +189,7 @@ plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
     status = render(about, text, &size);
     plim__ledger_release(job->ledger, account, JSON_MAX);
     if (status == PLIM_OK)
-        status = plim__commit_file(path, text, size, fresh);
+        status = plim__commit_file(directory, path, text, size, fresh);
 destroy_arena:
     plim__arena_destroy(&arena);
     return status;
@@ -290,13 +290,13 @@ static plim_status_t parse(const plim_job_t *job, const char *text, size_t size,
     return status;
 }
 
-plim_status_t plim__run_json_read(const plim_job_t *job, const char *path,
+plim_status_t plim__run_json_read(const plim_job_t *job, int directory, const char *path,
                                   plim__run_json_t *about_out)
 {
     plim__arena_t arena;
     plim__file_t file;
     plim_status_t status = PLIM_OK;
-    PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, false, &file));
+    PLIM_TRY(plim__file_open_in(directory, path, PLIM__FILE_READ, false, &file));
     if (file.size > (int64_t)TEXT_MAX) {
         status = plim__fail(PLIM_ERR_DATA, "%s: %lld bytes, more than a run's description can be",
                             path, (long long)file.size);

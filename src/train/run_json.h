@@ -38,12 +38,12 @@ typedef struct plim__run_json {
 
 /* Writes the whole file, durable and sealed (io/seal.h); with `fresh` it must not exist.
  * PLIM_ERR_USAGE for settings or a dataset path that JSON cannot represent; PLIM_ERR_IO. */
-plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
+plim_status_t plim__run_json_write(const plim_job_t *job, int directory, const char *path,
                                    const plim__run_json_t *about, bool fresh);
 
 /* PLIM_ERR_DATA for damage, also if the seal does not match (older versions wrote no seal);
  * PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a newer format. */
-plim_status_t plim__run_json_read(const plim_job_t *job, const char *path,
+plim_status_t plim__run_json_read(const plim_job_t *job, int directory, const char *path,
                                   plim__run_json_t *about_out);
 
 /* Converts the settings to one line of JSON, and back (`name` is for messages). */

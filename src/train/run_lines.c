@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "io/inflate.h"
+#include "io/own.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,23 +16,24 @@
 #define LINES_MOST ((int64_t)1 << 32)
 
 /* Why an existing file cannot be a run's file of lines; NULL if it can. */
-static const char *why_not_ours(const struct stat *about)
+static const char *why_not_ours(int directory, const struct stat *about)
 {
     if (!S_ISREG(about->st_mode))
         return "is not a file";
     return about->st_nlink > 1 ? "has a second name (a hard link), under which it would change too"
-                               : NULL;
+                               : plim__own_foreign(directory, about);
 }
 
-plim_status_t plim__run_lines_open(plim__run_lines_t *lines, bool fresh)
+plim_status_t plim__run_lines_open(plim__run_lines_t *lines, int directory, bool fresh)
 {
     /* O_NONBLOCK: opening a named pipe would block forever. */
     const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
+    const char *name = plim__file_name(lines->path);
     struct stat about;
-    int fd = open(lines->path, flags | O_CREAT | O_EXCL, 0666);
+    int fd = openat(directory, name, flags | O_CREAT | O_EXCL, 0666);
     const bool made = fd >= 0;
     if (!made && errno == EEXIST && !fresh)
-        fd = open(lines->path, flags);
+        fd = openat(directory, name, flags);
     if (fd < 0 && errno == EEXIST)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s is there already, and a new run writes a file of that name; choose "
@@ -43,7 +45,8 @@ plim_status_t plim__run_lines_open(plim__run_lines_t *lines, bool fresh)
                           lines->path, errno == ELOOP ? "a link" : "not a file");
     if (fd < 0)
         return plim__fail_errno(errno, "cannot open %s", lines->path);
-    const char *reason = fstat(fd, &about) == 0 ? why_not_ours(&about) : "cannot be looked at";
+    const char *reason =
+        fstat(fd, &about) == 0 ? why_not_ours(directory, &about) : "cannot be looked at";
     if (reason != NULL) {
         (void)close(fd);
         return plim__fail(PLIM_ERR_DATA,

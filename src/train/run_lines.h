@@ -18,11 +18,11 @@ typedef struct plim__run_lines {
 } plim__run_lines_t;
 
 /*
- * Opens the file at lines->path, or creates it; with `fresh` it must be new: PLIM_ERR_USAGE.
- * Refuses links, special files and files with a second name (PLIM_ERR_DATA), since writing would
- * change another file. They stay unchanged.
+ * Opens the file at lines->path in the open directory, or creates it; with `fresh` it must be new:
+ * PLIM_ERR_USAGE. Refuses links, special files and files with a second name (PLIM_ERR_DATA), since
+ * writing would change another file, and those of others. They stay unchanged.
  */
-plim_status_t plim__run_lines_open(plim__run_lines_t *lines, bool fresh);
+plim_status_t plim__run_lines_open(plim__run_lines_t *lines, int directory, bool fresh);
 
 /* Appends a line and its newline; after an error the file is as before. */
 plim_status_t plim__run_lines_append(plim__run_lines_t *lines, const char *line);

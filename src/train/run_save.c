@@ -12,13 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether a file exists. Errors other than its absence appear when it is opened. */
-static plim_status_t find_file(const char *directory, const char *name,
+/* Whether a file exists in the run `run`, in its open directory or at its path (AT_FDCWD). Errors
+ * other than its absence appear when it is opened. */
+static plim_status_t find_file(int directory, const char *run, const char *name,
                                char path_out[PLIM__RUN_PATH], bool *found_out)
 {
     struct stat about;
-    PLIM_TRY(plim__run_path(directory, name, path_out));
-    *found_out = stat(path_out, &about) == 0 || errno != ENOENT;
+    PLIM_TRY(plim__run_path(run, name, path_out));
+    *found_out = fstatat(directory, directory == AT_FDCWD ? path_out : name, &about, 0) == 0 ||
+                 errno != ENOENT;
     return PLIM_OK;
 }
 
@@ -39,7 +41,8 @@ static plim_status_t look_at(plim__run_t *run, const plim__parameter_t *paramete
                              bool best, char path_out[PLIM__RUN_PATH], bool *found_out,
                              int64_t *bytes_out)
 {
-    PLIM_TRY(find_file(run->path, best ? PLIM__RUN_BEST : PLIM__RUN_LAST, path_out, found_out));
+    PLIM_TRY(find_file(run->directory, run->path, best ? PLIM__RUN_BEST : PLIM__RUN_LAST, path_out,
+                       found_out));
     return plim__checkpoint_most(&run->checkpoint, path_out, parameters, count, !best, bytes_out);
 }
 
@@ -55,7 +58,7 @@ static plim_status_t reserve(plim__run_t *run, const plim__parameter_t *paramete
         if (drafts->count > 0 && drafts->draft[0].partial[0] != '\0')
             break; /* a named draft: there can be only one */
         plim__draft_t *draft = &drafts->draft[drafts->count];
-        const plim_status_t status = plim__draft_open(path, true, bytes, draft);
+        const plim_status_t status = plim__draft_open(run->directory, path, true, bytes, draft);
         if (status != PLIM_OK) {
             plim__draft_close(draft);
             return status;
@@ -176,15 +179,15 @@ bool plim__run_is_saved(const plim__run_t *run)
 {
     char path[PLIM__RUN_PATH];
     bool found;
-    return find_file(run->path, PLIM__RUN_LAST, path, &found) == PLIM_OK && found;
+    return find_file(run->directory, run->path, PLIM__RUN_LAST, path, &found) == PLIM_OK && found;
 }
 
-plim_status_t plim__run_position(const plim_job_t *job, const char *path,
+plim_status_t plim__run_position(const plim_job_t *job, int directory, const char *path,
                                  plim__position_t *position_out, bool *found_out)
 {
     char last[PLIM__RUN_PATH];
-    PLIM_TRY(find_file(path, PLIM__RUN_LAST, last, found_out));
-    return *found_out ? plim__checkpoint_position(job, last, position_out) : PLIM_OK;
+    PLIM_TRY(find_file(directory, path, PLIM__RUN_LAST, last, found_out));
+    return *found_out ? plim__checkpoint_position(job, directory, last, position_out) : PLIM_OK;
 }
 
 plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, int count,
@@ -193,9 +196,10 @@ plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, in
     char path[PLIM__RUN_PATH];
     plim__position_t position = PLIM__POSITION_INIT;
     bool found;
-    PLIM_TRY(find_file(run->path, PLIM__RUN_LAST, path, &found));
+    PLIM_TRY(find_file(run->directory, run->path, PLIM__RUN_LAST, path, &found));
     if (found)
-        PLIM_TRY(plim__checkpoint_read(&run->checkpoint, path, parameters, count, &position));
+        PLIM_TRY(plim__checkpoint_read(&run->checkpoint, run->directory, path, parameters, count,
+                                       &position));
     const uint32_t crc = (uint32_t)position.metrics_crc;
     PLIM_TRY(plim__run_lines_cut(&run->metrics, position.metrics_bytes,
                                  position.metrics_crc >= 0 ? &crc : NULL));
@@ -209,18 +213,18 @@ plim_status_t plim__run_load_best(const plim__run_t *run, int64_t epoch,
 {
     char path[PLIM__RUN_PATH];
     PLIM_TRY(plim__run_path(run->path, PLIM__RUN_BEST, path));
-    return plim__checkpoint_weights(run->job, path, epoch, parameters, count);
+    return plim__checkpoint_weights(run->job, run->directory, path, epoch, parameters, count);
 }
 
-plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const char *weights,
-                                plim__parameter_t *parameters, int count)
+plim_status_t plim__run_weights(const plim_job_t *job, int directory, const char *run,
+                                const char *weights, plim__parameter_t *parameters, int count)
 {
     char path[PLIM__RUN_PATH];
     bool found = false;
     if (weights == NULL) {
-        PLIM_TRY(find_file(run, PLIM__RUN_BEST, path, &found));
+        PLIM_TRY(find_file(directory, run, PLIM__RUN_BEST, path, &found));
         if (!found)
-            PLIM_TRY(find_file(run, PLIM__RUN_LAST, path, &found));
+            PLIM_TRY(find_file(directory, run, PLIM__RUN_LAST, path, &found));
         if (!found)
             return plim__fail(PLIM_ERR_USAGE,
                               "%s has no weights yet (neither %s nor %s); train it first, or name "
@@ -230,7 +234,7 @@ plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const ch
     }
     if (access(weights, F_OK) != 0 && errno == ENOENT)
         return plim__fail(PLIM_ERR_USAGE, "there is no file %s; name a file of weights", weights);
-    PLIM_TRY(plim__checkpoint_weights(job, weights, 0, parameters, count));
+    PLIM_TRY(plim__checkpoint_weights(job, directory, weights, 0, parameters, count));
     for (int i = 0; i < count; i++)
         for (int64_t j = 0; j < parameters[i].count; j++)
             if (!isfinite(parameters[i].value[j]))

@@ -9,6 +9,7 @@
 #include "peers/share_tree.h"
 #include "plan/plan_settings.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
                                      .info = info,
                                      .training = *training,
                                      .num_outputs = plim__plan_settings_outputs(info),
+                                     .directory = AT_FDCWD,
                                      .events = events,
                                      .user = user};
     session_out->training.loss = plim_training_loss(info, training);

@@ -18,6 +18,7 @@
 #include "plan/plan_settings.h"
 #include "train/run.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -67,8 +68,8 @@ static plim_status_t open_trainer(plim_trainer_t *trainer, const plim__train_pla
     plim__arena_touch(&trainer->arena);
     plim__model_initialise(session->model, session->training.recipe.seed);
     if (trainer->settings.init != NULL) {
-        PLIM_TRY(plim__run_weights(session->job, "", trainer->settings.init, session->parameters,
-                                   session->num_parameters));
+        PLIM_TRY(plim__run_weights(session->job, AT_FDCWD, "", trainer->settings.init,
+                                   session->parameters, session->num_parameters));
         plim__model_changed(session->model);
         trainer->settings.init = session->training.init = NULL; /* the caller's text */
     }
@@ -530,14 +531,14 @@ static plim_status_t transfer(plim_trainer_t *trainer, const char *path, bool sa
             status = plim__checkpoint_most(&checkpoint, path, session->parameters,
                                            session->num_parameters, true, &bytes);
         if (status == PLIM_OK) {
-            status = plim__draft_open(path, true, bytes, &draft);
+            status = plim__draft_open(AT_FDCWD, path, true, bytes, &draft);
             if (status == PLIM_OK)
                 status = plim__checkpoint_write(&checkpoint, &draft, session->parameters,
                                                 session->num_parameters, &trainer->position, true);
             plim__draft_close(&draft);
         }
     } else if (status == PLIM_OK) {
-        status = plim__checkpoint_read(&checkpoint, path, session->parameters,
+        status = plim__checkpoint_read(&checkpoint, AT_FDCWD, path, session->parameters,
                                        session->num_parameters, &position);
         if (status == PLIM_OK)
             plim__trainer_restored(trainer, &position);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/params.h"
 #include "base/process.h"
+#include "io/own.h"
 #include "mem/cgroup.h"
 #include "mem/headroom.h"
 #include "mem/meter.h"
@@ -63,7 +64,8 @@ struct plim_watch {
     plim_job_t job; /* retained */
     plim__arena_t arena;
     plim_watch_params_t params;
-    char directory[PATH_MAX - 32];
+    char path[PATH_MAX - 32];
+    int directory; /* open */
     char marks_path[PATH_MAX];
     int marks;           /* descriptor of the marks */
     int64_t marks_taken; /* bytes of it that were read */
@@ -93,7 +95,7 @@ static plim_status_t wrote(plim_watch_t *watch, bool success)
 {
     if (success)
         return PLIM_OK;
-    return plim__fail_errno(watch->record.error, "%s/" TIMELINE, watch->directory);
+    return plim__fail_errno(watch->record.error, "%s/" TIMELINE, watch->path);
 }
 
 /* ---- opening ---- */
@@ -105,57 +107,59 @@ static void lay_out(plim__arena_t *arena, void *object)
     plim__tree_lay_out(arena, &watch->tree);
 }
 
-/* Opens a file of the directory, which must be an ordinary one with one name. */
-static plim_status_t open_own(const char *directory, const char *name, int flags, int *file_out)
+/* Opens a file of the directory, which must be an ordinary one of this user with one name. */
+static plim_status_t open_own(const plim_watch_t *watch, const char *name, int flags, int *file_out)
 {
-    char path[PATH_MAX];
     struct stat about;
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    const int file = open(path, flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    const int file =
+        openat(watch->directory, name, flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (file < 0)
-        return plim__fail_errno(errno, "%s", path);
-    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1) {
+        return plim__fail_errno(errno, "%s/%s", watch->path, name);
+    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1 ||
+        plim__own_foreign(watch->directory, &about) != NULL) {
         (void)close(file);
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s is not an ordinary file with one name; name another directory", path);
+                          "%s/%s is not an ordinary file of yours with one name; name another "
+                          "directory",
+                          watch->path, name);
     }
     *file_out = file;
     return PLIM_OK;
 }
 
-static plim_status_t check_directory(const char *directory)
+static plim_status_t check_directory(const plim_watch_t *watch)
 {
     static const char *const foreign[] = {"run.json", "dataset.json"};
-    char path[PATH_MAX];
-    for (int i = 0; i < 2; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", directory, foreign[i]);
-        if (access(path, F_OK) == 0)
-            return plim__fail(PLIM_ERR_USAGE, "%s holds a %s; name another directory", directory,
+    struct stat about;
+    for (int i = 0; i < 2; i++)
+        if (fstatat(watch->directory, foreign[i], &about, AT_SYMLINK_NOFOLLOW) == 0)
+            return plim__fail(PLIM_ERR_USAGE, "%s holds a %s; name another directory", watch->path,
                               i == 0 ? "training run" : "dataset");
-    }
     return PLIM_OK;
 }
 
 /* Makes the directory, locks it by its timeline, and empties the marks. */
 static plim_status_t open_directory(plim_watch_t *watch)
 {
-    const char *directory = watch->directory;
-    if (mkdir(directory, 0777) != 0 && errno != EEXIST)
-        return plim__fail_errno(errno, "%s", directory);
-    PLIM_TRY(check_directory(directory));
-    PLIM_TRY(open_own(directory, TIMELINE, O_RDWR | O_APPEND, &watch->record.file));
+    if (mkdir(watch->path, 0777) != 0 && errno != EEXIST)
+        return plim__fail_errno(errno, "%s", watch->path);
+    PLIM_TRY(plim__own_directory(watch->path, &watch->directory));
+    PLIM_TRY(check_directory(watch));
+    PLIM_TRY(open_own(watch, TIMELINE, O_RDWR | O_APPEND, &watch->record.file));
     /* Where the file system has no locks, nothing keeps a second watch out. */
     if (flock(watch->record.file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return plim__fail(PLIM_ERR_USAGE, "another watch is writing to %s; name another directory",
-                          directory);
+                          watch->path);
     char last = '\n';
     const off_t size = lseek(watch->record.file, 0, SEEK_END);
     if (size > 0)
         (void)pread(watch->record.file, &last, 1, size - 1);
     watch->record.torn = last != '\n';
-    PLIM_TRY(open_own(directory, MARKS, O_RDWR | O_TRUNC, &watch->marks));
+    PLIM_TRY(open_own(watch, MARKS, O_RDWR, &watch->marks));
+    if (ftruncate(watch->marks, 0) != 0)
+        return plim__fail_errno(errno, "%s/" MARKS, watch->path);
     char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/" MARKS, directory);
+    (void)snprintf(path, sizeof path, "%s/" MARKS, watch->path);
     if (realpath(path, watch->marks_path) == NULL)
         return plim__fail_errno(errno, "%s", path);
     return PLIM_OK;
@@ -255,6 +259,7 @@ PLIM_API plim_status_t plim_watch_open(const plim_job_t *job, const plim_watch_p
 {
     plim_watch_t draft = {.process = getpid(),
                           .params = PLIM_WATCH_PARAMS_INIT,
+                          .directory = -1,
                           .marks = -1,
                           .source = -1,
                           .memory_source = -1,
@@ -264,9 +269,9 @@ PLIM_API plim_status_t plim_watch_open(const plim_job_t *job, const plim_watch_p
     plim_watch_t *watch;
     PLIM_ENTER(job);
     PLIM_TRY(plim__params_take(params, "plim_watch_params_t", &draft.params, sizeof draft.params));
-    if ((size_t)snprintf(draft.directory, sizeof draft.directory, "%s", draft.params.directory) >=
-        sizeof draft.directory)
-        return plim__fail(PLIM_ERR_USAGE, "the path %.200s... is too long", draft.directory);
+    if ((size_t)snprintf(draft.path, sizeof draft.path, "%s", draft.params.directory) >=
+        sizeof draft.path)
+        return plim__fail(PLIM_ERR_USAGE, "the path %.200s... is too long", draft.path);
     PLIM_TRY(plim__object_create(job->ledger, "watch", lay_out, &draft, sizeof draft, &draft.arena,
                                  &watch));
     watch->job = *job;
@@ -288,6 +293,8 @@ PLIM_API void plim_watch_close(plim_watch_t *watch)
     if (watch == NULL || !plim__process_is(watch->process))
         return;
     const plim_job_t job = watch->job;
+    if (watch->directory >= 0)
+        (void)close(watch->directory);
     if (watch->marks >= 0)
         (void)close(watch->marks);
     if (watch->record.file >= 0)
@@ -735,7 +742,7 @@ PLIM_API plim_status_t plim_watch_end(plim_watch_t *watch, int status, const str
     append_own(watch);
     const bool success = plim__record_write(record);
     if (success)
-        (void)unlink(watch->marks_path); /* its lines are in the timeline */
+        (void)unlinkat(watch->directory, MARKS, 0); /* its lines are in the timeline */
     plim__output_give(end_out, result, sizeof *result);
     return wrote(watch, success);
 }

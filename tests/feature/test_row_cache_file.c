@@ -16,9 +16,9 @@ static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
 
 static void packed_path(const test_row_cache_t *cache, char path_out[900])
 {
-    (void)snprintf(path_out, 900, "%s/row-cache-%s-%016llx.plim", cache->scratch,
+    (void)snprintf(path_out, 900, "%s/row-cache-%s-%016llx-%ld.plim", cache->scratch,
                    plim_dataset_info(cache->world.dataset)->fingerprint,
-                   (unsigned long long)cache->params.cache_key);
+                   (unsigned long long)cache->params.cache_key, (long)geteuid());
 }
 
 static int entries(const char *path)

@@ -32,13 +32,15 @@ static bool exists(const char *path)
     return lstat(path, &about) == 0;
 }
 
+/* Without the lock of a staging directory. */
 static int entries(const char *path)
 {
     int count = 0;
     DIR *directory = opendir(path);
     assert_non_null(directory);
     for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory))
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+                 strcmp(entry->d_name, ".lock") != 0;
     (void)closedir(directory);
     return count;
 }
@@ -90,7 +92,7 @@ static void works_in_the_current_directory(void **state)
     assert_string_equal(staging.path, ".data.partial");
     assert_ok(plim__staging_commit(&staging));
     assert_true(exists("data"));
-    assert_ok(plim__commit_file("note", "x", 1, false));
+    assert_ok(plim__commit_file(AT_FDCWD, "note", "x", 1, false));
     assert_true(exists("note"));
     assert_int_equal(chdir(before), 0);
     test_directory_remove(place.directory);
@@ -166,6 +168,105 @@ static void empties_only_what_is_its_own(void **state)
         assert_int_equal(entries(place.partial), 2);
         test_directory_remove(place.directory);
     }
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat about;
+    assert_int_equal(lstat(path, &about), 0);
+    return about.st_mode & 07777;
+}
+
+/* What users share keeps its permissions; what is being written is for nobody else. */
+static void keeps_others_out_until_the_end(void **state)
+{
+    (void)state;
+    static const mode_t masks[] = {0, 002, 022, 077};
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+        place_t place;
+        plim__staging_t staging;
+        place_make(&place);
+        assert_int_equal(chmod(place.directory, 02775), 0);
+        const mode_t mask = umask(masks[i]);
+        assert_ok(plim__staging_begin(place.target, &staging));
+        assert_int_equal(mode_of(place.partial) & 0777, 0700);
+        put(staging.path, "a", "1");
+        assert_ok(plim__staging_commit(&staging));
+        (void)umask(mask);
+        assert_int_equal(mode_of(place.target), 02000 | (0777 & ~masks[i]));
+        test_directory_remove(place.directory);
+    }
+}
+
+/* What another user put under a name of ours is neither used nor changed, by root least of all. */
+static void leaves_what_belongs_to_others(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t staging;
+    plim__draft_t draft;
+    char path[700];
+    place_make(&place);
+    if (geteuid() != 0) {
+        test_directory_remove(place.directory);
+        print_message("SKIPPED: only root gives files away\n");
+        skip();
+    }
+    assert_int_equal(mkdir(place.partial, 0777), 0);
+    assert_int_equal(chown(place.partial, 12001, 12001), 0);
+    assert_int_equal(plim__staging_begin(place.target, &staging), PLIM_ERR_USAGE);
+    assert_non_null(strstr(plim_last_error(), "another user"));
+    assert_int_equal(rmdir(place.partial), 0); /* empty, and still there */
+    put(place.directory, ".data.partial", "theirs");
+    (void)snprintf(path, sizeof path, "%s-%ld", place.partial, (long)getpid());
+    put(place.directory, strrchr(path, '/') + 1, "theirs");
+    assert_int_equal(chown(place.partial, 12001, 12001), 0);
+    assert_int_equal(chown(path, 12001, 12001), 0);
+    assert_int_equal(plim__commit_file(AT_FDCWD, place.target, "x", 1, false), PLIM_ERR_USAGE);
+    assert_int_equal(plim__draft_open(AT_FDCWD, place.target, false, 1, &draft), PLIM_ERR_USAGE);
+    plim__draft_close(&draft);
+    assert_int_equal(entries(place.directory), 2);
+    test_directory_remove(place.directory);
+}
+
+/* A directory that others can write to: they exchange the one that is being written for a link. */
+static void writes_where_it_began(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t staging;
+    char moved[700], victim[700], path[800];
+    place_make(&place);
+    (void)snprintf(moved, sizeof moved, "%s/moved", place.directory);
+    (void)snprintf(victim, sizeof victim, "%s/victim", place.directory);
+    assert_int_equal(mkdir(victim, 0700), 0);
+    put(victim, "dataset.json", "precious");
+    assert_ok(plim__staging_begin(place.target, &staging));
+    assert_int_equal(rename(place.partial, moved), 0);
+    assert_int_equal(symlink(victim, place.partial), 0);
+    (void)snprintf(path, sizeof path, "%s/dataset.json", staging.path);
+    assert_ok(plim__commit_file(staging.directory, path, "{}", 2, false));
+    assert_int_equal(plim__staging_commit(&staging), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "exchanged"));
+    plim__staging_abandon(&staging);
+    assert_int_equal(entries(moved), 0);
+    assert_int_equal(entries(victim), 1);
+    test_directory_remove(place.directory);
+}
+
+/* A dataset of one's own, under the name of a directory that was left, is no such directory. */
+static void empties_no_dataset(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t staging;
+    place_make(&place);
+    assert_int_equal(mkdir(place.partial, 0755), 0);
+    put(place.partial, "dataset.json", "{}");
+    put(place.partial, "indptr.npy", "precious");
+    assert_int_equal(plim__staging_begin(place.target, &staging), PLIM_ERR_USAGE);
+    assert_int_equal(entries(place.partial), 2);
+    test_directory_remove(place.directory);
 }
 
 static void refuses_what_is_in_use(void **state)
@@ -260,16 +361,16 @@ static void commits_a_file(void **state)
     place_t place;
     char text[16] = {0};
     place_make(&place);
-    assert_ok(plim__commit_file(place.target, "first one", 9, false));
-    assert_ok(plim__commit_file(place.target, "second", 6, false));
+    assert_ok(plim__commit_file(AT_FDCWD, place.target, "first one", 9, false));
+    assert_ok(plim__commit_file(AT_FDCWD, place.target, "second", 6, false));
     FILE *file = fopen(place.target, "r");
     assert_non_null(file);
     assert_int_equal(fread(text, 1, sizeof text, file), 6);
     assert_string_equal(text, "second");
     (void)fclose(file);
     assert_int_equal(entries(place.directory), 1);
-    assert_int_equal(plim__commit_file("/nonexistent/file", "", 0, false), PLIM_ERR_IO);
-    assert_int_equal(plim__commit_file(place.directory, "", 0, false), PLIM_ERR_IO);
+    assert_int_equal(plim__commit_file(AT_FDCWD, "/nonexistent/file", "", 0, false), PLIM_ERR_IO);
+    assert_int_equal(plim__commit_file(AT_FDCWD, place.directory, "", 0, false), PLIM_ERR_IO);
     assert_int_equal(entries(place.directory), 1);
     test_directory_remove(place.directory);
 }
@@ -286,7 +387,7 @@ static void commits_a_nameless_file(void **state)
     assert_ok(plim__file_open(place.directory, PLIM__FILE_TEMPORARY, false, &file));
     assert_ok(plim__file_write_at(&file, 0, "new", 3));
     assert_int_equal(entries(place.directory), 1);
-    if (plim__commit_nameless(&file, place.target) != PLIM_OK) {
+    if (plim__commit_nameless(&file, AT_FDCWD, place.target) != PLIM_OK) {
         print_message("SKIPPED: %s\n", plim_last_error());
         plim__file_close(&file);
         test_directory_remove(place.directory);
@@ -298,7 +399,7 @@ static void commits_a_nameless_file(void **state)
     assert_int_equal(file.size, 3);
     assert_ok(plim__file_read_at(&file, 0, text, 3));
     assert_string_equal(text, "new");
-    assert_int_equal(plim__commit_nameless(&file, "/"), PLIM_ERR_USAGE);
+    assert_int_equal(plim__commit_nameless(&file, AT_FDCWD, "/"), PLIM_ERR_USAGE);
     plim__file_close(&file);
     test_directory_remove(place.directory);
 }
@@ -311,6 +412,10 @@ int main(void)
         cmocka_unit_test(abandons_everything),
         cmocka_unit_test(removes_what_a_killed_run_left),
         cmocka_unit_test(empties_only_what_is_its_own),
+        cmocka_unit_test(keeps_others_out_until_the_end),
+        cmocka_unit_test(leaves_what_belongs_to_others),
+        cmocka_unit_test(writes_where_it_began),
+        cmocka_unit_test(empties_no_dataset),
         cmocka_unit_test(refuses_what_is_in_use),
         cmocka_unit_test(one_of_many_wins),
         cmocka_unit_test(refuses_impossible_targets),

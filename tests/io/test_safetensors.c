@@ -57,7 +57,7 @@ static void reads_back_what_was_written(void **state)
     world_make(&world);
     make_tensors(tensors);
     assert_ok(test_safetensors_write(&world.job, world.path, notes, 2, tensors, 4));
-    assert_ok(plim__safetensors_open(&world.job, world.path, &file));
+    assert_ok(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file));
     assert_string_equal(plim__safetensors_note(file, "format"), "pt");
     assert_string_equal(plim__safetensors_note(file, "odd \"key\"\n"), "a\\b\t??");
     assert_null(plim__safetensors_note(file, "pt"));
@@ -103,7 +103,7 @@ static plim_status_t read_all(const world_t *world, bool *same_out)
     plim_status_t status = PLIM_OK;
     make_tensors(tensors);
     *same_out = true;
-    PLIM_TRY(plim__safetensors_open(&world->job, world->path, &file));
+    PLIM_TRY(plim__safetensors_open(&world->job, AT_FDCWD, world->path, &file));
     for (int i = 0; i < 4 && status == PLIM_OK; i++) {
         static const size_t sizes[] = {24, 0, 8, 24};
         plim__tensor_t wanted = tensors[i];
@@ -170,7 +170,7 @@ static void takes_what_another_program_has_saved_again(void **state)
                          "\"0123456789abcdef\"},\"a\":{\"dtype\":\"F32\",\"shape\":[1],"
                          "\"data_offsets\":[0,4]}}";
     write_raw(world.path, strlen(header), header, 4);
-    assert_ok(plim__safetensors_open(&world.job, world.path, &file));
+    assert_ok(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file));
     assert_false(plim__safetensors_sealed(file));
     assert_ok(plim__safetensors_read(file, &wanted));
     plim__safetensors_close(file);
@@ -187,7 +187,7 @@ static void says_what_is_missing_or_of_another_shape(void **state)
     world_make(&world);
     make_tensors(tensors);
     assert_ok(test_safetensors_write(&world.job, world.path, NULL, 0, tensors, 4));
-    assert_ok(plim__safetensors_open(&world.job, world.path, &file));
+    assert_ok(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file));
     wanted = (plim__tensor_t){"nothing", PLIM_F32, 1, {6, 0, 0, 0}, data};
     assert_int_equal(plim__safetensors_read(file, &wanted), PLIM_ERR_DATA);
     assert_non_null(strstr(plim_last_error(), "no tensor 'nothing'"));
@@ -221,7 +221,7 @@ static void writes_tensors_of_any_size_in_fixed_memory(void **state)
     assert_ok(test_safetensors_write(&world.job, world.path, notes, 1, &tensor, 1));
     assert_int_equal(stat(world.path, &about), 0);
     assert_int_equal(about.st_size % 4096, COUNT * sizeof *data % 4096);
-    assert_ok(plim__safetensors_open(&world.job, world.path, &file));
+    assert_ok(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file));
     tensor.data = again;
     assert_ok(plim__safetensors_read(file, &tensor));
     assert_memory_equal(data, again, COUNT * sizeof *data);
@@ -250,7 +250,7 @@ static void holds_the_most_tensors(void **state)
     }
     int64_t before = plim__ledger_reserved(world.job.ledger);
     assert_ok(test_safetensors_write(&world.job, world.path, notes, 2, tensors, PLIM__TENSORS_MAX));
-    assert_ok(plim__safetensors_open(&world.job, world.path, &file));
+    assert_ok(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file));
     assert_int_equal(plim__safetensors_count(file), PLIM__TENSORS_MAX);
     plim__safetensors_close(file);
     assert_true(plim__ledger_peak(world.job.ledger) - before <=
@@ -345,7 +345,7 @@ static void refuses_hostile_headers(void **state)
     int64_t before = plim__ledger_reserved(world.job.ledger);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_raw(world.path, strlen(cases[i].header), cases[i].header, cases[i].data);
-        plim_status_t status = plim__safetensors_open(&world.job, world.path, &file);
+        plim_status_t status = plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file);
         if (status != cases[i].status)
             print_message("%s\n", cases[i].header);
         assert_int_equal(status, cases[i].status);
@@ -365,24 +365,30 @@ static void refuses_impossible_lengths(void **state)
     world_t world;
     plim__safetensors_t *file;
     world_make(&world);
-    assert_int_equal(plim__safetensors_open(&world.job, world.path, &file), PLIM_ERR_IO);
-    assert_int_equal(plim__safetensors_open(&world.job, world.directory, &file), PLIM_ERR_IO);
+    assert_int_equal(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file), PLIM_ERR_IO);
+    assert_int_equal(plim__safetensors_open(&world.job, AT_FDCWD, world.directory, &file),
+                     PLIM_ERR_IO);
     static const uint64_t lengths[] = {0, 1, 11, UINT64_MAX, UINT64_MAX - 7, (uint64_t)1 << 62};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         write_raw(world.path, lengths[i], "{}", 8);
-        assert_int_equal(plim__safetensors_open(&world.job, world.path, &file), PLIM_ERR_DATA);
+        assert_int_equal(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file),
+                         PLIM_ERR_DATA);
     }
     assert_int_equal(truncate(world.path, 9), 0);
-    assert_int_equal(plim__safetensors_open(&world.job, world.path, &file), PLIM_ERR_DATA);
+    assert_int_equal(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file),
+                     PLIM_ERR_DATA);
     assert_int_equal(truncate(world.path, 0), 0);
-    assert_int_equal(plim__safetensors_open(&world.job, world.path, &file), PLIM_ERR_DATA);
+    assert_int_equal(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file),
+                     PLIM_ERR_DATA);
     /* A header that is nothing but brackets would take a hundred times its size to parse. */
     memset(deep, '{', sizeof deep - 1);
     write_raw(world.path, sizeof deep - 1, deep, 0);
-    assert_int_equal(plim__safetensors_open(&world.job, world.path, &file), PLIM_ERR_UNSUPPORTED);
+    assert_int_equal(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file),
+                     PLIM_ERR_UNSUPPORTED);
     write_raw(world.path, 300 << 10, deep, 0);
     assert_int_equal(truncate(world.path, 400 << 10), 0);
-    assert_int_equal(plim__safetensors_open(&world.job, world.path, &file), PLIM_ERR_UNSUPPORTED);
+    assert_int_equal(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file),
+                     PLIM_ERR_UNSUPPORTED);
     world_end(&world);
 }
 
@@ -395,7 +401,7 @@ static plim_status_t write_and_open(plim_job_t *job, void *context)
     plim_status_t status = test_safetensors_write(job, world->path, notes, 2, tensors, 4);
     if (status != PLIM_OK)
         return status;
-    status = plim__safetensors_open(job, world->path, &file);
+    status = plim__safetensors_open(job, AT_FDCWD, world->path, &file);
     if (status == PLIM_OK)
         plim__safetensors_close(file);
     return status;
@@ -440,7 +446,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     assert_ok(test_safetensors_write(&world.job, world.path, notes, 2, tensors, 4));
     plim__tensor_t tensor = {"big", PLIM_F32, 1, {100000, 0, 0, 0}, big};
     assert_int_equal(write_limited(&world, &tensor), PLIM_ERR_SPACE);
-    assert_ok(plim__safetensors_open(&world.job, world.path, &file));
+    assert_ok(plim__safetensors_open(&world.job, AT_FDCWD, world.path, &file));
     assert_int_equal(plim__safetensors_count(file), 4);
     plim__safetensors_close(file);
     assert_int_equal(unlink(world.path), 0);

@@ -63,7 +63,7 @@ static void write_and_check(plim_io_engine_t engine, size_t buffer, int64_t size
     char *bytes = random_bytes((size_t)size, (uint64_t)size);
     plim__writer_t *writer;
     int64_t before = plim__ledger_reserved(job.ledger);
-    assert_ok(plim__writer_create(&job, path, buffer, size, &writer));
+    assert_ok(plim__writer_create(&job, AT_FDCWD, path, buffer, size, &writer));
     assert_true(plim__ledger_reserved(job.ledger) - before <=
                 (int64_t)plim__writer_estimate(engine, buffer, size));
     uint64_t draw = 0;
@@ -130,9 +130,9 @@ static void refuses_a_file_that_exists(void **state)
     test_directory_make(directory);
     (void)snprintf(path, sizeof path, "%s/file", directory);
     plim__writer_t *writer = NULL;
-    assert_ok(plim__writer_create(&job, path, 4096, 10, &writer));
+    assert_ok(plim__writer_create(&job, AT_FDCWD, path, 4096, 10, &writer));
     plim__writer_t *second = NULL;
-    assert_int_equal(plim__writer_create(&job, path, 4096, 10, &second), PLIM_ERR_IO);
+    assert_int_equal(plim__writer_create(&job, AT_FDCWD, path, 4096, 10, &second), PLIM_ERR_IO);
     assert_non_null(strstr(plim_last_error(), path));
     assert_null(second);
     plim__writer_destroy(writer);
@@ -145,7 +145,7 @@ static plim_status_t make_one(plim_job_t *job, void *context)
 {
     plim__writer_t *writer;
     (void)unlink(context);
-    plim_status_t status = plim__writer_create(job, context, 4096, 10, &writer);
+    plim_status_t status = plim__writer_create(job, AT_FDCWD, context, 4096, 10, &writer);
     if (status == PLIM_OK)
         plim__writer_destroy(writer);
     return status;
@@ -204,7 +204,7 @@ static int fill_disk(const char *directory, plim_io_engine_t engine)
     if (!mount_small(directory))
         return 77;
     (void)snprintf(path, sizeof path, "%s/file", directory);
-    assert_ok(plim__writer_create(&job, path, 65536, (int64_t)4 << 20, &writer));
+    assert_ok(plim__writer_create(&job, AT_FDCWD, path, 65536, (int64_t)4 << 20, &writer));
     plim_status_t status = plim__writer_write(writer, bytes, (size_t)4 << 20);
     if (status == PLIM_OK)
         status = plim__writer_finish(writer, &size, &checksums, &num_checksums);

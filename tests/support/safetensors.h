@@ -4,13 +4,15 @@
 
 #include "io/safetensors.h"
 
+#include <fcntl.h>
+
 static inline plim_status_t test_safetensors_write(const plim_job_t *job, const char *path,
                                                    const plim__note_t *notes, int num_notes,
                                                    const plim__tensor_t *tensors, int num_tensors)
 {
     plim__draft_t draft;
-    plim_status_t status =
-        plim__draft_open(path, true, plim__safetensors_most(tensors, num_tensors), &draft);
+    plim_status_t status = plim__draft_open(AT_FDCWD, path, true,
+                                            plim__safetensors_most(tensors, num_tensors), &draft);
     if (status == PLIM_OK)
         status = plim__safetensors_write_draft(job, &draft, notes, num_notes, tensors, num_tensors,
                                                true);

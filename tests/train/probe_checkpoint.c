@@ -2,6 +2,7 @@
  * probe_checkpoint load DIR FILE: a file's weights as text, one tensor a line. */
 #include "support/run.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,8 @@ static int save(world_t *world, model_t *model)
 
 static int load(world_t *world, const char *file, model_t *model)
 {
-    if (plim__run_weights(&world->job, world->path, file, model->parameters, NUM_PARAMETERS) !=
-        PLIM_OK) {
+    if (plim__run_weights(&world->job, AT_FDCWD, world->path, file, model->parameters,
+                          NUM_PARAMETERS) != PLIM_OK) {
         (void)fprintf(stderr, "%s\n", plim_last_error());
         return 1;
     }

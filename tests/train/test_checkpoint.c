@@ -5,6 +5,7 @@
 #include "io/safetensors.h"
 #include "plan/train_plan.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -245,20 +246,23 @@ static void weights_are_the_best_or_the_last(void **state)
     model_make(&got, 3, 0);
     assert_ok(create_run(&world, &run));
     assert_int_equal(
-        plim__run_weights(&world.job, world.path, NULL, got.parameters, NUM_PARAMETERS),
+        plim__run_weights(&world.job, AT_FDCWD, world.path, NULL, got.parameters, NUM_PARAMETERS),
         PLIM_ERR_USAGE);
     assert_says("no weights yet");
     assert_ok(plim__run_save(run, first.parameters, NUM_PARAMETERS, &position));
-    assert_ok(plim__run_weights(&world.job, world.path, NULL, got.parameters, NUM_PARAMETERS));
+    assert_ok(
+        plim__run_weights(&world.job, AT_FDCWD, world.path, NULL, got.parameters, NUM_PARAMETERS));
     assert_memory_equal(got.values[0][0], first.values[0][0], sizeof first.values[0][0]);
     assert_ok(plim__run_save_best(run, second.parameters, NUM_PARAMETERS, &position));
-    assert_ok(plim__run_weights(&world.job, world.path, NULL, got.parameters, NUM_PARAMETERS));
+    assert_ok(
+        plim__run_weights(&world.job, AT_FDCWD, world.path, NULL, got.parameters, NUM_PARAMETERS));
     assert_memory_equal(got.values[0][0], second.values[0][0], sizeof second.values[0][0]);
     path_in(&world, "last.safetensors", path);
-    assert_ok(plim__run_weights(&world.job, world.path, path, got.parameters, NUM_PARAMETERS));
+    assert_ok(
+        plim__run_weights(&world.job, AT_FDCWD, world.path, path, got.parameters, NUM_PARAMETERS));
     assert_memory_equal(got.values[0][0], first.values[0][0], sizeof first.values[0][0]);
     path_in(&world, "best.safetensors", path);
-    assert_ok(plim__safetensors_open(&world.job, path, &file));
+    assert_ok(plim__safetensors_open(&world.job, AT_FDCWD, path, &file));
     assert_int_equal(plim__safetensors_count(file), NUM_PARAMETERS); /* no moments */
     assert_string_equal(plim__safetensors_note(file, "epoch"), "4");
     assert_string_equal(plim__safetensors_note(file, "valid"), "0.75");

@@ -96,7 +96,7 @@ def test_what_cannot_begin_leaves_what_was_there(graph, world):
     (run / 'notes.txt').write_text('mine')
     (run / '.run.json.partial').mkdir()  # nothing of ours can be written under that name
     before = snapshot(world)
-    assert plimsoll('train', graph, *SMALL, '--run', run).returncode == 1
+    assert plimsoll('train', graph, *SMALL, '--run', run).returncode == 2
     assert snapshot(world) == before
 
 

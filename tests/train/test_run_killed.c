@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,7 +113,7 @@ static int64_t check_after_kill(world_t *world, int64_t saved)
     }
     assert_int_equal(fclose(file), 0);
     /* The best weights, saved before, are whole as well: this checkpoint's or the next one's. */
-    assert_ok(plim__run_weights(&world->job, world->path, NULL, model.parameters, 2));
+    assert_ok(plim__run_weights(&world->job, AT_FDCWD, world->path, NULL, model.parameters, 2));
     float first = model.values[0][0][0];
     assert_true(first == (float)(position.updates * 6) ||
                 first == (float)(position.updates * 6 + 6));
