@@ -137,24 +137,30 @@ static const char signals_text[] =
     "}\n\n";
 
 static const char staging_text[] =
-    "staged=$stage/plimsoll-$SLURM_JOB_ID\n"
-    "trap 'rm -rf -- \"$staged\"' EXIT\n"
-    "rm -rf -- \"$staged\"\n"
-    "# A copy in a tmpfs would count as the job's memory.\n"
-    "if [ \"$(stat -f -c %T -- \"$stage\" 2> /dev/null)\" != tmpfs ] &&\n"
-    "    mkdir -p -- \"$staged\" && attend cp -r -- \"$dataset\" \"$staged/dataset\"; then\n"
-    "    dataset=$staged/dataset\n"
-    "elif [ \"$signalled\" = USR1 ]; then\n"
+    "# The training copies the dataset to a directory that is new and this user's alone, and\n"
+    "# compares the fingerprints. A copy in a tmpfs would count as the job's memory.\n"
+    "staged=\n"
+    "copy=()\n"
+    "mkdir -p -- \"$stage\"\n"
+    "needed=$(du -skD --apparent-size -- \"$dataset\" | cut -f 1)\n"
+    "free=$(df -Pk -- \"$stage\" | awk 'NR == 2 { print $4 }')\n"
+    "if [ \"$(stat -f -c %T -- \"$stage\")\" != tmpfs ] && [ \"$needed\" -lt \"$free\" ] &&\n"
+    "    staged=$(mktemp -d -- \"$stage/plimsoll-$SLURM_JOB_ID-XXXXXX\"); then\n"
+    "    trap 'rm -rf -- \"$staged\"' EXIT\n"
+    "    copy=(--stage=\"$staged\")\n"
+    "else\n"
+    "    echo \"cannot copy to $stage: the dataset is read where it is\" >&2\n"
+    "fi\n\n";
+
+static const char unstaged_text[] =
+    "set -- \"$staged\"/plimsoll-*\n"
+    "if [ -n \"$staged\" ] && [ ! -e \"$1\" ] && [ \"$signalled\" = USR1 ]; then\n"
     "    echo \"the time limit came before the copy to $stage was whole: ask for more --time\" "
     ">&2\n"
     "    exit 1\n"
-    "elif [ -z \"$signalled\" ]; then\n"
-    "    echo \"cannot copy to $stage: the dataset is read where it is\" >&2\n"
-    "    rm -rf -- \"$staged\"\n"
-    "fi\n\n";
+    "fi\n";
 
 static const char requeue_text[] =
-    "code=$?\n"
     "# 75: saved; 138: the signal came before the command was ready for it.\n"
     "if [ $code = 75 ] || [ $code = 138 ]; then\n"
     "    if [ \"$signalled\" = TERM ]; then\n"
@@ -168,8 +174,8 @@ static const char requeue_text[] =
     "fi\n"
     "exit $code\n";
 
-/* Prints a word of the command; the dataset and --scratch (as a word, or after '=') may be
- * directories of the node. */
+/* Prints a word of the command; the dataset, --scratch (as a word, or after '=') and --stage=DIR
+ * may be directories of the node. */
 static void print_argument(FILE *out, const slurm_script_t *script, const char *word)
 {
     const char *equals = strchr(word, '=');
@@ -178,7 +184,7 @@ static void print_argument(FILE *out, const slurm_script_t *script, const char *
         (void)fputs("\"$dataset\"", out);
     else if (script->scratch == word)
         print_place(out, word);
-    else if (script->scratch == value) {
+    else if (script->scratch == value || script->copy == value) {
         (void)fprintf(out, "%.*s", (int)(value - word), word);
         print_place(out, value);
     } else
@@ -191,8 +197,8 @@ static void print_command(FILE *out, const slurm_script_t *script)
                   script->ranks > 1 ? " srun --mpi=\"$mpi\"" : "", script->verb);
     if (script->shares) /* a requeued job may get fewer nodes, and keeps the bits */
         (void)fprintf(out, " --shares %" PRId64, script->ranks);
-    if (script->dataset != NULL && script->ranks > 1)
-        (void)fputs(" --stage --scratch \"$stage\"", out);
+    if (script->dataset != NULL)
+        (void)fputs(script->ranks > 1 ? " --stage --scratch \"$stage\"" : " \"${copy[@]}\"", out);
     if (script->continues && script->resume)
         (void)fputs(" --resume", out);
     if (script->run != NULL) {
@@ -221,8 +227,12 @@ char *slurm_script_text(const slurm_script_t *script)
     if (script->dataset != NULL && script->ranks <= 1)
         (void)fputs(staging_text, out);
     print_command(out, script);
-    if (script->continues)
+    if (script->continues) {
+        (void)fputs("code=$?\n", out);
+        if (script->dataset != NULL && script->ranks <= 1)
+            (void)fputs(unstaged_text, out);
         (void)fputs(requeue_text, out);
+    }
     if (fclose(out) == 0)
         return text;
     free(text);

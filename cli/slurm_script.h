@@ -22,6 +22,7 @@ typedef struct slurm_script {
     bool continues;
     const char *dataset; /* one of the words, copied to `stage`; NULL: none is */
     const char *scratch; /* the value of --scratch in the words, such a directory too; or NULL */
+    const char *copy;    /* the same of --stage=DIR */
     const char *stage;   /* a directory of the node, or $VARIABLE/directory */
     const char *run;     /* beginning of the run directory, the job's number follows; NULL: the
                             words name it */

@@ -127,7 +127,7 @@ static const struct option long_options[] = {
     {"init", required_argument, NULL, OPTION_INIT},
     {"row-cache", required_argument, NULL, OPTION_ROW_CACHE},
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
-    {"stage", no_argument, NULL, OPTION_STAGE},
+    {"stage", optional_argument, NULL, OPTION_STAGE},
     {"verify", no_argument, NULL, OPTION_VERIFY},
     {"use-sage", no_argument, NULL, OPTION_USE_SAGE},
     {"use-gat", no_argument, NULL, OPTION_USE_GAT},
@@ -472,6 +472,7 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
         return true;
     case OPTION_STAGE:
         train->stage = true;
+        train->stage_directory = optarg;
         return true;
     case OPTION_VERIFY:
         train->verify = true;

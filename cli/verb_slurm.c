@@ -78,7 +78,7 @@ static bool check_training(const slurm_t *slurm, const train_t *train, int words
         message = "train needs one dataset directory";
     else if (train->stage && slurm->script.stage != NULL)
         message = "give --stage DIR before train, or --stage --scratch DIR after it, not both";
-    else if (train->stage && train->params.scratch == NULL)
+    else if (train->stage && train_stage(train) == NULL)
         message = CLI_STAGE_WHERE;
     else if (slurm->minutes > 0 && slurm->minutes <= SLURM_SIGNAL_MINUTES)
         message = "--time is too short: 4 minutes are the least, since Slurm signals a training 2 "
@@ -178,6 +178,7 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     script->run = train->run == NULL ? run : NULL;
     script->resume = !train->requeued;
     script->scratch = train->params.scratch;
+    script->copy = train->stage_directory;
     script->dataset = script->stage != NULL ? train->dataset : NULL;
     return CLI_DONE;
 }

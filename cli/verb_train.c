@@ -280,7 +280,8 @@ static int run(int argc, char **argv)
         return exit_code;
     if (!check_words(&train, argc))
         return CLI_WRONG_USE;
-    if (train.stage && train.params.scratch == NULL)
+    const char *stage = train_stage(&train);
+    if (train.stage && stage == NULL)
         return cli_wrong_use(&train.common, CLI_STAGE_WHERE);
     said = cli_ranks_join();
     if (said != CLI_DONE)
@@ -307,8 +308,7 @@ static int run(int argc, char **argv)
         !cli_check_scratch(&train.common, train.dataset, train.params.scratch))
         said = CLI_WRONG_USE;
     if (status == PLIM_OK && said == CLI_DONE)
-        status = cli_open_dataset(job, train.dataset, train.stage ? train.params.scratch : NULL,
-                                  &dataset);
+        status = cli_open_dataset(job, train.dataset, stage, &dataset);
     if (status == PLIM_OK && said == CLI_DONE) {
         if (train.verify)
             status = plim_dataset_verify(job, dataset);
@@ -406,8 +406,8 @@ const cli_verb_t cli_verb_train = {
         "                   print the memory every so many updates (also --log_interval)\n"
         "  --row-cache SIZE size of the cache for rows on disk, or none\n"
         "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
-        "  --stage          copy the dataset to --scratch first and read it there; of several\n"
-        "                   ranks one reads it for all nodes\n"
+        "  --stage[=DIR]    copy the dataset to DIR, else to --scratch, and read it there; of\n"
+        "                   several ranks one reads it for all nodes\n"
         "  --verify         verify the whole dataset first, as inspect --verify does; otherwise\n"
         "                   only files that are read whole are verified\n",
     .run = run,

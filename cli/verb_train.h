@@ -25,14 +25,15 @@ struct train {
     bool requeued;            /* --run RUN --resume: begin the run, continue it, or do nothing */
     plim_training_t training;
     plim_plan_params_t params;
-    int64_t more_epochs; /* --epochs +N; 0: not given */
-    int64_t print_every; /* --log_steps: epochs between lines; 0: a line each */
-    int64_t exact_every; /* --eval-exact: epochs between evaluations; 0: not given */
-    bool verify;         /* verify the whole dataset first */
-    bool stage;          /* copy the dataset to params.scratch first */
-    bool loader_words;   /* options of PyTorch's DataLoader, or a device, were given */
-    bool amp;            /* --use_amp or --use_fp16 was given */
-    bool fanout_order;   /* --fan-out was given, and its order matters */
+    int64_t more_epochs;         /* --epochs +N; 0: not given */
+    int64_t print_every;         /* --log_steps: epochs between lines; 0: a line each */
+    int64_t exact_every;         /* --eval-exact: epochs between evaluations; 0: not given */
+    bool verify;                 /* verify the whole dataset first */
+    bool stage;                  /* copy the dataset first */
+    const char *stage_directory; /* to this directory; NULL: to params.scratch */
+    bool loader_words;           /* options of PyTorch's DataLoader, or a device, were given */
+    bool amp;                    /* --use_amp or --use_fp16 was given */
+    bool fanout_order;           /* --fan-out was given, and its order matters */
     bool fanout_given;
     bool layers_given;
     bool heads_given;
@@ -71,6 +72,14 @@ const char *train_seconds_text(double seconds, char text_out[24]);
 
 /* The first part of a run directory's name, where none is given: runs/DATASET-MODEL. */
 void train_name_run(const train_t *train, char name_out[256]);
+
+/* The directory to copy the dataset to; NULL: it is not copied, or the directory is not given. */
+static inline const char *train_stage(const train_t *train)
+{
+    if (!train->stage)
+        return NULL;
+    return train->stage_directory != NULL ? train->stage_directory : train->params.scratch;
+}
 
 /* Texts of a plan besides its accounts; "" if missing. */
 typedef struct train_plan_texts {

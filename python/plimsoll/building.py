@@ -113,22 +113,46 @@ def _refuse_edge_features(edge_attr: object) -> None:
         raise UsageError('datasets hold no edge features, and models are trained without them; leave out edge_attr to build the dataset')
 
 
-def _remove(directory: str, lock: int, owner: int) -> None:
-    if os.getpid() == owner:  # a forked child has a copy of the builder, but not the files
-        shutil.rmtree(directory, ignore_errors=True)
+def _chunks(lock: int) -> str:
+    """The directory of the chunks in an open one, whatever others do to the latter's name."""
+    return f'/proc/self/fd/{lock}/chunks'
+
+
+def _remove(directory: str, lock: int, process: int) -> None:
+    if os.getpid() == process:  # a forked child has a copy of the builder, but not the files
+        shutil.rmtree(_chunks(lock), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
         os.close(lock)
 
 
 def _remove_stale(pattern: str) -> None:
-    """Removes what killed builders of the same dataset left: directories that nobody has locked."""
+    """Removes what killed builders of the same dataset left: directories of this user that nobody has locked."""
     for directory in glob.glob(pattern):
         with contextlib.suppress(OSError):
-            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            if os.fstat(lock).st_uid != os.geteuid():
+                os.close(lock)
+                continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(directory, ignore_errors=True)
-            finally:
+            except OSError:
                 os.close(lock)
+                continue
+            _remove(directory, lock, os.getpid())
+
+
+def _make_directory(where: str, name: str) -> tuple[str, int]:
+    """A new directory of this user alone, which holds an empty one for the chunks; its path, and its descriptor, locked."""
+    outer = tempfile.mkdtemp(prefix=f'.{name}.builder-', dir=where)
+    lock = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    os.mkdir('chunks', 0o700, dir_fd=lock)
+    if os.stat('chunks', dir_fd=lock).st_uid != os.fstat(lock).st_uid:
+        os.rmdir('chunks', dir_fd=lock)
+        os.close(lock)
+        raise UsageError(f'{outer} was exchanged by another user; give tmp= a directory that only you can write to')
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return outer, lock
 
 
 class Builder:
@@ -166,12 +190,9 @@ class Builder:
             if not os.path.isdir(directory):
                 raise UsageError(f'there is no directory {directory}')
         _remove_stale(os.path.join(glob.escape(where), f'.{glob.escape(name)}.builder-*'))
-        outer = tempfile.mkdtemp(prefix=f'.{name}.builder-', dir=where)
-        lock = os.open(outer, os.O_RDONLY | os.O_DIRECTORY)
-        self._cleanup = weakref.finalize(self, _remove, outer, lock, os.getpid())
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._directory = os.path.join(outer, 'chunks')  # messages and the dataset's provenance name it, so it has no random part
-        os.mkdir(self._directory)
+        self._place, lock = _make_directory(where, name)
+        self._cleanup = weakref.finalize(self, _remove, self._place, lock, os.getpid())
+        self._directory = _chunks(lock)  # messages and the dataset's provenance name it, so its last name has no random part
         self._spools: dict[str, _Spool] = {}
         self._kind = ''  # 'edges', 'graphs' once it is known
         self._finished = False
@@ -212,7 +233,7 @@ class Builder:
             self.close()
             if isinstance(error, errors.Error) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
-            raise errors.DiskSpaceError(f'{os.path.dirname(self._directory)}: {error.strerror} after {size} of chunks, which are removed; '
+            raise errors.DiskSpaceError(f'{self._place}: {error.strerror} after {size} of chunks, which are removed; '
                                         'give tmp= a directory with more space') from None
 
     def _one_kind(self, kind: str) -> None:
@@ -354,7 +375,7 @@ class Builder:
             raise UsageError('the builder is finished or closed already')
         try:
             self._check_counts()
-            _log.info('%s: %s of chunks in %s', self.path, command.size_text(self.spooled_bytes), self._directory)
+            _log.info('%s: %s of chunks in %s', self.path, command.size_text(self.spooled_bytes), self._place)
             with self._disk_errors():
                 self._write_headers()
             labels = self._spools.get('y', self._spools.get('graph_label'))

@@ -270,20 +270,27 @@ def test_other_ends_are_passed_on(graph, tmp_path):
 
 
 def test_the_dataset_is_staged(graph, tmp_path):
-    """To a directory of the job, which goes at the end; where that cannot be, the dataset is read in its place."""
+    """To a new directory of the job, which goes at the end; where that cannot be, the dataset is read in its place."""
     disk = tmp_path / "node's disk"
-    disk.mkdir()
+    (disk / 'sub dir' / 'plimsoll-7').mkdir(parents=True)  # somebody's, under a name that can be guessed
     words = ['train', graph, '--epochs', 1, '--quiet', '--run', tmp_path / 'run']
     script = plimsoll('slurm', '--stage', '$NODE_DISK/sub dir', *words).stdout
     check(script)
-    cluster = Cluster(tmp_path, script)
+    seen = tmp_path / 'seen'
+    wrapper = tmp_path / 'wrapper'
+    wrapper.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" > {seen}\nstat -c %a "${{2#--stage=}}" >> {seen}\n{PLIMSOLL} "$@"\n')
+    wrapper.chmod(0o755)
+    cluster = Cluster(tmp_path, re.sub('^plimsoll=.*', f'plimsoll={wrapper}', script, flags=re.M))
     job = cluster.start(NODE_DISK=str(disk))
-    assert job.communicate(timeout=1200)[0] is not None and job.returncode == 0
-    assert json.loads((tmp_path / 'run' / 'run.json').read_text())['dataset']['path'].startswith(str(disk))
-    assert list((disk / 'sub dir').iterdir()) == []
+    assert 'read where it is' not in job.communicate(timeout=1200)[0] and job.returncode == 0
+    words = seen.read_text().splitlines()
+    assert re.fullmatch(rf'--stage={re.escape(str(disk))}/sub dir/plimsoll-7-\w+', words[1]) and words[-1] == '700'
+    assert json.loads((tmp_path / 'run' / 'run.json').read_text())['dataset']['path'] == str(graph)
+    assert [path.name for path in (disk / 'sub dir').iterdir()] == ['plimsoll-7']
     (tmp_path / 'file').write_text('')
     job = cluster.start(NODE_DISK=str(tmp_path / 'file'))
     assert 'read where it is' in job.communicate(timeout=1200)[0] and job.returncode == 0
+    words = ['train', graph, '--epochs', 1, '--quiet', '--run', tmp_path / 'run']
     literal = plimsoll('slurm', '--stage', '/tmp/$(id) x', *words).stdout
     check(literal)
     assert "stage='/tmp/$(id) x'" in literal
