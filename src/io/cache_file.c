@@ -12,34 +12,42 @@
 #include <unistd.h>
 
 #define SEAL_DIGITS PLIM__SEAL_DIGITS
+#define DIRECTORY "plimsoll"
 
-/* The cache directory. False when the user has none. */
-static bool find_directory(char path_out[PATH_MAX])
+/* The user's directory of caches. False when there is none. */
+static bool find_caches(char path_out[PATH_MAX])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int length = -1;
     if (cache != NULL && cache[0] == '/')
-        length = snprintf(path_out, PATH_MAX, "%s/plimsoll", cache);
+        length = snprintf(path_out, PATH_MAX, "%s", cache);
     else if (home != NULL && home[0] == '/')
-        length = snprintf(path_out, PATH_MAX, "%s/.cache/plimsoll", home);
+        length = snprintf(path_out, PATH_MAX, "%s/.cache", home);
     return length > 0 && length < PATH_MAX;
 }
 
-/* Opens the cache directory, which must be this user's; -1 if it cannot be used. */
+/* Opens the directory of our files there. It and the directory of caches must be this user's; -1 if
+ * they cannot be used. */
 static int open_directory(bool make)
 {
     char path[PATH_MAX];
-    int fd;
-    if (!find_directory(path))
+    struct stat about;
+    int caches;
+    if (!find_caches(path))
         return -1;
-    if (make) {
-        char *slash = strrchr(path, '/');
-        *slash = '\0';
+    if (make)
         (void)mkdir(path, 0700);
-        *slash = '/';
-        (void)mkdir(path, 0700);
+    if (plim__own_directory(path, &caches) != PLIM_OK)
+        return -1;
+    if (make)
+        (void)mkdirat(caches, DIRECTORY, 0700);
+    int fd = openat(caches, DIRECTORY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &about) != 0 || plim__own_foreign(fd, &about) != NULL)) {
+        (void)close(fd);
+        fd = -1;
     }
-    return plim__own_directory(path, &fd) == PLIM_OK ? fd : -1;
+    (void)close(caches);
+    return fd;
 }
 
 /* The bytes of a file that only this user can have written; -1 if it is not one. */

@@ -413,17 +413,23 @@ static plim_status_t read_and_compare(const plim__run_t *run, const char *path,
     return compare_init(run, about->init);
 }
 
+/* Opens the directory of a run to continue. */
+static plim_status_t open_own(plim__run_t *run)
+{
+    const plim_status_t status = plim__own_directory(run->path, &run->directory);
+    if (status != PLIM_ERR_USAGE)
+        return status;
+    return plim__fail_prefix(status,
+                             "only its owner continues a run; continue a copy of it (cp -r)");
+}
+
 /* Compares run.json with the settings under the lock and writes the settings that may change. */
 static plim_status_t open_files(plim__run_t *run)
 {
     plim__run_json_t about;
     char path[PLIM__RUN_PATH];
     PLIM_TRY(find_run(run->path, path));
-    plim_status_t status = plim__own_directory(run->path, &run->directory);
-    if (status == PLIM_ERR_USAGE)
-        return plim__fail_prefix(status, "only its owner continues a run; continue a copy of it "
-                                         "(cp -r)");
-    PLIM_TRY(status);
+    PLIM_TRY(open_own(run));
     PLIM_TRY(refuse_strange(run));
     PLIM_TRY(lock(run, false));
     PLIM_TRY(read_and_compare(run, path, &about));
@@ -520,7 +526,9 @@ PLIM_API plim_status_t plim_run_compare(const plim_job_t *job, const char *run,
     PLIM_TRY(find_run(run, path));
     const plim_dataset_info_t info = plim__dataset_known(dataset);
     PLIM_TRY(make_run(job, run, &info, &known, &now));
-    const plim_status_t status = read_and_compare(now, path, &about);
+    plim_status_t status = open_own(now);
+    if (status == PLIM_OK)
+        status = read_and_compare(now, path, &about);
     plim__run_close(now);
     return status;
 }

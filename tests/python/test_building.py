@@ -390,6 +390,19 @@ def run_script(text, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root gives directories away')
+def test_another_users_chunks_are_not_removed(tmp_path):
+    theirs, link = tmp_path / '.web.builder-theirs', tmp_path / '.web.builder-link'
+    (theirs / 'chunks').mkdir(parents=True)
+    (theirs / 'chunks' / 'x.npy').write_text('theirs')
+    os.chown(theirs, 12001, 12001)
+    (tmp_path / 'mine' / 'chunks').mkdir(parents=True)
+    link.symlink_to(tmp_path / 'mine')
+    with plimsoll.Builder(tmp_path / 'web', quiet=True) as builder:
+        builder.add_edges(np.array([[0, 1], [1, 0]]))
+    assert (theirs / 'chunks' / 'x.npy').exists() and (tmp_path / 'mine' / 'chunks').exists()
+
+
 def test_a_killed_builder_is_cleaned_up_by_the_next(tmp_path):
     killed = run_script('''
         import os, sys, plimsoll
