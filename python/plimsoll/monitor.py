@@ -187,7 +187,8 @@ def is_out_of_memory(error: BaseException | None) -> bool:
             return False
         if isinstance(error, MemoryError) or type(error).__name__ == 'OutOfMemoryError' or getattr(error, 'errno', None) == errno.ENOMEM:
             return True
-        if isinstance(error, (RuntimeError, OSError)) and _OUT_OF_MEMORY.search(str(error)):
+        text = str(error)
+        if _ON_GPU.search(text) or (isinstance(error, (RuntimeError, OSError)) and _OUT_OF_MEMORY.search(text)):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -197,6 +198,32 @@ def _said_bytes(pattern: str, text: str) -> int:
     """A size in torch's message, such as "138.00 MiB"; 0 without."""
     match = re.search(pattern.replace('SIZE', r'([\d.]+) (bytes|KiB|MiB|GiB)'), text)
     return int(float(match[1]) * _UNITS[match[2]]) if match else 0
+
+
+def _pieces(text: str) -> int:
+    """What torch held unused, in pieces, where in one piece the allocation would have fitted; else 0.
+
+    Before it raises, torch releases all cached blocks that are not split, so what stays reserved lies in pieces. `plimsoll doctor` has the
+    same rule.
+
+    >>> round(_pieces('Tried to allocate 4.15 GiB. GPU 0 has a total capacity of 23.65 GiB of which 3.84 GiB is free. Of the allocated '
+    ...               'memory 15.85 GiB is allocated by PyTorch, and 3.56 GiB is reserved by PyTorch but unallocated.') / 2**30, 2)
+    3.56
+    """
+    tried = _said_bytes(r'Tried to allocate SIZE', text)
+    allocated = _said_bytes(r'memory SIZE is allocated by PyTorch', text) or _said_bytes(r'; SIZE already allocated', text)
+    reserved = _said_bytes(r'; SIZE reserved in total by PyTorch', text)
+    idle = _said_bytes(r'SIZE is reserved by PyTorch but unallocated', text) or max(reserved - allocated, 0)
+    free = _said_bytes(r'of which SIZE is free', text) or _said_bytes(r'; SIZE free', text)
+    allowed = _said_bytes(r'SIZE allowed; ', text)
+    if allowed:
+        free = min(free, max(allowed - allocated - idle, 0))
+    return idle if tried > 0 and free + idle >= tried else 0
+
+
+def _expandable() -> bool:
+    """Whether torch's expandable segments are asked for already."""
+    return any('expandable_segments:True' in os.environ.get(name, '') for name in ('PYTORCH_ALLOC_CONF', 'PYTORCH_CUDA_ALLOC_CONF'))
 
 
 def _frames_of(error: BaseException | None, frame: FrameType | None) -> list[FrameType]:
@@ -321,7 +348,12 @@ class MemoryMonitor:
             found = advice.reckon(script, limit, gpu_memory or (GIB if on_gpu else 0), on_gpu)
         except Exception as reason:
             found = advice.Advice(why_none=f'the estimate failed: {reason}')
-        suggestions = sorted((*found.suggestions, *self._measured(script, text)), key=lambda one: -one.saves_mb)
+        suggestions = sorted((*found.suggestions, *self._measured(script)), key=lambda one: -one.saves_mb)
+        pieces = _pieces(text) if on_gpu else 0
+        if pieces and not _expandable():
+            variable = 'PYTORCH_ALLOC_CONF' if 'try setting PYTORCH_ALLOC_CONF' in text else 'PYTORCH_CUDA_ALLOC_CONF'
+            change = f'{variable}=expandable_segments:True in the environment: torch held that in pieces, and in one it would have fitted'
+            suggestions.insert(0, advice.Suggestion(change, pieces / MIB))
         return dataclasses.replace(found, suggestions=tuple(suggestions), why_none='' if suggestions else found.why_none)
 
     def _measure_workers(self) -> None:
@@ -329,13 +361,9 @@ class MemoryMonitor:
         self._workers = max(self._workers, _workers(), key=lambda found: found[1])
         self._measured_at = time.monotonic()
 
-    def _measured(self, script: advice.Script, text: str) -> list[advice.Suggestion]:
-        """Suggestions whose saving is measured: fragments on a GPU, and workers of loaders without an estimate."""
+    def _measured(self, script: advice.Script) -> list[advice.Suggestion]:
+        """Suggestions whose saving is measured: workers of loaders without an estimate."""
         found: list[advice.Suggestion] = []
-        fragments = _said_bytes(r'SIZE is reserved by PyTorch but unallocated', text)
-        if fragments >= MIB:
-            found.append(advice.Suggestion('PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment, at most: it lets torch '
-                                           'use what it has reserved', fragments / MIB))
         loader = script.loader
         if loader is not None and loader.num_workers > 0 and not (loader.graph and loader.num_neighbors):
             self._measure_workers()
@@ -345,7 +373,7 @@ class MemoryMonitor:
         return found
 
     def report(self, error: BaseException | None = None, frame: FrameType | None = None) -> None:
-        """Prints the summary and the suggestions, the largest saving first."""
+        """Prints the summary and the suggestions, the largest saving first (before it only what would have been enough)."""
         self._spare = None
         found = self.summary()
         if error is not None:

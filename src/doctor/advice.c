@@ -326,19 +326,35 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
                           "and print(args) at the start of the script make it reckonable");
 }
 
+/* Memory that was there, but in pieces, or not allowed. */
+static void advise_pieces(const plim_doctor_t *doctor, const plim__fact_t *fact,
+                          plim__verdict_t *verdict)
+{
+    const bool old = strstr(fact->text, " total capacity; ") != NULL; /* before torch 2.1 */
+    const char *variable = doctor->alloc_conf ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
+    if (!plim__cuda_fragmented(fact)) {
+        if (fact->figure[PLIM__ALLOWED] >= 0 &&
+            fact->figure[PLIM__FREE] >= fact->figure[PLIM__TRIED])
+            (void)add(verdict, "a larger torch.cuda.set_per_process_memory_fraction: the GPU has "
+                               "the memory, but this process may not use it");
+    } else if (old || doctor->not_expandable) {
+        (void)add(verdict,
+                  "%s=max_split_size_mb:128 in the environment%s: the memory was there, in pieces",
+                  variable, old ? " (torch 2.1 and later: expandable_segments:True)" : "");
+    } else if (!doctor->expandable) {
+        (void)add(verdict,
+                  "%s=expandable_segments:True in the environment: the memory was there, in pieces",
+                  variable);
+    }
+}
+
 static void advise_cuda(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 {
     const plim__fact_t *fact = verdict->root;
     const int64_t total = fact != NULL ? fact->figure[PLIM__TOTAL] : -1;
     case_t script;
-    if (fact != NULL && plim__cuda_fragmented(fact))
-        (void)add(
-            verdict,
-            strstr(fact->text, "max_split_size_mb") != NULL || fact->figure[PLIM__RESERVED] >= 0
-                ? "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 in the environment (torch 2.1 "
-                  "and later: expandable_segments:True): the memory was there, in pieces"
-                : "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment (torch "
-                  "2.10: PYTORCH_ALLOC_CONF): the memory was there, in pieces");
+    if (fact != NULL)
+        advise_pieces(doctor, fact, verdict);
     if (total > 0 && open_case(doctor, total, &script)) {
         const plim__pyg_gpu_t *gpu = &script.plan.gpu;
         const plim_precision_t f32 = PLIM_PRECISION_F32, bf16 = PLIM_PRECISION_BF16;

@@ -137,6 +137,7 @@ static json_t *json_figures(const plim_doctor_t *doctor, const plim__verdict_t *
                  {PLIM__RESERVED, "gpu_reserved_bytes"},
                  {PLIM__UNALLOCATED, "gpu_unallocated_bytes"},
                  {PLIM__IN_USE, "gpu_in_use_bytes"},
+                 {PLIM__ALLOWED, "gpu_allowed_bytes"},
                  {PLIM__ANON, "victim_bytes"},
                  {PLIM__PID, "pid"},
                  {PLIM__COUNT, "kills"}};

@@ -118,7 +118,7 @@ void plim__facts_prepare(plim_doctor_t *doctor)
 {
     for (int i = 0; i < plim__num_texts; i++)
         if (plim__texts[i].pattern[0] != '^')
-            doctor->triples[plim__triple_hash(plim__texts[i].pattern)] = true;
+            doctor->triples[plim__triple_hash(plim__pattern_triple(plim__texts[i].pattern))] = true;
 }
 
 /* Finds which texts the line may hold, in one pass over it. */
@@ -129,7 +129,8 @@ static void find_present(plim_doctor_t *doctor, const char *line, const char *en
         if (!doctor->triples[plim__triple_hash(at)])
             continue;
         for (int i = 0; i < plim__num_texts; i++)
-            doctor->present[i] = doctor->present[i] || memcmp(at, plim__texts[i].pattern, 3) == 0;
+            doctor->present[i] = doctor->present[i] ||
+                                 memcmp(at, plim__pattern_triple(plim__texts[i].pattern), 3) == 0;
     }
 }
 
@@ -216,6 +217,24 @@ static bool is_progress(const char *begin, const char *end)
     return false;
 }
 
+/* How torch's allocator is set. Its own message tells to try a setting: that sets nothing. */
+static void follow_allocator(plim_doctor_t *doctor, const char *begin, const char *end)
+{
+    static const char segments[] = "expandable_segments", tries[] = "try setting ";
+    const size_t length = (size_t)(end - begin);
+    const char *at = memmem(begin, length, segments, sizeof segments - 1);
+    if (at == NULL)
+        return;
+    const char *tried = memmem(begin, length, tries, sizeof tries - 1);
+    const char *behind = at + sizeof segments - 1;
+    if (tried != NULL && tried < at)
+        doctor->alloc_conf |= begins_with(tried + sizeof tries - 1, end, "PYTORCH_ALLOC_CONF");
+    else if (begins_with(behind, end, " not supported on this platform"))
+        doctor->not_expandable = true;
+    else if (*begin != '#' && begins_with(behind, end, ":True"))
+        doctor->expandable = true;
+}
+
 void plim__facts_line(plim_doctor_t *doctor, const char *line, size_t length)
 {
     const char *end = line + length;
@@ -225,6 +244,7 @@ void plim__facts_line(plim_doctor_t *doctor, const char *line, size_t length)
     if (begins_with(begin, end, "Root Cause (first observed failure)"))
         doctor->root_cause = true;
     const bool recognised = match_texts(doctor, line, begin, end);
+    follow_allocator(doctor, begin, end);
     /* "[rank0]:     x = f()" is indented behind its prefix. */
     const bool indented = begin > line && (begin[-1] == ' ' || begin[-1] == '\t') &&
                           (begin - line < 2 || begin[-2] == ' ' || begin[-2] == '\t');

@@ -80,6 +80,7 @@ typedef enum plim__figure {
     PLIM__RESERVED,    /* by PyTorch, in use or not */
     PLIM__UNALLOCATED, /* reserved, but not in use */
     PLIM__IN_USE,      /* by this process */
+    PLIM__ALLOWED,     /* to this process, by a memory fraction */
     PLIM__LIMIT,
     PLIM__USAGE,
     PLIM__ANON, /* of the victim or its group */
@@ -95,7 +96,7 @@ typedef enum plim__figure {
 /* Figures saturate here, so that sums and small multiples of them fit 64 bits. */
 #define PLIM__FIGURE_MOST PLIM__JSON_NUMBER_MOST
 
-#define PLIM__CAPTURES 7
+#define PLIM__CAPTURES 8
 
 /* One text that programs leave behind. */
 typedef struct plim__text_row {
@@ -246,6 +247,9 @@ struct plim_doctor {
     struct plim__verdict *verdict;
     bool traceback;             /* the lines of a Python traceback are being read */
     bool root_cause;            /* torchrun's first failure follows */
+    bool expandable;            /* expandable_segments:True was set, and the platform has it */
+    bool not_expandable;        /* torch says that the platform does not have it */
+    bool alloc_conf;            /* torch calls the variable PYTORCH_ALLOC_CONF */
     unsigned char columns[12];  /* of sacct's table, by position: see slurm_table.c; 0: none */
     bool heading;               /* `columns` are set */
     bool row_piped;             /* the row at hand is separated by | */

@@ -174,10 +174,102 @@ static bool match_here(const char *pattern, const char *at, const char *end,
     return true;
 }
 
+static bool begins(const char *at, const char *end, const char *word)
+{
+    const size_t length = strlen(word);
+    return (size_t)(end - at) >= length && memcmp(at, word, length) == 0;
+}
+
+/* The code point that ends before `at`; 0 at the line's beginning. */
+static unsigned code_point_before(const char *line, const char *at)
+{
+    unsigned value = 0;
+    for (int shift = 0; at > line && shift < 24; shift += 6) {
+        const unsigned char byte = (unsigned char)*--at;
+        if ((byte & 0xc0) != 0x80) /* the first byte: its own bits are behind the marks */
+            return value | (byte < 0x80 ? byte : (byte & (0x7fU >> (shift / 6 + 1)))) << shift;
+        value |= (byte & 0x3fU) << shift;
+    }
+    return value;
+}
+
+/* Letters of any script; emoji, signs and full-width punctuation are none. */
+static bool is_letter(unsigned code)
+{
+    return code < 0x80 ? isalnum((int)code) != 0
+                       : code < 0x2000 || (code >= 0x3040 && code < 0xfe00);
+}
+
+/* Whether a log's level ends at `at`. */
+static bool is_level(const char *line, const char *at)
+{
+    static const char *const levels[] = {"ERROR", "Error", "CRITICAL", "FATAL", "WARNING"};
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        const size_t length = strlen(levels[i]);
+        if ((size_t)(at - line) >= length && memcmp(at - length, levels[i], length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether what stands before `at` announces a message: nothing, a label, a level, a sign. Another
+ * word does not, nor does a quotation mark, unless it belongs to an exception, as in
+ * RuntimeError('…'). */
+static bool is_announced(const char *line, const char *begin, const char *at)
+{
+    static const char quotes[] = "\"'`";
+    while (at > line && blank(at[-1]))
+        at--;
+    if (at <= begin)
+        return true;
+    if (strchr(quotes, at[-1]) != NULL)
+        return at - line >= 2 && at[-2] == '(';
+    const unsigned code = code_point_before(line, at);
+    if (is_level(line, at))
+        return true;
+    return !is_letter(code) && code != '#' && (code < 0x2018 || code > 0x201f);
+}
+
+/* Whether a sentence ends at `at`, or goes on with where or when it happened. */
+static bool is_told(const char *at, const char *end)
+{
+    static const char *const words[] = {"on", "in", "at", "during", "while", "when", "error"};
+    const char *next = skip_blanks(at, end);
+    if (next == end)
+        return true;
+    if (next == at)
+        return !isalnum((unsigned char)*at) && *at != '?' && *at != '/' && *at != '-';
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        const char *behind = next + strlen(words[i]);
+        if (begins(next, end, words[i]) && (behind == end || !isalnum((unsigned char)*behind)))
+            return true;
+    }
+    return !isalnum((unsigned char)*next);
+}
+
+static bool match_report(const char *text, const char *line, const char *begin, const char *end,
+                         plim__captured_t *captured)
+{
+    const size_t length = strlen(text);
+    captured->numbers = captured->words = 0;
+    for (const char *at = line; at < end; at++) {
+        at = memmem(at, (size_t)(end - at), text, length);
+        if (at == NULL)
+            return false;
+        if (is_announced(line, begin, at) && is_told(at + length, end)) {
+            captured->at = at;
+            return true;
+        }
+    }
+    return false;
+}
+
 bool plim__pattern_match(const char *pattern, const char *line, const char *begin, const char *end,
                          plim__captured_t *captured_out)
 {
     captured_out->at = begin;
+    if (pattern[0] == '~')
+        return match_report(pattern + 1, line, begin, end, captured_out);
     if (pattern[0] == '^')
         return (pattern[1] == '%' || pattern[1] == ' ' || (begin < end && *begin == pattern[1])) &&
                match_here(pattern + 1, begin, end, captured_out);
@@ -192,12 +284,6 @@ bool plim__pattern_match(const char *pattern, const char *line, const char *begi
         }
     }
     return false;
-}
-
-static bool begins(const char *at, const char *end, const char *word)
-{
-    const size_t length = strlen(word);
-    return (size_t)(end - at) >= length && memcmp(at, word, length) == 0;
 }
 
 /* "[rank0]: ", "[ 3134.420244] ", "(raylet) "; NULL: none. */
@@ -284,6 +370,11 @@ const char *plim__message_begin(const char *line, const char *end)
         line = next;
     }
     return line;
+}
+
+const char *plim__pattern_triple(const char *pattern)
+{
+    return pattern + (pattern[0] == '~');
 }
 
 unsigned plim__triple_hash(const char *at)

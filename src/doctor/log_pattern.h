@@ -2,6 +2,8 @@
  * Patterns of texts: literal characters and
  *
  *     ^    at the beginning only: the message begins here (plim__message_begin)
+ *     ~    at the beginning only: the literal text behind it is reported, not mentioned: it begins
+ *          the message or follows a label or a sign, and ends a sentence
  *     $    at the end only: nothing but blanks follows
  *     %d   a whole number, captured
  *     %z   a size ("2.26 GiB", "926. GiB", "51234kB", "16G", "0 bytes"), captured in bytes
@@ -26,9 +28,10 @@ typedef struct plim__captured {
 bool plim__pattern_match(const char *pattern, const char *line, const char *begin, const char *end,
                          plim__captured_t *captured_out);
 
-/* A hash of three bytes, below PLIM__TRIPLES: a pattern that may stand anywhere begins with three
- * literal characters, and is looked for only in lines that hold them. */
+/* A hash of three bytes, below PLIM__TRIPLES: a pattern that may stand anywhere begins (behind a ~)
+ * with three literal characters, and is looked for only in lines that hold them. */
 unsigned plim__triple_hash(const char *at);
+const char *plim__pattern_triple(const char *pattern);
 
 /* Skips what others put before a message: times, "kernel: ", "slurmstepd: error: ", "[rank0]: ". */
 const char *plim__message_begin(const char *line, const char *end);

@@ -15,6 +15,7 @@
 #define CUDA_OLD                                                                                   \
     "out of memory. Tried to allocate %z (GPU %d; %z total capacity; %z already allocated; %z "    \
     "free; %z "
+#define CUDA_ALLOWED "%z allowed; "
 #define CUDA_NEW(part)                                                                             \
     "out of memory. Tried to allocate %z. GPU %d has a total %w of %z of which %z is free. "       \
     "%*" part                                                                                      \
@@ -196,7 +197,12 @@ const plim__text_row_t plim__texts[] = {
     {PLIM__EXIT_CODE, SYMPTOM, 0, "exited with code %d", {PLIM__CODE}},
 
     /* PyTorch on the GPU: up to 1.9 (2019 "cached"), 1.10 to 2.0; 2.1 to 2.13; HIP and XPU alike.
-     */
+     * "allowed" where a memory fraction is set, from 1.8 on. */
+    {PLIM__CUDA_OOM,
+     CAUSE,
+     0,
+     CUDA_OLD "allowed; %z reserved in total by PyTorch",
+     {PLIM__TRIED, 0, PLIM__TOTAL, PLIM__ALLOCATED, PLIM__FREE, PLIM__ALLOWED, PLIM__RESERVED}},
     {PLIM__CUDA_OOM,
      CAUSE,
      0,
@@ -207,6 +213,17 @@ const plim__text_row_t plim__texts[] = {
      0,
      CUDA_OLD "cached",
      {PLIM__TRIED, 0, PLIM__TOTAL, PLIM__ALLOCATED, PLIM__FREE, PLIM__UNALLOCATED}},
+    {PLIM__CUDA_OOM,
+     CAUSE,
+     0,
+     CUDA_NEW("Including non-PyTorch memory, this process has %z memory in use. " CUDA_ALLOWED),
+     {PLIM__TRIED, 0, PLIM__TOTAL, PLIM__FREE, PLIM__IN_USE, PLIM__ALLOWED, PLIM__ALLOCATED,
+      PLIM__UNALLOCATED}},
+    {PLIM__CUDA_OOM,
+     CAUSE,
+     0,
+     CUDA_NEW(CUDA_ALLOWED),
+     {PLIM__TRIED, 0, PLIM__TOTAL, PLIM__FREE, PLIM__ALLOWED, PLIM__ALLOCATED, PLIM__UNALLOCATED}},
     {PLIM__CUDA_OOM,
      CAUSE,
      0,
@@ -225,11 +242,16 @@ const plim__text_row_t plim__texts[] = {
      "CUDA out of memory. Allocation was preemptively rejected%*Requested size: %z",
      {PLIM__TRIED}},
     {PLIM__CUDA_OOM, CAUSE, 0, "CUDA out of memory. Allocation was preemptively rejected", {0}},
-    {PLIM__CUDA_OOM, CAUSE, 0, "^RuntimeError: CUDA error: out of memory", {0}},
-    {PLIM__CUDA_OOM, CAUSE, 0, "^torch.AcceleratorError: CUDA error: out of memory", {0}},
     {PLIM__CUDA_OOM, CAUSE, 0, "CUBLAS_STATUS_ALLOC_FAILED when calling", {0}},
     {PLIM__CUDA_OOM, CAUSE, 0, "^%wOutOfMemoryError: %wout of memory", {0}},
     {PLIM__CUDA_OOM, CAUSE, 0, "^%wOutOfMemoryError: %w out of memory", {0}},
+    {PLIM__CUDA_OOM, CAUSE, 0, "^torch.OutOfMemoryError$", {0}},
+    {PLIM__CUDA_OOM, CAUSE, 0, "^torch.cuda.OutOfMemoryError$", {0}},
+    /* As programs print it, in any class and behind any label. */
+    {PLIM__CUDA_OOM, CAUSE, 0, "~CUDA error: out of memory", {0}},
+    {PLIM__CUDA_OOM, CAUSE, 0, "~CUDA out of memory", {0}},
+    {PLIM__CUDA_OOM, CAUSE, 0, "~HIP out of memory", {0}},
+    {PLIM__CUDA_OOM, CAUSE, 0, "~XPU out of memory", {0}},
 
     /* PyTorch's workers and shared memory. */
     {PLIM__SHM_FULL,

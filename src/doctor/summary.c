@@ -94,7 +94,7 @@ static const char *plain_sentence(plim__cause_t cause)
     }
 }
 
-static void say_cuda(plim__verdict_t *verdict, char *to, size_t room)
+static void say_cuda(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
 {
     const plim__fact_t *fact = verdict->root;
     if (fact == NULL || fact->figure[PLIM__TRIED] < 0) {
@@ -104,10 +104,8 @@ static void say_cuda(plim__verdict_t *verdict, char *to, size_t room)
         return;
     }
     const int64_t total = fact->figure[PLIM__TOTAL], free_now = fact->figure[PLIM__FREE];
-    int64_t used = fact->figure[PLIM__IN_USE], idle = fact->figure[PLIM__UNALLOCATED];
-    const int64_t allocated = fact->figure[PLIM__ALLOCATED];
-    if (idle < 0 && fact->figure[PLIM__RESERVED] >= 0)
-        idle = fact->figure[PLIM__RESERVED] - allocated;
+    int64_t used = fact->figure[PLIM__IN_USE];
+    const int64_t allocated = fact->figure[PLIM__ALLOCATED], idle = plim__cuda_idle(fact);
     if (used < 0 && allocated >= 0 && idle >= 0)
         used = allocated + idle;
     int length = snprintf(to, room, "the GPU ran out of memory: an allocation of %s failed",
@@ -115,19 +113,28 @@ static void say_cuda(plim__verdict_t *verdict, char *to, size_t room)
     if (total > 0 && free_now >= 0 && (size_t)length < room)
         length += snprintf(to + length, room - (size_t)length, ", %s of %s were free",
                            size(free_now).text, size(total).text);
+    if (fact->figure[PLIM__ALLOWED] >= 0 && (size_t)length < room)
+        length += snprintf(to + length, room - (size_t)length, " (this process may use %s of it)",
+                           size(fact->figure[PLIM__ALLOWED]).text);
     if ((size_t)length >= room)
         return;
     to += length;
     room -= (size_t)length;
     if (plim__cuda_fragmented(fact))
-        (void)snprintf(to, room, "; PyTorch held %s unused, but in pieces: fragmentation",
-                       size(idle).text);
+        (void)snprintf(to, room,
+                       "; PyTorch held %s unused in pieces, and in one piece it would have fitted: "
+                       "fragmentation%s",
+                       size(idle).text,
+                       doctor->expandable && !doctor->not_expandable
+                           ? ", although expandable_segments is on"
+                           : "");
     else if (total > 0 && used >= 0 && total - free_now - used > total / 10)
         (void)snprintf(to, room, "; other processes (or CUDA itself) hold %s of it, this one %s",
                        size(total - free_now - used).text, size(used).text);
     else if (idle >= 0)
         (void)snprintf(to, room,
-                       "; tensors hold %s, only %s are reserved and unused: not fragmentation",
+                       "; tensors hold %s, and what is free or unused (%s in pieces) is too little "
+                       "in one piece too: not fragmentation",
                        size(allocated).text, size(idle).text);
 }
 
@@ -189,7 +196,7 @@ static void say_cause(const plim_doctor_t *doctor, plim__verdict_t *verdict, cha
     else if (sentence != NULL)
         (void)snprintf(to, room, "%s", sentence);
     else if (verdict->cause == PLIM__CUDA_OOM)
-        say_cuda(verdict, to, room);
+        say_cuda(doctor, verdict, to, room);
     else if (verdict->cause == PLIM__ALLOC_REFUSED && tried > 0)
         (void)snprintf(to, room,
                        "the system refused an allocation of %s: not a kill, but an error that the "

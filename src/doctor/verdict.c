@@ -259,11 +259,25 @@ void plim__verdict_find(const plim_doctor_t *doctor, plim__verdict_t *verdict_ou
     list_facts(doctor, verdict);
 }
 
+int64_t plim__cuda_idle(const plim__fact_t *fact)
+{
+    const int64_t *figure = fact->figure;
+    if (figure[PLIM__UNALLOCATED] >= 0 || figure[PLIM__RESERVED] < 0)
+        return figure[PLIM__UNALLOCATED];
+    return plim__max_i64(0, figure[PLIM__RESERVED] - figure[PLIM__ALLOCATED]);
+}
+
+int64_t plim__cuda_free(const plim__fact_t *fact)
+{
+    const int64_t *figure = fact->figure, idle = plim__cuda_idle(fact);
+    if (figure[PLIM__ALLOWED] < 0 || idle < 0)
+        return figure[PLIM__FREE];
+    const int64_t rest = plim__max_i64(0, figure[PLIM__ALLOWED] - figure[PLIM__ALLOCATED] - idle);
+    return plim__min_i64(figure[PLIM__FREE], rest);
+}
+
 bool plim__cuda_fragmented(const plim__fact_t *fact)
 {
-    const int64_t tried = fact->figure[PLIM__TRIED];
-    int64_t idle = fact->figure[PLIM__UNALLOCATED];
-    if (idle < 0 && fact->figure[PLIM__RESERVED] >= 0)
-        idle = fact->figure[PLIM__RESERVED] - fact->figure[PLIM__ALLOCATED];
-    return tried > 0 && idle >= tried;
+    const int64_t tried = fact->figure[PLIM__TRIED], idle = plim__cuda_idle(fact);
+    return tried > 0 && idle >= 0 && plim__max_i64(0, plim__cuda_free(fact)) + idle >= tried;
 }

@@ -54,7 +54,15 @@ void plim__verdict_advise(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 void plim__verdict_unknown(plim__verdict_t *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Whether the GPU's memory was there, but in pieces: by the figures of the message. */
+/* Bytes that PyTorch held reserved and unused, by the message; -1: not told. Before it raises,
+ * torch releases all that is not split, so what is left lies in pieces. */
+int64_t plim__cuda_idle(const plim__fact_t *fact);
+
+/* Bytes that torch could still have taken: free, and within a memory fraction; -1: not told. */
+int64_t plim__cuda_free(const plim__fact_t *fact);
+
+/* Whether the GPU's memory was there, but in pieces: what was free and what torch held unused would
+ * have been enough together. */
 bool plim__cuda_fragmented(const plim__fact_t *fact);
 
 #endif

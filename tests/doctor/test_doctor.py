@@ -544,3 +544,32 @@ def test_wrong_use(tmp_path):
     for word, environment in (('4711', empty), (tmp_path / 'missing.log', os.environ)):
         done = subprocess.run([PLIMSOLL, 'doctor', str(word)], capture_output=True, check=False, timeout=1500, cwd=tmp_path, env=environment)
         assert done.returncode == 2 and str(pathlib.Path(word).name).encode() in done.stderr
+
+
+PIECES = ('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.15 GiB. GPU 0 has a total capacity of 23.65 GiB of which 3.84 GiB is free. Including '
+          'non-PyTorch memory, this process has 19.80 GiB memory in use. Of the allocated memory 15.85 GiB is allocated by PyTorch, and 3.56 GiB is reserved by '
+          'PyTorch but unallocated. If reserved but unallocated memory is large try setting VARIABLE=expandable_segments:True to avoid fragmentation.\n')
+
+
+@pytest.mark.parametrize('before, variable, first', [
+    ('', 'PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'),
+    ('', 'PYTORCH_ALLOC_CONF', 'PYTORCH_ALLOC_CONF=expandable_segments:True'),
+    ('# export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n', 'PYTORCH_ALLOC_CONF', 'PYTORCH_ALLOC_CONF=expandable_segments:True'),
+    ('+ export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n', 'PYTORCH_CUDA_ALLOC_CONF', None),
+    ("os.environ['PYTORCH_ALLOC_CONF'] = 'garbage_collection_threshold:0.8,expandable_segments:True'\n", 'PYTORCH_ALLOC_CONF', None),
+    ('[W CUDAAllocatorConfig.h:28] Warning: expandable_segments not supported on this platform (function operator())\n', 'PYTORCH_CUDA_ALLOC_CONF',
+     'PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128')])
+def test_memory_in_pieces_is_joined_first(before, variable, first):
+    """What torch holds unused when it raises lies in pieces: with what is free it would have been enough. A setting that is on is not advised again."""
+    found = doctor(before + PIECES.replace('VARIABLE', variable))
+    assert found['cause'] == 'cuda_oom' and found['figures']['fragmented']
+    advice = [one['change'] for one in found['advice']]
+    assert advice[0].startswith(first) if first else not any('segments' in one or 'max_split' in one for one in advice), advice
+
+
+def test_a_memory_fraction_is_raised_before_anything_else():
+    text = ('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 11.00 GiB is free. '
+            'Process 12 has 12.00 GiB memory in use. 12.00 GiB allowed; Of the allocated memory 11.00 GiB is allocated by PyTorch, and 300.00 MiB is reserved by '
+            'PyTorch but unallocated.\n')
+    found = doctor(text)
+    assert not found['figures']['fragmented'] and 'memory_fraction' in found['advice'][0]['change'], found['advice']

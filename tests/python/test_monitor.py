@@ -281,11 +281,33 @@ RUNS_OUT = [
                  '56862697472 bytes. Error code 12 (Cannot allocate memory)'),
     RuntimeError('DataLoader worker (pid 24773) is killed by signal: Killed. '),
     RuntimeError('unable to allocate shared memory(shm) for file </torch_25005_3323136303_0>: No space left on device (28)'),
-    RuntimeError('CUDA error: out of memory'), RuntimeError('CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)'),
+    RuntimeError('CUDA error: out of memory'), type('TrainingError', (Exception,), {})('❌ Memory Error: CUDA out of memory'), RuntimeError('CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)'),
     plimsoll.MemoryLineError('the line'),
 ]
 OTHERS = [ValueError('out of memory'), RuntimeError('DataLoader worker (pid 24936) exited unexpectedly with exit code 3.'), KeyError(),
           RuntimeError('DataLoader worker (pid 24864) is killed by signal: Segmentation fault. '), OSError(28, 'No space left on device')]
+
+
+@pytest.mark.parametrize('tried, free, allowed, variable, is_set, first', [
+    ('4.15', '3.84', '', 'PYTORCH_ALLOC_CONF', False, 'PYTORCH_ALLOC_CONF=expandable_segments:True'),
+    ('4.15', '3.84', '', 'PYTORCH_CUDA_ALLOC_CONF', False, 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'),
+    ('4.15', '3.84', '', 'PYTORCH_CUDA_ALLOC_CONF', True, None),  # on already
+    ('7.41', '3.84', '', 'PYTORCH_ALLOC_CONF', False, None),
+    ('4.15', '3.84', '19.00 GiB allowed; ', 'PYTORCH_ALLOC_CONF', False, None)])
+def test_memory_in_pieces_is_joined_first(lines, monkeypatch, tried, free, allowed, variable, is_set, first):
+    """By the figures of the message, as `plimsoll doctor` has it."""
+    for name in ('PYTORCH_ALLOC_CONF', 'PYTORCH_CUDA_ALLOC_CONF'):
+        monkeypatch.delenv(name, raising=False)
+    if is_set:
+        monkeypatch.setenv(variable, 'expandable_segments:True')
+    text = (f'CUDA out of memory. Tried to allocate {tried} GiB. GPU 0 has a total capacity of 23.65 GiB of which {free} GiB is free. Process 9 has '
+            f'19.80 GiB memory in use. {allowed}Of the allocated memory 15.85 GiB is allocated by PyTorch, and 3.56 GiB is reserved by PyTorch but '
+            f'unallocated. If reserved but unallocated memory is large try setting {variable}=expandable_segments:True to avoid fragmentation.')
+    found = plimsoll.MemoryMonitor(log=lines.append).advise(RuntimeError(text)).suggestions
+    if first:
+        assert found[0].change.startswith(first) and found[0].saves_mb == pytest.approx(3.56 * 1024, abs=0.1)
+    else:
+        assert not any('expandable' in one.change for one in found)
 
 
 def test_which_errors_mean_out_of_memory():
@@ -321,7 +343,7 @@ def test_torchs_out_of_memory_error(lines):
         train(NeighborLoader())
     assert caught.value is raised
     found = suggestions(lines.text)
-    assert (410.4, 'PYTORCH_CUDA_ALLOC_CONF') in [(saved, words[:23]) for saved, words in found]
+    assert (found[0][0], found[0][1][:23]) == (410.4, 'PYTORCH_CUDA_ALLOC_CONF')
     shape = {'loaders': 1, 'workers': 0, 'persistent_workers': False, 'gpu_memory': '16G'}
     now = estimate(**shape)['gpu']['total_bytes']
     saved = (now - estimate(**shape, fanout='7,5')['gpu']['total_bytes']) / MIB
