@@ -222,6 +222,9 @@ void cli_job_end(plim_job_t *job);
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
                                   int64_t line, bool plan_only, bool silent, plim_job_t **job_out);
 
+/* Appends a line to the marks of a watch, PLIMSOLL_WATCH. False with errno. */
+bool cli_mark(const char *path, const char *line);
+
 /* The dataset `path`, or its copy in the directory `stage`, which is made first (NULL: none). */
 plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const char *stage,
                                plim_dataset_t **dataset_out);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -213,6 +214,9 @@ plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const ch
 {
     char copy[PLIM_PATH_MAX];
     plim_dataset_t *dataset;
+    const char *marks = getenv("PLIMSOLL_WATCH");
+    if (marks != NULL)
+        (void)cli_mark(marks, "plimsoll: dataset\n");
     plim_status_t status = plim_dataset_open(job, path, &dataset);
     if (status == PLIM_OK && stage == NULL)
         *dataset_out = dataset;

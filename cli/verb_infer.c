@@ -111,7 +111,7 @@ static int run_infer(infer_t *infer, work_fn work, void *context)
             moved == CLI_DONE && cli_check_scratch(&infer->common, path, infer->inference.scratch);
     }
     if (status == PLIM_OK && apart)
-        status = plim_dataset_open(job, path, &dataset);
+        status = cli_open_dataset(job, path, NULL, &dataset);
     if (status == PLIM_OK && apart) {
         if (infer->verify)
             status = plim_dataset_verify(job, dataset);

@@ -30,12 +30,29 @@ static void join(char *const *words, char text_out[512])
     text_out[used + 1] = '\0';
 }
 
+bool cli_mark(const char *path, const char *line)
+{
+    struct stat about;
+    /* Never made here: a watch that has ended takes no marks. Others may have put a link to a file
+     * of this user in its place. */
+    const int file = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    errno = EINVAL;
+    const bool written = fstat(file, &about) == 0 && S_ISREG(about.st_mode) &&
+                         about.st_nlink == 1 &&
+                         write(file, line, strlen(line)) == (ssize_t)strlen(line);
+    const int error = errno;
+    (void)close(file);
+    errno = error;
+    return written;
+}
+
 static int run(int argc, char **argv)
 {
     static const struct option options[] = {CLI_COMMON_OPTIONS};
     cli_common_t common = {.verb = &cli_verb_mark};
     char text[512], message[1024];
-    struct stat about;
     int exit_code, code;
     while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1)
         if (code == -2)
@@ -49,19 +66,10 @@ static int run(int argc, char **argv)
         return CLI_DONE;
     }
     join(argv + optind, text);
-    /* Never made here: a watch that has ended takes no marks. Others may have put a link to a file
-     * of this user in its place. */
-    const int file = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    errno = file < 0 ? errno : EINVAL;
-    if (file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_nlink == 1 &&
-        write(file, text, strlen(text)) == (ssize_t)strlen(text)) {
-        (void)close(file);
+    if (cli_mark(path, text))
         return CLI_DONE;
-    }
     (void)snprintf(message, sizeof message, "%.800s (PLIMSOLL_WATCH): %s", path,
                    errno == ENOENT ? "the watch has ended" : strerror(errno));
-    if (file >= 0)
-        (void)close(file);
     return cli_failed_with(&common, PLIM_ERR_IO, message, NULL);
 }
 

@@ -181,6 +181,8 @@ static void write_command(const plim__recipe_t *recipe, plim__verdict_t *verdict
     size_t used = 0;
     const bool graph = recipe->edges > 0 || recipe->shape[0] != '\0';
     const bool gnn = recipe->gnn || recipe->model[0] != '\0';
+    if (recipe->ours)
+        return;
     if (!graph && recipe->num_hops == 0 && !(gnn && recipe->batch_size > 0))
         return;
     used += (size_t)snprintf(to, PLIM__SENTENCE, "plimsoll train DIR --model %s",
@@ -294,6 +296,11 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
                   "loaded (a second loader sorts all edges; torch.cat and .numpy() copy)",
                   plim__size_text(verdict->shape.rise, text),
                   verdict->shape.phase[0] != '\0' ? " in phase " : "", verdict->shape.phase);
+    if (recipe->ours) {
+        (void)add(verdict, "a lower memory= for plimsoll's loader (or --memory): it keeps to that, "
+                           "and the rest of the limit is for the model and the script");
+        return;
+    }
     if (open_case(doctor, 0, &script)) {
         reckon_memory(&script, verdict);
         if (pattern != PLIM__PATTERN_LEAK && pattern != PLIM__PATTERN_EPOCHS &&

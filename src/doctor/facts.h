@@ -163,6 +163,7 @@ typedef struct plim__recipe {
     int64_t fanout[PLIM__HOPS];
     int loaders;      /* NeighborLoader( calls seen */
     bool gnn;         /* a text names a library, a loader or a layer of GNNs */
+    bool ours;        /* it reads a dataset of plimsoll, so that its data is not in memory */
     char shape[24];   /* "papers100M", "products", …; "" */
     char model[16];   /* "sage", "gcn", "gat", "gin"; "" */
     char dataset[64]; /* as the texts write it */

@@ -311,6 +311,10 @@ bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)
         doctor->epochs_done = plim__max_i64(doctor->epochs_done, 0);
         return true;
     }
+    if (get_is(line, "kind", "uses")) {
+        doctor->recipe.ours = true;
+        return true;
+    }
     return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu");
 }
 

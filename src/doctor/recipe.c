@@ -219,11 +219,23 @@ static bool names_gnn(const char *line, size_t length)
     return false;
 }
 
+/* Calls with which a script reads a dataset of plimsoll. */
+static bool calls_ours(const char *line, size_t length)
+{
+    static const char *const calls[] = {"plimsoll.open(", "plimsoll.NeighborLoader(",
+                                        "plimsoll.GraphLoader(", "from plimsoll import"};
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+        if (memmem(line, length, calls[i], strlen(calls[i])) != NULL)
+            return true;
+    return false;
+}
+
 void plim__recipe_line(plim__recipe_t *recipe, const char *line, size_t length, bool script)
 {
     const char *end = line + length;
     if (length > 8192)
         return;
+    recipe->ours = recipe->ours || (script && calls_ours(line, length));
     take_shape(recipe, line, end);
     recipe->gnn = recipe->gnn || names_gnn(line, length);
     if (memchr(line, '=', length) == NULL && memmem(line, length, "--", 2) == NULL &&

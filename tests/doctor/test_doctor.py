@@ -573,3 +573,20 @@ def test_a_memory_fraction_is_raised_before_anything_else():
             'PyTorch but unallocated.\n')
     found = doctor(text)
     assert not found['figures']['fragmented'] and 'memory_fraction' in found['advice'][0]['change'], found['advice']
+
+
+@pytest.mark.parametrize('how', ['record', 'script'])
+def test_our_loader_is_not_advised_to_who_has_it(tmp_path, how):
+    """A script that reads a dataset of plimsoll: neither that loader, nor a training by PyG's estimate; its memory= is what can be lowered."""
+    log = 'Data(x=[2449029, 100], edge_index=[2, 61859140])\nNamespace(batch_size=1024, num_workers=4, hidden_channels=256)\n'
+    (tmp_path / 'train.py').write_text('import plimsoll\nds = plimsoll.open("products")\nloader = plimsoll.NeighborLoader(ds, num_neighbors=[15, 10])\n')
+    uses = json.dumps({'kind': 'uses', 'at_s': 1.0, 'what': 'dataset'}, separators=(',', ':')) + '\n'
+    record = timeline([tick(at, 200 * MIB) for at in range(99)])
+    for used in (False, True):
+        (tmp_path / 'timeline.jsonl').write_text(record + (uses if used and how == 'record' else ''))
+        (tmp_path / 'log').write_text(log)
+        found = examine(tmp_path / 'timeline.jsonl', tmp_path / 'log', *([tmp_path / 'train.py'] if used and how == 'script' else []))
+        text = json.dumps(found)
+        assert ('plimsoll.NeighborLoader' in text or 'plimsoll train' in text) != used, found['advice']
+        assert any('memory=' in one['change'] for one in found['advice']) == used
+

@@ -41,6 +41,17 @@ print(ds.num_nodes, plimsoll.limit(memory='1G').line_bytes <= 1 << 30)
     assert done.stdout.split() == ['500', 'True'], done.stderr
 
 
+def test_a_watch_is_told_of_datasets(path, tmp_path):
+    """Once a process, and not through a link."""
+    marks, link = tmp_path / 'marks', tmp_path / 'link'
+    marks.write_text('')
+    link.symlink_to(marks)
+    for place, text in ((link, ''), (tmp_path / 'gone', ''), (marks, 'plimsoll: dataset\n')):
+        done = python(f'import os\nos.environ["PLIMSOLL_WATCH"] = {str(place)!r}\nimport plimsoll, sys\nplimsoll.open(sys.argv[1]), plimsoll.open(sys.argv[1])', path)
+        assert done.returncode == 0 and marks.read_text() == text, done.stderr
+    assert not (tmp_path / 'gone').exists()
+
+
 def test_names():
     assert plimsoll.__version__ == subprocess.run([PLIMSOLL, '--version'], capture_output=True, text=True).stdout.split()[1]
     for name in plimsoll.__all__:

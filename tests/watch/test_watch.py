@@ -158,6 +158,16 @@ def test_marks(tmp_path):
     assert all(len(text) <= 200 for text in texts)
 
 
+def test_who_reads_a_dataset_is_recorded(tmp_path):
+    """By the command; it is no phase, so that those of the script stay as they are."""
+    data = tmp_path / 'data'
+    subprocess.run([PLIMSOLL, 'generate', 'free', data, '--nodes', '100', '--edges', '300', '--features', '4', '--classes', '2', '--quiet'], check=True)
+    done = watch(tmp_path / 'run', 'sh', '-c', f'"{PLIMSOLL}" mark one; "{PLIMSOLL}" bench load {data} --batches 1 --quiet; "{PLIMSOLL}" mark two')
+    assert done.returncode == 0, done.stderr
+    assert [line['what'] for line in lines(tmp_path / 'run', 'uses')] == ['dataset']
+    assert [line['text'] for line in lines(tmp_path / 'run', 'mark')] == ['one', 'two']
+
+
 def test_mark_outside_of_a_watch(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != 'PLIMSOLL_WATCH'}
     done = subprocess.run([PLIMSOLL, 'mark', 'x'], capture_output=True, text=True, check=False, env=environment)
