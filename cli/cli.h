@@ -46,15 +46,20 @@ extern const cli_verb_t cli_verb_watch;
 /* The options that every verb takes. */
 typedef struct cli_common {
     const cli_verb_t *verb;
-    int64_t memory; /* 0: not given */
-    int threads;    /* 0: not given */
+    int64_t memory;    /* 0: not given, or max */
+    bool memory_given; /* also as max */
+    int threads;       /* 0: not given */
     plim_io_engine_t io_engine;
+    bool io_given;
     bool json;
     bool quiet;
     const plim_transport_t
         *transport; /* of the verb's jobs; NULL: to the ranks that were started */
     bool in_order;  /* options end at the first word: another verb's command line begins there */
 } cli_common_t;
+
+/* The names of plim_io_engine_t in the order of its values, ended by NULL. */
+extern const char *const cli_engine_names[];
 
 /* Codes of long options without a letter: common ones from here, a verb's own from CLI_OPTION_OWN.
  */

@@ -9,7 +9,7 @@
 
 static const char common_help[] =
     "\nCommon options:\n"
-    "  --memory SIZE    the memory line (4G, 300M); default: the smallest limit found\n"
+    "  --memory SIZE    the memory line (4G, 300M); default, and max: the smallest limit found\n"
     "  --threads N      number of threads; default: all that the job may use\n"
     "  --io ENGINE      auto, uring or threads\n"
     "  --json           print only JSON objects on standard output, one a line\n"
@@ -26,15 +26,21 @@ static void dashes_for_underscores(int argc, char **argv)
                     *c = '-';
 }
 
+const char *const cli_engine_names[] = {"auto", "uring", "threads", NULL};
+_Static_assert(PLIM_IO_AUTO == 0 && PLIM_IO_URING == 1 && PLIM_IO_THREADS == 2, "as the names");
+
 static bool take_common(int code, cli_common_t *common, int *exit_out)
 {
-    static const char *const engine_names[] = {"auto", "uring", "threads", NULL};
-    static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_URING, PLIM_IO_THREADS};
     int64_t value;
     int word;
     switch (code) {
     case CLI_OPTION_COMMON + 0:
         *exit_out = CLI_WRONG_USE;
+        common->memory_given = true;
+        if (strcmp(optarg, "max") == 0) {
+            common->memory = 0;
+            return true;
+        }
         return cli_parse_size(common, "--memory", optarg, &common->memory);
     case CLI_OPTION_COMMON + 1:
         *exit_out = CLI_WRONG_USE;
@@ -44,8 +50,9 @@ static bool take_common(int code, cli_common_t *common, int *exit_out)
         return true;
     case CLI_OPTION_COMMON + 2:
         *exit_out = CLI_WRONG_USE;
-        word = cli_parse_word(common, "--io", engine_names);
-        common->io_engine = word < 0 ? PLIM_IO_AUTO : engines[word];
+        word = cli_parse_word(common, "--io", cli_engine_names);
+        common->io_engine = word < 0 ? PLIM_IO_AUTO : (plim_io_engine_t)word;
+        common->io_given = true;
         return word >= 0;
     case CLI_OPTION_COMMON + 3:
         common->json = true;

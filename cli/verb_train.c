@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -209,11 +211,14 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
                               int *said_out)
 {
     static char chosen[PLIM_PATH_MAX];
+    static char start[PLIM_START_MAX];
     plim_plan_t *plan;
     if (!train_settle(train, plim_dataset_info(dataset))) {
         *said_out = CLI_WRONG_USE;
         return PLIM_OK;
     }
+    train_write_start(train, start);
+    train->training.start = start;
     train_print_recipe(train, plim_dataset_info(dataset));
     plim_status_t status = plim_train_plan(job, dataset, &train->training, &train->params, &plan);
     if (status != PLIM_OK)
@@ -280,9 +285,6 @@ static int run(int argc, char **argv)
         return exit_code;
     if (!check_words(&train, argc))
         return CLI_WRONG_USE;
-    const char *stage = train_stage(&train);
-    if (train.stage && stage == NULL)
-        return cli_wrong_use(&train.common, CLI_STAGE_WHERE);
     said = cli_ranks_join();
     if (said != CLI_DONE)
         return said;
@@ -296,6 +298,11 @@ static int run(int argc, char **argv)
     train.dataset = optind < argc ? argv[optind] : NULL;
     if (train.requeued && holds_run(train.run))
         train.resume = train.run;
+    if (train.resume != NULL)
+        train_take_start(&train);
+    const char *stage = train_stage(&train);
+    if (train.stage && stage == NULL)
+        return cli_wrong_use(&train.common, CLI_STAGE_WHERE);
     plim_status_t status = cli_job_start(&train.common, &job);
     if (status != PLIM_OK)
         return cli_failed(&train.common, status);

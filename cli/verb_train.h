@@ -73,6 +73,13 @@ const char *train_seconds_text(double seconds, char text_out[24]);
 /* The first part of a run directory's name, where none is given: runs/DATASET-MODEL. */
 void train_name_run(const train_t *train, char name_out[256]);
 
+/* Writes the options of this start that a resume takes again, for run.json. */
+void train_write_start(const train_t *train, char text_out[PLIM_START_MAX]);
+
+/* Takes what the run's last start was given, unless it is given now, before the job starts under
+ * it; a remark names it. Errors of the run are reported when it is read again. */
+void train_take_start(train_t *train);
+
 /* The directory to copy the dataset to; NULL: it is not copied, or the directory is not given. */
 static inline const char *train_stage(const train_t *train)
 {

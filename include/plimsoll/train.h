@@ -153,15 +153,20 @@ typedef struct plim_training {
      * gradient is summed alone, and the shares are added in an order that their number fixes, so
      * that any number of ranks up to it computes the same bits. 1: whole batches, on one rank. */
     int64_t shares;
+    /* What else the host would like to know when the run continues, such as the memory limit that
+     * its user gave: any text in UTF-8, shorter than PLIM_START_MAX, which run.json keeps and
+     * plim_run_start returns. NULL: a run that continues keeps its own. */
+    const char *start;
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
+#define PLIM_START_MAX 8192
 
 #define PLIM_TRAINING_INIT                                                                         \
     {                                                                                              \
         sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
-            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_EVAL_AUTO, false, "", NULL, 1                           \
+            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_EVAL_AUTO, false, "", NULL, 1, NULL                     \
     }
 
 /* Enumerations whose values have names, as in run.json. */
@@ -325,6 +330,10 @@ typedef struct plim_run_info {
  * PLIM_ERR_NOMEM. */
 PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out);
+
+/* Reads the `start` of a run's settings; "" if there is none. Errors of plim_run_read. */
+PLIM_API plim_status_t plim_run_start(const plim_job_t *job, const char *run,
+                                      char text_out[PLIM_START_MAX]);
 
 /* Whether plim_train_resume would continue the run with this dataset and these settings; writes
  * nothing. PLIM_ERR_USAGE if not: the message names what differs. Otherwise as plim_run_read. */

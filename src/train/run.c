@@ -295,10 +295,29 @@ static plim_status_t lock_and_write(plim__run_t *run, const plim__run_json_t *ab
     return write_files(run, about);
 }
 
+/* Takes the host's text from the settings; *changed_out: it is another one. */
+static plim_status_t take_start(const plim_training_t *training, plim__run_json_t *about,
+                                bool *changed_out)
+{
+    const char *start = training->start;
+    *changed_out = start != NULL && strcmp(start, about->start) != 0;
+    if (!*changed_out)
+        return PLIM_OK;
+    if (strlen(start) >= sizeof about->start)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "the text of the start has %zu bytes; it must have fewer "
+                          "than %d",
+                          strlen(start), PLIM_START_MAX);
+    memcpy(about->start, start, strlen(start) + 1);
+    return PLIM_OK;
+}
+
 static plim_status_t create_files(plim__run_t *run, const char *dataset_path)
 {
     plim__run_json_t about = {.machine = run->checkpoint.machine,
                               .training = run->checkpoint.training};
+    bool changed;
+    PLIM_TRY(take_start(&run->checkpoint.training, &about, &changed));
     memcpy(about.fingerprint, run->checkpoint.fingerprint, sizeof about.fingerprint);
     const char *init = run->checkpoint.training.init;
     if (realpath(dataset_path, about.dataset) == NULL)
@@ -438,7 +457,9 @@ static plim_status_t open_files(plim__run_t *run)
     remove_leftovers(run->directory);
     PLIM_TRY(open_lines(run, false));
     PLIM_TRY(plim__run_lines_mend(&run->timeline));
-    if (plim__run_settings_same(&about.training, &run->checkpoint.training))
+    bool changed;
+    PLIM_TRY(take_start(&run->checkpoint.training, &about, &changed));
+    if (plim__run_settings_same(&about.training, &run->checkpoint.training) && !changed)
         return PLIM_OK;
     about.training = run->checkpoint.training;
     return plim__run_json_write(run->job, run->directory, path, &about, false);
@@ -509,6 +530,18 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     memcpy(info.dataset, about.dataset, sizeof about.dataset);
     memcpy(info.fingerprint, about.fingerprint, sizeof about.fingerprint);
     plim__output_give(info_out, &info, sizeof info);
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_run_start(const plim_job_t *job, const char *run,
+                                      char text_out[PLIM_START_MAX])
+{
+    PLIM_ENTER(job);
+    plim__run_json_t about;
+    char path[PLIM__RUN_PATH];
+    PLIM_TRY(find_run(run, path));
+    PLIM_TRY(plim__run_json_read(job, AT_FDCWD, path, &about));
+    memcpy(text_out, about.start, sizeof about.start);
     return PLIM_OK;
 }
 

@@ -130,7 +130,10 @@ static json_t *root_of(const plim__run_json_t *about, json_t *settings)
                   about->dataset, "fingerprint", about->fingerprint, "machine", "cpu", machine->cpu,
                   "vectors", machine->vectors, "threads", machine->threads, "versions", "plimsoll",
                   machine->version, "onednn", machine->library, "settings", settings);
-    if (about->init[0] == '\0' || json_object_set_new(root, "init", json_string(about->init)) == 0)
+    if ((about->init[0] == '\0' ||
+         json_object_set_new(root, "init", json_string(about->init)) == 0) &&
+        (about->start[0] == '\0' ||
+         json_object_set_new(root, "start", json_string(about->start)) == 0))
         return root;
     json_decref(root);
     return NULL;
@@ -155,6 +158,9 @@ static plim_status_t settings_of(const plim_training_t *training, json_t **setti
 
 static plim_status_t render(const plim__run_json_t *about, char *text, size_t *size_out)
 {
+    if (!is_utf8(about->start))
+        return plim__fail(PLIM_ERR_USAGE, "the text of the start is not UTF-8, so run.json cannot "
+                                          "hold it");
     if (!is_utf8(about->dataset) || !is_utf8(about->init))
         return plim__fail(PLIM_ERR_USAGE,
                           "the path %s is not UTF-8, so run.json cannot hold it; give it another "
@@ -250,6 +256,9 @@ static plim_status_t take_root(const json_t *root, const char *name, plim__run_j
     about_out->init[0] = '\0';
     if (json_object_get(root, "init") != NULL)
         PLIM_TRY(get_text(root, "init", name, sizeof about_out->init, about_out->init));
+    about_out->start[0] = '\0';
+    if (json_object_get(root, "start") != NULL)
+        PLIM_TRY(get_text(root, "start", name, sizeof about_out->start, about_out->start));
     return plim__run_settings_parse(json_object_get(root, "settings"), name, &about_out->training);
 }
 

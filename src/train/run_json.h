@@ -32,8 +32,9 @@ typedef struct plim__run_json {
     plim_training_t training;
     char dataset[PLIM_PATH_MAX];
     char fingerprint[17];
-    plim__machine_t machine;  /* machine that began the run */
-    char init[PLIM_PATH_MAX]; /* file of the first weights; "": drawn by the seed */
+    plim__machine_t machine;    /* machine that began the run */
+    char init[PLIM_PATH_MAX];   /* file of the first weights; "": drawn by the seed */
+    char start[PLIM_START_MAX]; /* the host's text; "": none */
 } plim__run_json_t;
 
 /* Writes the whole file, durable and sealed (io/seal.h); with `fresh` it must not exist.

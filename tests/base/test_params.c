@@ -21,7 +21,7 @@ ENDS_IN(plim_load_stats_t, starved_seconds);
 ENDS_IN(plim_plan_params_t, rates);
 ENDS_IN(plim_model_t, reserved);
 ENDS_IN(plim_optimiser_t, reserved);
-ENDS_IN(plim_training_t, shares);
+ENDS_IN(plim_training_t, start);
 ENDS_IN(plim_train_result_t, reserved);
 ENDS_IN(plim_inference_t, hits);
 ENDS_IN(plim_pyg_params_t, reserved);

@@ -96,3 +96,38 @@ def test_what_decides_the_result_is_refused(data, tmp_path):
     assert other.returncode == 2
     assert 'rate (--lr) is 0.01 there but 0.5 now' in other.stdout + other.stderr
     assert files(tmp_path / 'run') == before
+
+
+def test_a_resume_keeps_the_options_of_the_start(data, tmp_path):
+    """--memory, --threads, --io, --row-cache and --scratch; given again they change, for the next time too; --memory max is no limit."""
+    run, scratch = tmp_path / 'run', tmp_path / 'scratch'
+    scratch.mkdir()
+
+    def end(*words):
+        done = finish([PLIMSOLL, 'train', *map(str, words), '--epochs', '+1' if '--resume' in words else '1', '--json'])
+        said = json.loads(done.stdout.splitlines()[-1])
+        return said['line_bytes'] >> 20, done.stderr
+
+    assert end(data, '--run', run, '--fanout', '5,3', '--hidden', '8', '--memory', '90M', '--threads', '1', '--io', 'threads', '--row-cache', '1M',
+               '--scratch', scratch)[0] == 90
+    line, said = end('--resume', run)
+    assert line == 90 and '1 thread from --threads' in said
+    for words in '--memory 90', '--threads 1', '--io threads', '--row-cache 1', f'--scratch {scratch}':
+        assert words in said, said
+    assert end('--resume', run, '--memory', '120M', '--threads', '2')[0] == 120
+    line, said = end('--resume', run)
+    assert line == 120 and '2 threads' in said
+    assert end('--resume', run, '--memory', 'max')[0] > 120
+    scratch.rename(tmp_path / 'moved')  # on another node
+    line, said = end('--resume', run)
+    assert line > 120 and 'scratch' in said
+    assert end(data, '--run', tmp_path / 'other', '--memory', 'max')[0] > 120  # the default, by its name
+
+
+def test_a_smaller_limit_decides(data, tmp_path):
+    """A run of 900M that continues under a ulimit of less."""
+    run = tmp_path / 'run'
+    finish([PLIMSOLL, 'train', data, '--run', run, '--fanout', '5,3', '--hidden', '8', '--memory', '900M', '--epochs', '1', '--quiet'])
+    done = subprocess.run(['bash', '-c', f'ulimit -v 800000; {PLIMSOLL} train --resume {run} --epochs +1 --json'], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])['line_bytes'] < 800 << 20
