@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char help[] =
     "usage: plimsoll report RUN … [--out FILE.html]\n\n"
@@ -10,8 +11,9 @@ static const char help[] =
     "the line with its phases, time by stage, cache hits, throughput, plan and measured, recipe,\n"
     "machine, and the doctor's verdict. Several runs, up to 8, stand side by side. The page needs\n"
     "no script, no other file and no network.\n\n"
-    "  --out FILE.html  the page; default: report.html. A file that is there is replaced only if\n"
-    "                   it is a report\n";
+    "  --out FILE.html  the page; default for one run: report.html in its directory. A file that "
+    "is\n"
+    "                   there is replaced only if it is a report\n";
 
 /* Adds a run with the doctor's verdict on the texts in its directory. */
 static plim_status_t add_run(const plim_job_t *job, plim_report_t *report, const char *directory)
@@ -60,13 +62,31 @@ static int write_report(const cli_common_t *common, const plim_job_t *job, const
     return code;
 }
 
+/* The page of one run lies with it. Returns NULL after an error message. */
+static const char *choose_page(const cli_common_t *common, int count, char **runs)
+{
+    static char path[PLIM_PATH_MAX + 16];
+    struct stat about;
+    if (count > 1) {
+        (void)cli_wrong_use(common, "a page about %d runs needs a name: --out FILE.html", count);
+        return NULL;
+    }
+    if (stat(runs[0], &about) == 0 && access(runs[0], W_OK | X_OK) != 0) {
+        (void)cli_wrong_use(common, "%s cannot be written to: name the page with --out FILE.html",
+                            runs[0]);
+        return NULL;
+    }
+    (void)snprintf(path, sizeof path, "%.*s/report.html", PLIM_PATH_MAX - 1, runs[0]);
+    return path;
+}
+
 static int run(int argc, char **argv)
 {
     static const struct option options[] = {{"out", required_argument, NULL, CLI_OPTION_OWN},
                                             CLI_COMMON_OPTIONS};
     static plim_limits_t limits;
     cli_common_t common = {.verb = &cli_verb_report};
-    const char *out = "report.html";
+    const char *out = NULL;
     plim_job_t *job = NULL;
     int exit_code, code;
     while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1) {
@@ -77,6 +97,10 @@ static int run(int argc, char **argv)
     if (optind == argc)
         return cli_wrong_use(&common, "give the directory of a run, as plimsoll train and plimsoll "
                                       "watch make it");
+    if (out == NULL)
+        out = choose_page(&common, argc - optind, argv + optind);
+    if (out == NULL)
+        return CLI_WRONG_USE;
     plim_status_t status = cli_find_limits(&common, &limits);
     if (status == PLIM_OK)
         status = cli_job_start_under(&common, &limits, limits.memory[limits.line].value, false,

@@ -267,7 +267,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 
 def test_other_files_are_not_replaced(tmp_path):
     directory = write(tmp_path / 'run', begin(), tick(1, MIB))
-    page = tmp_path / 'report.html'
+    page = directory / 'report.html'
     page.write_text('my page')
     run('report', directory, code=2, cwd=tmp_path)
     assert page.read_text() == 'my page'
@@ -276,6 +276,20 @@ def test_other_files_are_not_replaced(tmp_path):
     first = page.read_bytes()
     run('report', directory, cwd=tmp_path)
     assert page.read_bytes() == first
+
+
+def test_a_page_lies_with_its_run(tmp_path):
+    """Nothing is written into the current directory; two runs need a name for their page, and so does a run of others."""
+    one, two, here = write(tmp_path / 'one', begin(), tick(1, MIB)), write(tmp_path / 'two', begin(), tick(1, MIB)), tmp_path / 'here'
+    here.mkdir()
+    answer = json.loads(run('report', '../one', '--json', cwd=here))
+    assert answer['report'] == '../one/report.html' and (one / 'report.html').exists()
+    run('report', one, two, code=2, cwd=here)
+    assert not list(here.iterdir()) and not (two / 'report.html').exists()
+    two.chmod(0o555)
+    if not os.access(two, os.W_OK):
+        run('report', two, code=2, cwd=here)
+    run('report', two, '--out', here / 'two.html', cwd=here)
 
 
 def test_a_long_timeline_keeps_its_spike(tmp_path):
