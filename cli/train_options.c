@@ -221,11 +221,14 @@ static bool take_device(train_t *train)
     train->loader_words = true;
     if (strcmp(optarg, "cpu") == 0 || strcmp(optarg, "-1") == 0)
         return true;
-    (void)cli_wrong_use(&train->common,
-                        "--device %s: plimsoll trains on the CPU; GPUs come with its Python "
-                        "package, which is not released yet. Use --device cpu, or plan a PyG "
-                        "script's GPU memory with plimsoll plan --for pyg --gpu-memory SIZE",
-                        optarg);
+    (void)cli_wrong_use(
+        &train->common,
+        "--device %s: plimsoll train computes on the CPU. On a GPU, train in Python "
+        "with torch and plimsoll.NeighborLoader(…, device='cuda'): build the package "
+        "with tools/wheel --build-only (README, Install), pip install "
+        "build/wheel/dist/*.whl. Its GPU memory: plimsoll plan --for pyg "
+        "--gpu-memory SIZE. Here: --device cpu",
+        optarg);
     return false;
 }
 

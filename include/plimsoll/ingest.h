@@ -81,7 +81,7 @@ typedef struct plim_generate_options {
     }
 
 /* Generates a dataset: the same bytes for the same options, for any memory, threads, engine and
- * CPU. */
+ * CPU. Where the target is that dataset already, it does nothing. */
 PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options);
 
 /*

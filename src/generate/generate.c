@@ -13,12 +13,15 @@
 #include "generate/generate_rows.h"
 #include "ingest/csc.h"
 #include "ingest/disk_space.h"
+#include "io/own.h"
 #include "mem/arena.h"
 #include "store/dataset.h"
 
 #include <plimsoll/ingest.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #define WRITER_BYTES ((size_t)256 << 10) /* the dataset writer and the entries of its columns */
 #define LARGE_BUFFER ((size_t)4 << 20)
@@ -146,12 +149,54 @@ static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shap
     return plim__disk_space_check(job, &room);
 }
 
+/* The provenance of the dataset. */
+typedef struct origin {
+    char source[64];
+    char options[256];
+} origin_t;
+
+static origin_t origin_of(const plim__shape_t *shape, const plim_generate_options_t *options)
+{
+    origin_t origin;
+    (void)snprintf(origin.source, sizeof origin.source, "generate %s, generator %d", shape->name,
+                   GENERATOR);
+    (void)snprintf(origin.options, sizeof origin.options,
+                   "--scale %.15g --spread %.15g --seed %llu", options->scale, options->spread,
+                   (unsigned long long)options->seed);
+    return origin;
+}
+
+/* Whether the target is what these options make, by this user's hand. */
+static bool is_made(const plim_job_t *job, const plim__shape_t *shape,
+                    const plim_generate_options_t *options)
+{
+    const origin_t origin = origin_of(shape, options);
+    plim_dataset_t *dataset;
+    int directory;
+    if (access(options->target, F_OK) != 0 ||
+        plim__own_directory(options->target, &directory) != PLIM_OK)
+        return false;
+    (void)close(directory);
+    if (plim_dataset_open(job, options->target, &dataset) != PLIM_OK)
+        return false;
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const bool made =
+        strcmp(info->source, origin.source) == 0 && strcmp(info->options, origin.options) == 0 &&
+        info->num_nodes == shape->num_nodes && info->num_edges == shape->num_edges &&
+        info->num_features == shape->num_features && info->num_classes == shape->num_classes &&
+        info->feature_type == shape->feature_type;
+    plim_dataset_release(dataset);
+    if (made)
+        plim__log(job, PLIM_LOG_INFO, "%s is there already, made with these options",
+                  options->target);
+    return made;
+}
+
 static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shape,
                                    const plim_generate_options_t *options,
                                    plim__dataset_writer_t *writer)
 {
-    char source[64];
-    char text[256];
+    const origin_t origin = origin_of(shape, options);
     plim__csc_totals_t totals = {0};
     plim_status_t status = write_edges(plan, shape, writer, &totals);
     if (status == PLIM_OK && totals.num_edges != shape->num_edges)
@@ -164,13 +209,10 @@ static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shap
         plim__dataset_abandon(writer);
         return status;
     }
-    (void)snprintf(source, sizeof source, "generate %s, generator %d", shape->name, GENERATOR);
-    (void)snprintf(text, sizeof text, "--scale %.15g --spread %.15g --seed %llu", options->scale,
-                   options->spread, (unsigned long long)options->seed);
     plim__dataset_facts_t facts = {.num_nodes = shape->num_nodes,
                                    .num_classes = shape->num_classes,
-                                   .source = source,
-                                   .options = text};
+                                   .source = origin.source,
+                                   .options = origin.options};
     return plim__dataset_finish(writer, &facts);
 }
 
@@ -188,6 +230,8 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
     if (known.shape == NULL || known.target == NULL)
         return plim__fail(PLIM_ERR_USAGE, "give a shape and a target directory");
     PLIM_TRY(plim__shape_resolve(&known, &shape));
+    if (is_made(job, &shape, &known))
+        return PLIM_OK;
     PLIM_TRY(plim__disk_space_parent(known.target, parent));
     PLIM_TRY(make_plan(job, &shape, known.tmp != NULL ? known.tmp : parent, &plan));
     PLIM_TRY(check_room(job, &shape, &plan, parent));

@@ -62,16 +62,26 @@ def make_inputs(directory):
         out.writelines('%d\t%d\n' % (a * 1000003, b * 1000003) for a, b in edge_index.T)
 
 
-def test_examples_run(tmp_path):
+def files(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_examples_run_twice(tmp_path):
+    """In the same directory; an import alone refuses a dataset that is there, and leaves it as it is."""
     make_inputs(tmp_path)
     readme = LANGUAGES[0]
     environment = dict(os.environ, PATH='%s:%s' % (os.path.dirname(PLIMSOLL), os.environ['PATH']))
     assert len(commands(readme)) >= 6
+    for _ in range(2):
+        run_examples(readme, tmp_path, environment)
+
+
+def run_examples(readme, tmp_path, environment):
     skipped = []
     for language, block in re.findall(r'^```(sh|python)\n(.*?)^```', (SOURCE / readme).read_text(), re.M | re.S):
         if language == 'python':
             if 'torch' in block and not all(map(importlib.util.find_spec, ('torch', 'torch_geometric', 'safetensors'))):
-                skipped += re.findall(r"makedirs\('(\w+)'\)", block)
+                skipped += re.findall(r"makedirs\('(\w+)'", block)
                 continue  # tests/ingest/test_import_kinds.py and tests/nn/test_model_pyg.py say so aloud
             if 'import plimsoll' in block and importlib.util.find_spec('plimsoll') is None:
                 continue  # tests/python says so aloud
@@ -81,11 +91,13 @@ def test_examples_run(tmp_path):
         for command in commands_of(block):
             if command.split()[2] in skipped:
                 continue
-            target = tmp_path / command.split()[3] if command.split()[1] in ('import', 'generate') else None
-            if target is not None and target.exists():
-                target.rename(tmp_path / ('earlier-%d' % len(list(tmp_path.iterdir()))))
+            target = tmp_path / command.split()[3] if command.split()[1] == 'import' else None
+            before = files(target) if target is not None and target.exists() else None
             done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, (command, done.stderr)
+            if before is None:
+                assert done.returncode == 0, (command, done.stderr)
+            else:
+                assert done.returncode == 2 and 'exists' in done.stderr and files(target) == before, (command, done.stderr)
 
 
 def mebibytes(text):

@@ -140,6 +140,7 @@ def test_the_order_of_dgl_is_a_warning(graph):
 def test_gpus_come_elsewhere(graph, words):
     said = plimsoll('train', graph, *words, code=2).stderr
     assert '--device cpu' in said
+    assert "plimsoll.NeighborLoader(…, device='cuda')" in said and 'tools/wheel' in said and 'released' not in said  # what to do today
     plimsoll('plan', graph, *words, code=2)
 
 

@@ -167,3 +167,20 @@ def test_spread_makes_it_gradually_harder(tmp_path):
         caught.append(figures(target, '--no-accuracy')['caught_presampled'])
     assert caught == sorted(caught, reverse=True)
     assert caught[-1] < 0.5
+
+
+def test_what_is_there_already(tmp_path):
+    """The same options: nothing to do. Others, or a dataset of another user: refused. Its files stay as they are."""
+    words = ['generate', 'free', tmp_path / 'data', '--nodes', 100, '--edges', 300, '--features', 4, '--classes', 2, '--quiet']
+
+    def run(*more):
+        return subprocess.run([PLIMSOLL, *map(str, words), *more], capture_output=True, text=True, check=False, timeout=1500).returncode
+
+    assert run() == 0
+    times = {path.name: path.stat().st_mtime_ns for path in (tmp_path / 'data').iterdir()}
+    assert run() == 0
+    assert [run(*more) for more in (('--seed', '1'), ('--dtype', 'f16'), ('--nodes', '101'))] == [2, 2, 2]
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / 'data').iterdir()} == times
+    if os.geteuid() == 0:
+        os.chown(tmp_path / 'data', 12001, 12001)
+        assert run() == 2
