@@ -114,7 +114,7 @@ class StepGuard:
         took = time.monotonic() - began
         steps = self._steps.setdefault(owner, _Steps())
         heap = 0
-        short = peak - room.cached + steps.next > room.free
+        short = max(room.held + steps.next, peak - room.cached) > room.free
         if short or steps.measured < 2:
             held, heap = room.held, _core.trim()
             room = Room(*core.headroom())
