@@ -353,7 +353,8 @@ def _result(path: str) -> Iterator[BinaryIO]:
         try:
             file, is_named = open(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666), 'w+b'), False
         except OSError:
-            file, is_named = open(partial, 'w+b'), True
+            _remove(partial)
+            file, is_named = open(partial, 'x+b'), True  # a new file: a link that others made there is not followed
     except OSError as error:
         raise UsageError(f'{path}: {error.strerror}; give another file as out=') from None
     try:

@@ -277,11 +277,15 @@ def test_the_result_replaces_a_file_at_its_end(graph, tmp_path, monkeypatch):
     conv = nn.SAGEConv(WIDTH, 3)
     expected = plimsoll.inference([conv], graph[0])
     for unnamed in True, False:
-        if not unnamed:  # a file system without unnamed files
+        if not unnamed:  # a file system without unnamed files, and a link in the way
+            victim = tmp_path.parent / 'victim'
+            victim.write_bytes(b'of somebody else')
+            (tmp_path / f'.rows.npy.partial-{os.getpid()}').symlink_to(victim)
             monkeypatch.setattr(os, 'O_TMPFILE', os.O_DIRECTORY | os.O_WRONLY)
         found = plimsoll.inference([conv], graph[0], out=out)
         assert torch.equal(found, expected) and np.array_equal(np.load(out), expected.numpy()) and os.listdir(tmp_path) == ['rows.npy']
         assert out.stat().st_mode & 0o777 == 0o666 & ~umask()
+    assert victim.read_bytes() == b'of somebody else'
     for wrong in tmp_path, tmp_path / 'missing' / 'rows.npy':
         with pytest.raises(plimsoll.UsageError, match='out='):
             plimsoll.inference([conv], graph[0], out=wrong, scratch=tmp_path)
