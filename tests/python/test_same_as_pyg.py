@@ -145,7 +145,7 @@ def test_many_graphs(tmp_path, kind):
         assert one.num_graphs == other.num_graphs
 
 
-@pytest.mark.parametrize('x', [torch.int64, torch.uint8, torch.bool], ids=str)
+@pytest.mark.parametrize('x', [torch.int64, torch.uint8], ids=str)
 def test_integer_features_are_refused(tmp_path, x):
     with pytest.raises(plimsoll.Error, match='feature'):
         plimsoll.from_pyg(make_data(x, 'classes', masks=True), tmp_path / 'data')
