@@ -272,7 +272,7 @@ static plim_status_t start(plim__loop_t *loop, const plim_plan_t *plan, plim_tra
 }
 
 /* Whether products have the same bits on all ranks. The library changes no setting of its process:
- * the command has set oneDNN's to the lowest (cli/ranks.c). */
+ * the command has set oneDNN's to the lowest (programs/command/ranks.c). */
 static plim_status_t check_arithmetic(plim__peers_t *peers)
 {
     if (peers == NULL)

@@ -1,0 +1,279 @@
+/* The plan as text: a summary, a table that fits a terminal of 80 columns, the lines for a batch
+ * script; and as JSON. */
+#include "command/verb_plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((double)(1 << 20))
+
+/* Seconds of --time for the scheduler's own work. */
+#define TIME_SPARE 60
+
+static void print_heading(const plan_t *plan, const train_t *train, const plan_found_t *found)
+{
+    const plim_dataset_info_t *info = &found->info;
+    char nodes[24], edges[24], recipe[256];
+    cli_print_text(stdout, train->dataset);
+    (void)printf("%s: %s nodes, %s edges",
+                 plan->shape.shape != NULL ? " (a shape; no dataset is read)" : "",
+                 cli_count_text((double)info->num_nodes, nodes),
+                 cli_count_text((double)info->num_edges, edges));
+    if (info->num_graphs > 0)
+        (void)printf(", %s graphs", cli_count_text((double)info->num_graphs, nodes));
+    (void)printf(", %" PRId64 " features (%s)\n", info->num_features,
+                 info->feature_type == PLIM_F16 ? "f16" : "f32");
+    (void)printf("%s\n\n", train_recipe_text(&train->training, recipe));
+}
+
+static void print_bytes(int64_t bytes)
+{
+    if (bytes == 0)
+        (void)printf(" %10s", "-");
+    else if ((double)bytes < 0.05 * MIB)
+        (void)printf(" %10s", "<0.1");
+    else
+        (void)printf(" %10.1f", (double)bytes / MIB);
+}
+
+static void print_row(const char *name, const json_t *object)
+{
+    (void)printf("%-24.24s", name);
+    for (int phase = 0; phase < TRAIN_PHASES; phase++)
+        print_bytes(train_phase_bytes(object, phase));
+    (void)printf("\n");
+}
+
+static void print_table(const json_t *plan)
+{
+    const json_t *account;
+    size_t i;
+    (void)printf("%-24s", "MiB");
+    for (int phase = 0; phase < TRAIN_PHASES; phase++)
+        (void)printf(" %10s", train_phase_name(phase));
+    (void)printf("\n");
+    json_array_foreach(json_object_get(plan, "accounts"), i, account)
+        print_row(json_string_value(json_object_get(account, "name")), account);
+    for (int dash = 0; dash < 24 + 11 * TRAIN_PHASES; dash++)
+        (void)putchar('-');
+    (void)putchar('\n');
+    print_row("total", plan);
+    (void)printf("%-24s", "");
+    for (int phase = 0; phase < TRAIN_PHASES; phase++) {
+        const bool peak = cli_json_is(plan, "peak_phase", train_phase_name(phase));
+        (void)printf(" %10s", peak ? "^ peak" : "");
+        if (peak)
+            break;
+    }
+    (void)printf("\n\n");
+}
+
+static void print_item(const char *name, const char *text)
+{
+    if (text[0] != '\0')
+        (void)printf("%-10s %s\n", name, text);
+}
+
+static const char *peak_text(const json_t *plan)
+{
+    int phase = 0;
+    while (phase + 1 < TRAIN_PHASES && !cli_json_is(plan, "peak_phase", train_phase_name(phase)))
+        phase++;
+    return train_phase_text(phase);
+}
+
+static double seconds_of(const json_t *plan, const char *name)
+{
+    return json_number_value(json_object_get(json_object_get(plan, "expect"), name));
+}
+
+/* "about 12 s an epoch (783 it/s)"; NULL: a plan that is not known. */
+static const char *speed_text(const json_t *plan, char *text_out, size_t size)
+{
+    if (plan == NULL)
+        return "its speed is not known";
+    const double seconds = seconds_of(plan, "epoch_seconds");
+    const double rate = seconds_of(plan, "epoch_steps") / (seconds > 0 ? seconds : 1);
+    char took[24];
+    (void)snprintf(text_out, size, "about %s an epoch (%.*f it/s)",
+                   train_seconds_text(seconds, took), rate < 10 ? 2 : 0, rate);
+    return text_out;
+}
+
+static void print_line(const plan_t *plan, const plan_found_t *found)
+{
+    const json_t *made = found->plan;
+    char total[24], line[24], minimum[24], speed[96];
+    if (found->line == PLIM_LINE_NONE)
+        (void)printf("%-10s none\n", "line");
+    else
+        (void)printf("%-10s %s, from %s: the training %s\n", "line",
+                     plim_size_text(found->line, line), plan->line_source,
+                     found->fits ? "fits" : "does not fit");
+    (void)plim_size_text(cli_json_int(made, "total_bytes"), total);
+    if (found->fits)
+        (void)printf("%-10s peak %s (%s)\n", "memory", total, peak_text(made));
+    (void)printf("%-10s %s: %s%s\n", "minimum", cli_minimum_text(made, minimum),
+                 speed_text(found->smallest, speed, sizeof speed),
+                 found->fits ? "" : "; what follows is the plan for it");
+}
+
+const char *plan_rates_text(const json_t *plan, bool shape)
+{
+    const json_t *expect = json_object_get(plan, "expect");
+    const bool disk =
+        json_object_get(expect, "epoch_reads") != NULL && cli_json_int(expect, "epoch_reads") > 0;
+    if (cli_json_is(expect, "rates", "default"))
+        return "times are by default rates, not this machine's";
+    if (disk && cli_json_is(expect, "disk_rates", "default"))
+        return shape
+                   ? "times are by measured rates, but the disk's are defaults: a shape has no file"
+                   : "times are by measured rates, but the disk's are defaults";
+    return cli_json_is(expect, "rates", "file") ? "times are by the rates of --rates"
+                                                : "times are by rates measured on this machine";
+}
+
+static void print_run(const train_t *train, const json_t *plan)
+{
+    const int64_t epochs = train->training.epochs;
+    const double all = seconds_of(plan, "run_seconds"), start = seconds_of(plan, "start_seconds");
+    const double steps = (double)epochs * seconds_of(plan, "epoch_seconds");
+    char whole[24], first[24], each[24], rest[24];
+    (void)printf("%-10s about %s: start %s, %" PRId64
+                 " epoch%s %s, evaluations and checkpoints %s\n",
+                 "run", train_seconds_text(all, whole), train_seconds_text(start, first), epochs,
+                 epochs == 1 ? "" : "s", train_seconds_text(steps, each),
+                 train_seconds_text(all - start - steps, rest));
+}
+
+/* Prints the places of data, the computation of batches, and the expectations. */
+static void print_rest(const plan_t *plan, const train_t *train, const plan_found_t *found)
+{
+    const json_t *expect = json_object_get(found->plan, "expect");
+    train_plan_texts_t texts;
+    char run[24], predict[24];
+    train_plan_texts(found->plan, &train->training, true, &texts);
+    print_item("graph", texts.graph);
+    print_item("features", texts.features);
+    print_item("batch", texts.batch);
+    print_item("parts", texts.parts);
+    print_item("recompute", texts.recompute);
+    print_item("epoch", texts.epoch);
+    plan_ranks_print(found->plan);
+    print_run(train, found->plan);
+    (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
+                 plim_size_text(cli_json_int(expect, "disk_bytes"), run),
+                 plim_size_text(cli_json_int(expect, "predict_disk_bytes"), predict));
+    print_item("rates", plan_rates_text(found->plan, plan->shape.shape != NULL));
+    if (json_is_true(json_object_get(found->plan, "guessed")) && plan->shape.shape == NULL)
+        print_item(
+            "note",
+            found->info.num_graphs > 0
+                ? "the size of the largest graph is estimated from the mean; --measure reads it"
+                : "batch sizes are estimated from degrees; --measure draws some batches");
+    (void)putchar('\n');
+}
+
+/* The peak and a margin, but no more than the line, which may be all that nodes have. */
+static int64_t ask_mebibytes(const plan_found_t *found)
+{
+    const int64_t mib = (int64_t)1 << 20, peak = cli_json_int(found->plan, "total_bytes");
+    const int64_t asked = peak + peak / PLAN_MEMORY_SHARE + PLAN_MEMORY_SPARE;
+    const int64_t least = (peak - 1) / mib + 1;
+    if (!found->fits || found->line >= asked)
+        return (asked - 1) / mib + 1;
+    return found->line / mib > least ? found->line / mib : least;
+}
+
+plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found)
+{
+    const double seconds = PLAN_TIME_MARGIN * seconds_of(found->plan, "run_seconds") + TIME_SPARE;
+    const double minutes = seconds / 60 < 1e9 ? seconds / 60 : 1e9;
+    return (plan_ask_t){.mebibytes = ask_mebibytes(found),
+                        .minutes = (int64_t)minutes + 1,
+                        .cpus = plan->limits.threads[plan->limits.threads_line].value};
+}
+
+const char *plan_time_text(int64_t minutes, char text_out[32])
+{
+    int used = 0;
+    if (minutes >= 1440)
+        used = snprintf(text_out, 32, "%" PRId64 "-", minutes / 1440);
+    (void)snprintf(text_out + used, 32 - (size_t)used, "%02" PRId64 ":%02" PRId64 ":00",
+                   minutes / 60 % 24, minutes % 60);
+    return text_out;
+}
+
+static void print_ask(const plan_t *plan, const plan_found_t *found)
+{
+    const plan_ask_t ask = plan_ask(plan, found);
+    char time[32];
+    (void)printf(
+        "For the whole run: the peak, 5 %% and 32 MiB, within the line; twice the time that "
+        "is expected:\n"
+        "#SBATCH --mem=%" PRId64 "M\n#SBATCH --time=%s\n#SBATCH --cpus-per-task=%" PRId64 "\n",
+        ask.mebibytes, plan_time_text(ask.minutes, time), ask.cpus);
+    if (plan->ranks > 1)
+        (void)printf("#SBATCH --nodes=%" PRId64 "\n#SBATCH --ntasks-per-node=1\n", plan->ranks);
+}
+
+static void print_advice(const plan_t *plan, const plan_found_t *found)
+{
+    char total[24], saved[24];
+    const bool raised = found->fits || strcmp(plan->line_source, "--memory") == 0;
+    const char *hint = raised ? NULL : cli_limit_hint(plan->line_source);
+    if (found->num_advice > 0)
+        (void)printf("\n%s with one of these changes (each changes the result):\n",
+                     found->fits ? "Whole batches fit" : "The training fits");
+    for (int i = 0; i < found->num_advice; i++)
+        (void)printf("  %-40s %10s, %s less\n", found->advice[i].change,
+                     plim_size_text(found->advice[i].total_bytes, total),
+                     plim_size_text(found->advice[i].saved_bytes, saved));
+    if (!found->fits && found->num_advice == 0)
+        (void)printf("\nNo smaller batch, fan-out or model fits.\n");
+    if (hint != NULL)
+        (void)printf("For more memory: %s.\n", hint);
+}
+
+void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found)
+{
+    print_heading(plan, train, found);
+    print_line(plan, found);
+    print_rest(plan, train, found);
+    print_table(found->plan);
+    print_ask(plan, found);
+    print_advice(plan, found);
+    cli_flush();
+}
+
+json_t *plan_json(const plan_t *plan, const plan_found_t *found)
+{
+    json_t *object = json_copy(found->plan), *advice = json_array();
+    const plan_ask_t ask = plan_ask(plan, found);
+    const json_int_t memory = ask.mebibytes << 20, seconds = ask.minutes * 60;
+    (void)json_object_set_new(object, "event", json_string("plan"));
+    for (int i = 0; i < found->num_advice; i++)
+        (void)json_array_append_new(
+            advice, json_pack("{s:s, s:I, s:I}", "change", found->advice[i].change, "total_bytes",
+                              (json_int_t)found->advice[i].total_bytes, "saved_bytes",
+                              (json_int_t)found->advice[i].saved_bytes));
+    (void)json_object_set_new(object, "dataset", cli_json_text(plan->train.dataset));
+    if (plan->shape.shape != NULL)
+        (void)json_object_set_new(object, "shape", json_string(plan->shape.shape));
+    (void)json_object_set_new(object, "fits", json_boolean(found->fits));
+    (void)json_object_set_new(object, "line_bytes", json_integer(found->line));
+    if (plan->sweep.num_keys == 0)
+        (void)json_object_set_new(object, "line_source", cli_json_text(plan->line_source));
+    (void)json_object_set_new(object, "advice", advice);
+    (void)json_object_set_new(object, "ask",
+                              json_pack("{s:I, s:I, s:I, s:i}", "memory_bytes", memory, "seconds",
+                                        seconds, "cpus", (json_int_t)ask.cpus, "time_margin",
+                                        PLAN_TIME_MARGIN));
+    if (plan->sweep.num_keys == 0)
+        (void)json_object_set_new(object, "minimum_epoch_seconds",
+                                  found->smallest != NULL
+                                      ? json_real(seconds_of(found->smallest, "epoch_seconds"))
+                                      : json_null());
+    return object;
+}

@@ -1,0 +1,313 @@
+/* --sweep: plans every combination of settings and prints one row for each. */
+#include "command/verb_plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Settings that can be swept; the last ones are of --for pyg. */
+static const char *const names[] = {"batch", "fanout",  "hidden",  "layers",       "heads",
+                                    "model", "norm",    "memory",  "microbatch",   "precision",
+                                    "ranks", "workers", "loaders", "late-loaders", "gpu-memory"};
+
+#define NUM_NAMES (int)(sizeof names / sizeof names[0])
+#define FIRST_PYG (NUM_NAMES - 4)
+
+/* One combination and its plan. */
+typedef struct row {
+    char *const *values; /* one for each key */
+    bool sensible;       /* its settings agree with each other */
+    const plan_found_t *found;
+} row_t;
+
+/* The index of a setting; -1 if there is none of that name. */
+static int find_name(const char *word)
+{
+    for (int i = 0; i < NUM_NAMES; i++)
+        if (strcmp(names[i], word) == 0)
+            return i;
+    return -1;
+}
+
+/* The hint for a word that is no setting. */
+static const char *nearest_name(const char *word, char text_out[96])
+{
+    cli_nearest_t nearest = {NULL, 0};
+    for (int i = 0; i < NUM_NAMES && find_name(word) < 0; i++)
+        cli_nearest_try(&nearest, word, names[i]);
+    return cli_nearest_text(&nearest, "", text_out);
+}
+
+/* "batch=128,256". Fan-outs contain commas, so a colon may separate any values. */
+static bool take_key(plan_t *plan, char *word)
+{
+    const cli_common_t *common = &plan->train.common;
+    plan_sweep_t *sweep = &plan->sweep;
+    char *equals = strchr(word, '=');
+    if (equals != NULL)
+        *equals = '\0';
+    const int known = find_name(word);
+    if (equals == NULL || known < 0 || sweep->num_keys == PLAN_SWEEP_KEYS) {
+        char hint[96];
+        (void)cli_wrong_use(
+            common,
+            "--sweep: '%s' is not like batch=128,256 or fanout=3,2:10,5; the keys are "
+            "batch, fanout, hidden, layers, heads, model, precision, norm, "
+            "microbatch, memory and ranks, with --for pyg also workers, loaders, late-loaders and "
+            "gpu-memory, at most %d of them%s",
+            word, PLAN_SWEEP_KEYS, nearest_name(word, hint));
+        return false;
+    }
+    const char *between = strcmp(word, "fanout") == 0 ? ":" : ":,";
+    char *rest = NULL;
+    int count = 0;
+    for (char *value = strtok_r(equals + 1, between, &rest); value != NULL;
+         value = strtok_r(NULL, between, &rest)) {
+        if (count == PLAN_SWEEP_VALUES) {
+            (void)cli_wrong_use(common, "--sweep: %s takes at most %d values", word,
+                                PLAN_SWEEP_VALUES);
+            return false;
+        }
+        sweep->keys[sweep->num_keys].values[count++] = value;
+    }
+    if (count == 0) {
+        (void)cli_wrong_use(common, "--sweep: %s has no values", word);
+        return false;
+    }
+    plan->pyg_given |= known >= FIRST_PYG;
+    sweep->keys[sweep->num_keys].name = word;
+    sweep->keys[sweep->num_keys++].num_values = count;
+    return true;
+}
+
+bool plan_take_sweep(plan_t *plan, int argc, char **argv)
+{
+    if (!take_key(plan, optarg))
+        return false;
+    while (optind < argc && argv[optind][0] != '-' && strchr(argv[optind], '=') != NULL)
+        if (!take_key(plan, argv[optind++]))
+            return false;
+    return true;
+}
+
+/* The values of combination `index`; the last key changes first. */
+static void choose(const plan_sweep_t *sweep, int64_t index, char *values_out[PLAN_SWEEP_KEYS])
+{
+    for (int key = sweep->num_keys - 1; key >= 0; key--) {
+        values_out[key] = sweep->keys[key].values[index % sweep->keys[key].num_values];
+        index /= sweep->keys[key].num_values;
+    }
+}
+
+/* False after an error message. */
+static bool apply(plan_t *plan, char *const values[PLAN_SWEEP_KEYS], train_t *train,
+                  plan_pyg_options_t *pyg, int64_t *line)
+{
+    bool taken = true;
+    for (int key = 0; key < plan->sweep.num_keys && taken; key++) {
+        const char *name = plan->sweep.keys[key].name;
+        if (strcmp(name, "memory") == 0)
+            taken = cli_parse_size(&train->common, "--sweep: memory", values[key], line);
+        else if (strcmp(name, "ranks") == 0)
+            taken = cli_parse_int(&train->common, "--sweep: ranks", values[key], 1, PLIM_RANKS_MAX,
+                                  &plan->ranks);
+        else if (find_name(name) >= FIRST_PYG)
+            taken = plan_pyg_set(&train->common, name, values[key], pyg);
+        else
+            taken = train_set_option(train, name, values[key]);
+    }
+    return taken && plan_settle_ranks(plan, train);
+}
+
+static int column_width(const plan_sweep_t *sweep, int key)
+{
+    size_t width = strlen(sweep->keys[key].name);
+    for (int i = 0; i < sweep->keys[key].num_values; i++)
+        if (strlen(sweep->keys[key].values[i]) > width)
+            width = strlen(sweep->keys[key].values[i]);
+    return (int)width;
+}
+
+static void print_head(const plan_t *plan)
+{
+    char line[24];
+    bool lines = false;
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        lines = lines || strcmp(plan->sweep.keys[key].name, "memory") == 0;
+    cli_print_text(stdout, plan->train.dataset);
+    if (plan->shape.shape != NULL)
+        (void)printf(" (a shape; no dataset is read)");
+    if (!lines)
+        (void)printf("; line %s (%s)", plim_size_text(plan->line, line), plan->line_source);
+    (void)printf("\n\n");
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        (void)printf("%*s  ", column_width(&plan->sweep, key), plan->sweep.keys[key].name);
+    if (plan->for_pyg)
+        plan_pyg_print_head();
+    else
+        (void)printf("%10s %10s  %-4s %8s %8s  %s\n", "total", "minimum", "fits", "it/s", "epoch",
+                     "steps down");
+}
+
+/* Choices of the planner that save memory and keep the result. */
+static void say_steps_down(const json_t *made, const train_t *train)
+{
+    const int64_t seeds = train_part_seeds(made, &train->training);
+    const bool rows = cli_json_is(made, "features", "disk");
+    const bool lists = cli_json_is(made, "topology", "disk");
+    const bool again =
+        json_is_true(json_object_get(made, "recompute")) && !train->training.model.recompute;
+    char parts[48] = "";
+    if (seeds > 0 && train->training.microbatch == 0)
+        (void)snprintf(parts, sizeof parts, "%lld seeds at a time", (long long)seeds);
+    const char *const steps[] = {rows && lists ? "features, graph on disk"
+                                 : rows        ? "features on disk"
+                                 : lists       ? "graph on disk"
+                                               : "",
+                                 again ? "recompute" : "", parts};
+    const char *between = "";
+    for (int i = 0; i < 3; i++) {
+        if (steps[i][0] == '\0')
+            continue;
+        (void)printf("%s%s", between, steps[i]);
+        between = "; ";
+    }
+}
+
+static void print_values(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS])
+{
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        (void)printf("%*s  ", column_width(&plan->sweep, key), values[key]);
+}
+
+static void print_row(const plan_t *plan, const row_t *row, const train_t *train)
+{
+    const json_t *expect = json_object_get(row->found->plan, "expect");
+    const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
+    char total[24], minimum[24], took[24] = "-";
+    print_values(plan, row->values);
+    if (!row->sensible) {
+        (void)printf("%10s %10s  %-4s\n", "-", "-", "none");
+        return;
+    }
+    (void)printf("%10s %10s  %-4s ",
+                 row->found->fits
+                     ? plim_size_text(cli_json_int(row->found->plan, "total_bytes"), total)
+                     : "-",
+                 cli_minimum_text(row->found->plan, minimum), row->found->fits ? "yes" : "no");
+    if (row->found->fits && seconds > 0)
+        (void)printf("%8.1f %8s  ", (double)cli_json_int(expect, "epoch_steps") / seconds,
+                     train_seconds_text(seconds, took));
+    else
+        (void)printf("%8s %8s  ", "-", "-");
+    if (row->found->fits)
+        say_steps_down(row->found->plan, train);
+    (void)printf("\n");
+    cli_flush();
+}
+
+static json_t *json_choice(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS])
+{
+    json_t *choice = json_object();
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        (void)json_object_set_new(choice, plan->sweep.keys[key].name, cli_json_text(values[key]));
+    return choice;
+}
+
+static json_t *json_row(const plan_t *plan, const row_t *row)
+{
+    json_t *object = row->sensible ? plan_json(plan, row->found) : json_object();
+    (void)json_object_set_new(object, "choice", json_choice(plan, row->values));
+    if (!row->sensible)
+        (void)json_object_set_new(object, "error", cli_json_text(plim_last_error()));
+    return object;
+}
+
+/* The combination in PyTorch Geometric. */
+static plim_status_t sweep_pyg(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS],
+                               train_t *train, plan_pyg_options_t *pyg, json_t *rows,
+                               bool *fits_out, bool *said_out)
+{
+    json_t *estimate = NULL;
+    const plim_status_t status = plan_pyg_find(plan, train, pyg, &estimate, said_out);
+    if (*said_out || status != PLIM_OK)
+        return status;
+    *fits_out = !json_is_false(json_object_get(estimate, "fits"));
+    if (rows != NULL) {
+        (void)json_object_set_new(estimate, "choice", json_choice(plan, values));
+        (void)json_array_append(rows, estimate);
+    } else {
+        print_values(plan, values);
+        plan_pyg_print_row(estimate);
+        cli_flush();
+    }
+    json_decref(estimate);
+    return PLIM_OK;
+}
+
+/* Plans one combination and prints it or adds it to `rows`. *said_out as in plan_find. */
+static plim_status_t sweep_one(const plan_t *all, int64_t index, json_t *rows, bool *fits_out,
+                               bool *said_out)
+{
+    static plan_found_t found;
+    static plan_t one;
+    plan_t *plan = &one;
+    char *values[PLAN_SWEEP_KEYS] = {NULL};
+    train_t train = all->train;
+    plan_pyg_options_t pyg = all->pyg;
+    int64_t line = all->line;
+    one = *all;
+    choose(&plan->sweep, index, values);
+    *said_out = !apply(plan, values, &train, &pyg, &line);
+    if (*said_out)
+        return PLIM_OK;
+    pyg.pyg.line = line == PLIM_LINE_NONE ? 0 : line;
+    if (plan->for_pyg)
+        return sweep_pyg(plan, values, &train, &pyg, rows, fits_out, said_out);
+    plim_status_t status = plan_find(plan, &train, line, false, &found, said_out);
+    if (*said_out || (status != PLIM_OK && status != PLIM_ERR_USAGE))
+        return status;
+    if (status == PLIM_OK && plan->ranks > 0)
+        status = plan_ranks(plan, &train, &found);
+    if (status != PLIM_OK && status != PLIM_ERR_USAGE)
+        return status;
+    const row_t row = {values, status == PLIM_OK, &found};
+    if (rows != NULL)
+        (void)json_array_append_new(rows, json_row(plan, &row));
+    else
+        print_row(plan, &row, &train);
+    if (!row.sensible)
+        cli_remark("%s", plim_last_error());
+    *fits_out = row.sensible && found.fits;
+    plan_found_end(&found);
+    return PLIM_OK;
+}
+
+int plan_run_sweep(plan_t *plan)
+{
+    const cli_common_t *common = &plan->train.common;
+    plim_status_t status = PLIM_OK;
+    bool any = false, fits = false, said = false;
+    int64_t count = 1;
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        count *= plan->sweep.keys[key].num_values;
+    if (count > PLAN_SWEEP_ROWS)
+        return cli_wrong_use(common, "--sweep: %lld combinations; at most %d are planned",
+                             (long long)count, PLAN_SWEEP_ROWS);
+    json_t *rows = common->json ? json_array() : NULL;
+    if (rows == NULL)
+        print_head(plan);
+    for (int64_t i = 0; i < count && status == PLIM_OK && !said; i++) {
+        status = sweep_one(plan, i, rows, &fits, &said);
+        any = any || fits;
+    }
+    if (said || status != PLIM_OK) {
+        json_decref(rows);
+        return said ? CLI_WRONG_USE : cli_failed(common, status);
+    }
+    if (rows != NULL)
+        cli_print_json(json_pack("{s:s, s:o, s:I, s:o, s:b, s:o}", "event", "sweep", "dataset",
+                                 cli_json_text(plan->train.dataset), "line_bytes",
+                                 (json_int_t)plan->line, "line_source",
+                                 cli_json_text(plan->line_source), "fits", (int)any, "rows", rows));
+    return any || plan->for_pyg ? CLI_DONE : CLI_DOES_NOT_FIT;
+}

@@ -1,0 +1,389 @@
+"""plan as people use it: the table, its JSON, sweeps, shapes, exit codes, and that train does what it says."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+PHASES = ('start', 'train', 'evaluate', 'checkpoint', 'predict')
+# Times are compared by rates of a machine that was measured once: this one may be busy.
+RATES = ('--rates', pathlib.Path(__file__).parents[2] / 'tests' / 'support' / 'node.rates')
+RECIPE = ('--model', 'sage', '--hidden', 32, '--fanout', '4,3', '--batch', 200)
+
+
+def plimsoll(*words, code=0, cwd=None):
+    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=1500, cwd=cwd)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def plan(*words, code=0):
+    return json.loads(plimsoll('plan', *words, '--json', code=code).stdout)
+
+
+@pytest.fixture(scope='module')
+def graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp('plan') / 'graph'
+    plimsoll('generate', 'free', path, '--nodes', 20000, '--edges', 160000, '--features', 24, '--classes', 5)
+    return path
+
+
+def test_sums_and_peak(graph):
+    found = plan(graph, *RECIPE, '--memory', '500M')
+    assert found['fits'] and found['line_bytes'] == 500 << 20 and found['line_source'] == '--memory'
+    assert set(found['phases']) == set(PHASES)
+    for phase in PHASES:
+        assert found['phases'][phase] == sum(one['phases'][phase] for one in found['accounts'])
+    assert all(one['bytes'] >= max(one['phases'].values()) for one in found['accounts'])
+    assert found['phases'][found['peak_phase']] == max(found['phases'].values()) == found['total_bytes']
+    assert found['minimum_bytes'] <= found['total_bytes'] <= found['line_bytes']
+
+
+def test_the_table_is_the_object(graph):
+    """Every account, in MiB, in every phase; nothing wider than a terminal."""
+    found = plan(graph, *RECIPE, '--memory', '500M')
+    said = plimsoll('plan', graph, *RECIPE, '--memory', '500M').stdout.splitlines()
+    assert max(map(len, said[1:])) <= 100  # the first begins with the dataset's path
+    head = next(i for i, line in enumerate(said) if line.startswith('MiB'))
+    assert said[head].split() == ['MiB', *PHASES]
+    assert max(len(line) for line in said[head:head + len(found['accounts']) + 2]) <= 80
+    for account, line in zip(found['accounts'], said[head + 1:]):
+        assert line.startswith(account['name'])
+        for phase, text in zip(PHASES, line[24:].split()):
+            size = account['phases'][phase] / (1 << 20)
+            # the process itself differs by some pages from run to run
+            assert size == 0 if text == '-' else size < 0.05 if text == '<0.1' else abs(size - float(text)) < 1.1
+    assert any(line.startswith('total') for line in said)
+    assert any(line.startswith('line') and '500 MiB, from --memory' in line for line in said)
+
+
+def test_train_does_what_plan_says(graph, tmp_path):
+    planned = plan(graph, *RECIPE, '--memory', '300M')
+    trained = json.loads(plimsoll('train', graph, *RECIPE, '--memory', '300M', '--epochs', 1, '--json',
+                                  '--run', tmp_path / 'a').stdout.splitlines()[0])
+    assert [one['name'] for one in planned['accounts']] == [one['name'] for one in trained['accounts']]
+    assert abs(planned['total_bytes'] - trained['total_bytes']) <= 2 << 20
+    assert abs(planned['minimum_bytes'] - trained['minimum_bytes']) <= 2 << 20
+    assert planned['expect']['epoch_steps'] == trained['expect']['epoch_steps']
+
+
+def test_plan_reads_nothing_unless_asked(graph, tmp_path):
+    """What train measured, or --measure did, is used from then on; and then both plan the same."""
+    words = (graph, '--model', 'sage', '--hidden', 32, '--fanout', '10,10,10', '--batch', 1000, '--memory', '80M', '--json')
+
+    def cached(verb, *more):
+        done = subprocess.run([PLIMSOLL, verb, *map(str, words), *map(str, more)], check=True, capture_output=True, text=True,
+                              timeout=1500, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path)))
+        return json.loads(done.stdout.splitlines()[0]), done.stderr
+
+    guess, said = cached('plan')
+    assert guess['guessed'] and 'reading' not in said
+    assert all(name.startswith(('rates-', 'disk-')) for name in os.listdir(tmp_path / 'plimsoll'))
+    measured, _ = cached('plan', '--measure')
+    again, said = cached('plan')
+    trained, _ = cached('train', '--epochs', 1, '--run', tmp_path / 'run')
+    assert not measured['guessed'] and 'reading' not in said
+    for other in (again, trained):
+        assert abs(measured['total_bytes'] - other['total_bytes']) <= 2 << 20
+        assert measured['part_seeds'] == other['part_seeds'] and measured['recompute'] == other['recompute']
+
+
+def test_every_option_of_train_is_read(graph, tmp_path):
+    words = (*RECIPE, '--lr', 0.1, '--epochs', 7, '--run', tmp_path / 'none', '--eval_steps', 3, '--log_steps', 5,
+             '--optimizer', 'sgd', '--checkpoint-every', 100, '--patience', 3)
+    assert plan(graph, *words)['fits']
+    assert not (tmp_path / 'none').exists()
+    plimsoll('plan', graph, '--no-such', code=2)
+    plimsoll('plan', code=2)
+    plimsoll('plan', graph, graph, code=2)
+
+
+def test_what_does_not_fit(graph):
+    """The minimum is named, and is enough; below it the table is that of the minimum line."""
+    for memory in ('8M', '9M'):
+        refused = plan(graph, *RECIPE, '--memory', memory, code=3)
+        assert not refused['fits'] and refused['exit_code'] == 3
+        given = int(re.search(r'give --memory (\d+)M', refused['error']).group(1))
+        assert refused['total_bytes'] <= given << 20
+        assert refused['accounts'] and refused['phases']
+        assert plan(graph, *RECIPE, '--memory', f'{given}M')['fits']
+        assert given == -(-refused['minimum_bytes'] >> 20)
+        assert not plan(graph, *RECIPE, '--memory', f'{given - 5}M', code=3)['fits']
+    done = plimsoll('plan', graph, *RECIPE, '--memory', '9M', code=3)
+    assert '9 MiB, from --memory' in done.stdout and '--memory' in done.stderr
+    # every text names the same figure
+    sweep = plimsoll('plan', graph, *RECIPE, '--sweep', 'memory=1G').stdout
+    for said in (done.stdout, done.stderr, plimsoll('plan', graph, *RECIPE, '--memory', '1G').stdout, sweep):
+        assert f'{given} MiB' in said
+    trained = plimsoll('train', graph, *RECIPE, '--memory', f'{given}M', '--epochs', 1, '--run', graph.parent / 'smallest').stderr
+    assert f'minimum {given} MiB' in trained
+
+
+WIDE = ('arxiv', '--model', 'gcn', '--hidden', 256, '--fanout', '10,10', '--batch', 1024, '--threads', 2, *RATES)
+
+
+def lines_named(text):
+    return [int(number) for number in re.findall(r'--memory (\d+)M', text)]
+
+
+@pytest.mark.parametrize('words', [(), ('--ranks', 2), ('--ranks', 3, '--shares', 8)])
+def test_named_lines_are_accepted(words):
+    """The minimum, with MPI's memory too; the line that a refusal names; the line for whole batches."""
+    refused = plan(*WIDE, *words, '--memory', '9M', code=3)
+    minimum, = lines_named(refused['error'])
+    least = plan(*WIDE, *words, '--memory', f'{minimum}M')
+    large = plan(*WIDE, *words, '--memory', '2G')
+    assert minimum == -(-large['minimum_bytes'] >> 20) == -(-refused['minimum_bytes'] >> 20)
+    # the speed beside the minimum is that of a run under it, by all ranks
+    assert large['minimum_epoch_seconds'] == pytest.approx(least['expect']['epoch_seconds'], rel=0.02)
+    assert refused['minimum_epoch_seconds'] == pytest.approx(least['expect']['epoch_seconds'], rel=0.02)
+    assert least['expect']['epoch_seconds'] > large['expect']['epoch_seconds']
+    cut = 0
+    for memory in range(minimum, minimum + 120, 30):
+        done = subprocess.run([PLIMSOLL, 'plan', *map(str, WIDE), *map(str, words), '--memory', f'{memory}M', '--json'], check=False,
+                              capture_output=True, text=True, timeout=1500)
+        found = json.loads(done.stdout)
+        assert done.returncode == (0 if found['fits'] else 3)
+        whole = lines_named(done.stderr)[:1]  # of the warning that batches come in parts
+        if not found['fits']:
+            assert plan(*WIDE, *words, '--memory', f'{lines_named(found["error"])[0]}M')['fits']
+        elif whole:
+            cut += 1
+            shares = found['ranks']['shares'] if words else 1
+            assert plan(*WIDE, *words, '--memory', f'{whole[0]}M')['part_seeds'] in ((0,) if shares == 1 else (1024 // shares,))
+    assert cut > 0 or '--shares' in words
+
+
+def test_a_refusal_counts_with_measured_sizes(graph):
+    words = (graph, '--model', 'sage', '--hidden', 128, '--fanout', '15,10', '--batch', 2048, '--threads', 8, '--ranks', 3, '--shares', 8)
+    found = plan(*words, '--memory', '2G', '--measure')
+    refused = plan(*words, '--memory', '9M', code=3)
+    assert lines_named(refused['error']) == [-(-found['minimum_bytes'] >> 20)]
+
+
+def test_memory_that_is_not_here(graph):
+    """A job that will run elsewhere can be planned here."""
+    done = plimsoll('plan', graph, *RECIPE, '--memory', '900T', '--json')
+    assert json.loads(done.stdout)['line_bytes'] == 900 << 40
+    assert '--memory' in done.stderr
+
+
+def test_sweep(graph):
+    found = plan(graph, *RECIPE, '--memory', '400M', '--sweep', 'batch=100,200', 'fanout=3,2:4,3:5,5')
+    rows = found['rows']
+    assert [(row['choice']['batch'], row['choice']['fanout']) for row in rows] == \
+        [(batch, fanout) for batch in ('100', '200') for fanout in ('3,2', '4,3', '5,5')]
+    assert found['fits'] and all(row['fits'] for row in rows)
+    assert abs(rows[4]['total_bytes'] - plan(graph, *RECIPE, '--memory', '400M')['total_bytes']) <= 2 << 20
+    said = plimsoll('plan', graph, *RECIPE, '--sweep', 'hidden=16,4096', 'memory=64M,1G', 'precision=f32,bf16').stdout
+    lines = [line.split() for line in said.splitlines()]
+    head = next(i for i, line in enumerate(lines) if line[:3] == ['hidden', 'memory', 'precision'])
+    assert len(lines) == head + 9
+    assert [line[:3] for line in lines[head + 1:]] == \
+        [[hidden, memory, kind] for hidden in ('16', '4096') for memory in ('64M', '1G') for kind in ('f32', 'bf16')]
+    assert 'no' in lines[head + 5] and 'yes' in lines[head + 7]
+    words = (graph, *RECIPE, '--sweep', 'memory=66M,1G')
+    for line, row in zip(plimsoll('plan', *words).stdout.splitlines()[-2:], plan(*words)['rows']):
+        assert row['fits'] and ('on disk' in line) == ('disk' in (row['features'], row['topology']))
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_sweeps_that_are_none(graph):
+    for words in (('batch',), ('batch=',), ('lr=1,2',), ('batch=x',), ('memory=2Q',), ('batch=100', 'run=3')):
+        plimsoll('plan', graph, '--sweep', *words, code=2)
+    plimsoll('plan', graph, *RECIPE, '--sweep', 'memory=8M,9M', code=3)
+    # a choice that makes no sense is a row of its own
+    rows = plan(graph, *RECIPE, '--model', 'gat', '--sweep', 'heads=4,5')['rows']
+    assert rows[0]['fits'] and 'error' in rows[1]
+
+
+def test_what_is_neither_dataset_nor_shape(graph, tmp_path):
+    assert 'papers100M, products, arxiv' in plimsoll('plan', tmp_path / 'nothing', code=2).stderr
+    assert 'are for shapes' in plimsoll('plan', graph, '--scale', 2, code=2).stderr
+    assert 'needs --nodes' in plimsoll('plan', 'free', '--nodes', 10, code=2).stderr
+
+
+def test_less_memory_takes_longer():
+    words = ('papers100M', '--model', 'gcn', '--hidden', 16, '--fanout', '3,2', '--batch', 128, '--threads', 2, *RATES)
+    found = [plan(*words, '--memory', memory) for memory in ('8G', '4G', '2G', '1G')]
+    seconds = [one['expect']['epoch_seconds'] for one in found]
+    assert seconds == sorted(seconds) and seconds[-1] > 2 * seconds[0]
+    for one in found:
+        assert 700 < one['expect']['batch_nodes'] < 3000  # 1,424 are drawn
+        assert 700 < one['expect']['batch_edges'] < 3000  # 1,385
+        assert one['minimum_epoch_seconds'] >= one['expect']['epoch_seconds']
+
+
+def test_what_to_ask_the_scheduler_for(graph):
+    """The lines of a batch script are the object's; a run planned with this memory is the same."""
+    words = (graph, *RECIPE, '--epochs', 7, '--threads', 2, *RATES)
+    found = plan(*words, '--memory', '500M')
+    ask, expect = found['ask'], found['expect']
+    assert ask['memory_bytes'] == pytest.approx(min(1.05 * found['total_bytes'] + (32 << 20), 500 << 20), abs=2 << 20)
+    assert ask['time_margin'] * expect['run_seconds'] <= ask['seconds'] <= ask['time_margin'] * expect['run_seconds'] + 180
+    assert ask['cpus'] == 2
+    assert expect['run_seconds'] > expect['start_seconds'] + 7 * (expect['epoch_seconds'] + expect['evaluation_seconds'])
+    assert expect['disk_bytes'] > 0 and expect['predict_disk_bytes'] > 0
+    said = plimsoll('plan', *words, '--memory', '500M').stdout
+    minutes = ask['seconds'] // 60
+    assert abs(int(re.search(r'^#SBATCH --mem=(\d+)M$', said, re.M).group(1)) - (ask['memory_bytes'] >> 20)) <= 2
+    assert re.search(r'^#SBATCH --time=(\d\d):(\d\d):00$', said, re.M).groups() == (f'{minutes // 60:02}', f'{minutes % 60:02}')
+    assert '#SBATCH --cpus-per-task=2\n' in said
+    again = plan(*words, '--memory', ask['memory_bytes'])
+    assert again['fits'] and again['features'] == found['features'] and again['part_seeds'] == found['part_seeds']
+    # the summary stands above the table, the minimum with its speed beside it
+    assert said.index('\nrun ') < said.index('\nMiB ') < said.index('#SBATCH')
+    assert re.search(r'^minimum +\S+ MiB: about .* an epoch \(\S+ it/s\)$', said, re.M)
+
+
+def test_rates_are_measured_kept_and_brought(graph, tmp_path):
+    def cached(name, *words, code=0):
+        done = subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, RECIPE), *map(str, words), '--json'], check=False, capture_output=True,
+                              text=True, timeout=1500, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path / name)))
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)['expect'] if code == 0 else done.stderr
+
+    first = cached('a', '--write-rates', tmp_path / 'node.rates')
+    assert first['rates'] == 'measured'
+    assert cached('a') == first  # as kept
+    file = (tmp_path / 'node.rates').read_text()
+    assert file.startswith('plimsoll rates 1: ')
+    # a machine that takes ten times as long for everything
+    slow = re.sub(r' (\d\S*e-\d+)', lambda cost: f' {float(cost.group(1)) * 10:.4g}', file)
+    (tmp_path / 'slow.rates').write_text(slow)
+    brought = cached('b', '--rates', tmp_path / 'slow.rates')
+    assert brought['rates'] == 'file' and not (tmp_path / 'b').exists()
+    assert 5 < brought['epoch_seconds'] / first['epoch_seconds'] < 20
+    for text in ('', 'plimsoll rates 1: x\n', file.replace('draw', 'drew'), file + 'x\n', file[:400]):
+        (tmp_path / 'bad.rates').write_text(text)
+        assert 'bad.rates' in cached('b', '--rates', tmp_path / 'bad.rates', code=2)
+    assert '--rates' in cached('b', '--rates', tmp_path / 'node.rates', '--write-rates', tmp_path / 'c', code=2)
+
+
+def test_rates_bring_the_threads_of_their_machine(graph, tmp_path):
+    """A login node plans for a node of 32 threads, and says what it plans for."""
+    plan(graph, *RECIPE, '--write-rates', tmp_path / 'small.rates', '--threads', 1)
+    text = (tmp_path / 'small.rates').read_text()
+    heading = text.splitlines()[0]
+    assert heading.endswith(', 1 threads')
+    (tmp_path / 'large.rates').write_text(text.replace(heading, heading.replace(', 1 threads', ', 32 threads')))
+    small, large = (plan(graph, *RECIPE, '--rates', tmp_path / f'{name}.rates') for name in ('small', 'large'))
+    assert (small['ask']['cpus'], large['ask']['cpus']) == (1, 32) and large['workers'] > small['workers']
+    assert large['expect']['epoch_seconds'] < small['expect']['epoch_seconds']
+    done = plimsoll('plan', graph, *RECIPE, '--rates', tmp_path / 'large.rates', '--threads', 4, '--json', '--quiet')
+    assert json.loads(done.stdout)['ask']['cpus'] == 4 and '32' in done.stderr
+    for number in ('0', '129', '32 ', 'x'):
+        (tmp_path / 'bad.rates').write_text(text.replace(', 1 threads', f', {number} threads'))
+        plimsoll('plan', graph, *RECIPE, '--rates', tmp_path / 'bad.rates', code=2)
+
+
+def test_rates_replace_only_rates(graph, tmp_path):
+    (tmp_path / 'features.csv').write_text('1,2\n')
+    (tmp_path / 'link').symlink_to('features.csv')
+    for name in ('features.csv', 'link', '.'):
+        plimsoll('plan', graph, *RECIPE, '--write-rates', tmp_path / name, code=2)
+    assert (tmp_path / 'features.csv').read_text() == '1,2\n' and (tmp_path / 'link').is_symlink()
+    (tmp_path / 'node.rates').touch()
+    for _ in range(2):
+        plan(graph, *RECIPE, '--write-rates', tmp_path / 'node.rates')
+    assert (tmp_path / 'node.rates').read_text().startswith('plimsoll rates ')
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['features.csv', 'link', 'node.rates']
+
+
+def test_exact_evaluations_take_time_and_disk():
+    words = ('papers100M', '--model', 'sage', '--hidden', 256, '--fanout', '10,10', '--memory', '8G', '--epochs', 10, *RATES)
+    exact, last = (plan(*words, '--eval-exact', 5, '--eval-splits', splits)['expect'] for splits in ('valid', 'test'))
+    # the first layer's output does not fit in memory
+    assert exact['disk_bytes'] > plan(*words)['expect']['disk_bytes'] + 110e6 * 256 * 4
+    # after a pass the loader is made again
+    assert exact['evaluation_seconds'] > exact['start_seconds'] > 0
+    assert exact['run_seconds'] >= exact['start_seconds'] + 10 * exact['epoch_seconds'] + 2 * exact['evaluation_seconds']
+    # a pass scores all splits; without best weights the last are scored by a pass of their own
+    assert last['run_seconds'] - exact['run_seconds'] == pytest.approx(exact['evaluation_seconds'], rel=0.1)
+
+
+def test_checkpoints_take_time():
+    words = ('products', '--model', 'sage', '--hidden', 2048, '--fanout', '5,5,5', '--memory', '64G', *RATES)
+    rare, often = (plan(*words, '--checkpoint-every', updates)['expect']['run_seconds'] for updates in (1000000, 1))
+    assert often > 1.01 * rare
+
+
+def test_train_expects_no_time_by_default_rates(graph, tmp_path):
+    def epoch_line(run):
+        done = subprocess.run([PLIMSOLL, 'train', str(graph), *map(str, RECIPE), '--epochs', '1', '--run', str(tmp_path / run)], check=True,
+                              capture_output=True, text=True, timeout=1500, env=environment)
+        return next(line for line in done.stderr.splitlines() if 'epoch: ' in line)
+
+    environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path / 'cache'))
+    assert 'it/s' not in epoch_line('first')
+    subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, RECIPE)], check=True, capture_output=True, timeout=1500, env=environment)
+    assert 'it/s' in epoch_line('second')
+
+
+def test_rates_that_cannot_be_kept(tmp_path):
+    """Without a cache directory times are by defaults, and the plan says so."""
+    (tmp_path / 'file').write_text('')
+    done = subprocess.run([PLIMSOLL, 'plan', 'arxiv', *map(str, RECIPE), '--json'], check=True, capture_output=True, text=True, timeout=1500,
+                          env={**os.environ, 'XDG_CACHE_HOME': str(tmp_path / 'file'), 'HOME': str(tmp_path / 'file')})
+    expect = json.loads(done.stdout)['expect']
+    assert expect['rates'] == expect['disk_rates'] == 'default'
+
+
+@pytest.mark.parametrize('words, share', [
+    (('--model', 'sage', '--hidden', 4096, '--fanout', '10,10', '--batch', 2000), 0.25),
+    (('--model', 'gat', '--hidden', 2048, '--heads', 4, '--fanout', '15,10,5', '--batch', 4000), 0.11),
+    (('--model', 'sage', '--hidden', 1024, '--norm', 'batch', '--fanout', '10,10,10', '--batch', 4000), 0.09),
+    (('--model', 'gcn', '--hidden', 256, '--fanout', '10,10', '--batch', 4000), 0.6)])
+def test_advice_taken_fits(graph, words, share):
+    """Every change named fits as it stands, in no more than it says; where batches came in parts they no longer do."""
+    memory = int(share * plan(graph, *words, '--memory', '100G')['total_bytes'])
+    done = subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, words), '--memory', str(memory), '--json'], check=False,
+                          capture_output=True, text=True, timeout=1500)
+    found = json.loads(done.stdout)
+    assert done.returncode == (0 if found['fits'] else 3)
+    assert found['advice'] and (not found['fits'] or found['part_seeds'] > 0)
+    for one in found['advice']:
+        assert one['total_bytes'] > 0 and one['saved_bytes'] > 0
+        given = -(-one['total_bytes'] // (1 << 20)) + 1
+        for line in (memory, f'{given}M'):
+            changed = plan(graph, *words, *one['change'].split(), '--memory', line)
+            assert changed['fits'] and (changed['part_seeds'] == 0 or not found['fits'])
+        if not found['fits']:
+            assert one['change'] in found['error']
+
+
+def test_nothing_would_fit(graph):
+    plimsoll('plan', graph, *RECIPE, '--memory', '9M', code=3)
+
+
+def test_many_ranks(graph):
+    """The times of all ranks together, what a step exchanges, how much faster the run is, and up to how many help."""
+    one = plan(graph, *RECIPE, *RATES)
+    found = plan(graph, *RECIPE, '--ranks', 4, *RATES)
+    ranks = found['ranks']
+    assert ranks['count'] == ranks['shares'] == 4 and 'ranks' not in one
+    assert ranks['exchange_bytes'] == 2 * one['gradient_bytes'] * 3 / 4
+    assert found['expect']['epoch_seconds'] == pytest.approx(found['expect']['epoch_steps'] * (ranks['step_seconds'] + ranks['exchange_seconds']))
+    run, epochs = plan(graph, *RECIPE, '--shares', 4, *RATES)['expect'], 10
+    fixed = run['run_seconds'] - epochs * run['epoch_seconds'] - run['run_evaluation_seconds']
+    assert found['expect']['run_evaluation_seconds'] == pytest.approx(run['run_evaluation_seconds'] / 4)
+    assert found['expect']['run_seconds'] == pytest.approx(fixed + epochs * found['expect']['epoch_seconds'] + run['run_evaluation_seconds'] / 4)
+    assert plan(graph, *RECIPE, '--ranks', 1, *RATES)['ranks']['speedup'] == pytest.approx(1)
+    assert 1 <= plan(graph, *RECIPE, '--ranks', 200, *RATES)['ranks']['last_that_helps'] <= 200
+    assert plan(graph, *RECIPE, '--ranks', 2, '--shares', 2, *RATES)['ranks']['last_that_helps'] <= 2
+    # a rank without a seed helps nobody
+    assert plan(graph, *RECIPE, '--batch', 4, '--ranks', 2, '--shares', 64, *RATES)['ranks']['last_that_helps'] <= 4
+    assert plan(graph, *RECIPE, '--ranks', 2, '--shares', 8, *RATES)['ranks']['shares'] == 8
+    plimsoll('plan', graph, *RECIPE, '--ranks', 4, '--shares', 2, code=2)
+    said = plimsoll('plan', graph, *RECIPE, '--ranks', 4, *RATES).stdout.splitlines()
+    assert max(map(len, said[1:])) <= 100 and all(any(line.startswith(word) for line in said) for word in ('exchange', 'verdict'))
+    assert ranks['mpi_bytes'] >= 32 << 20 and not ranks['mpi_measured']
+    process = [next(account['bytes'] for account in made['accounts'] if account['name'] == 'process') for made in (one, found)]
+    assert process[1] == process[0] + ranks['mpi_bytes']
+    swept = json.loads(plimsoll('plan', graph, *RECIPE, *RATES, '--sweep', 'ranks=1,2,4', '--json').stdout)['rows']
+    assert [row['ranks']['shares'] for row in swept] == [1, 2, 4]
+    assert swept[2]['expect']['epoch_seconds'] == pytest.approx(found['expect']['epoch_seconds'])
+    assert swept[2]['ranks']['last_that_helps'] == ranks['last_that_helps']

@@ -1,0 +1,410 @@
+/* Prints a training: its plan, events and result, as text or JSON. */
+#include "command/verb_train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+const char *train_split_name(int split)
+{
+    static const char *const names[] = {"train", "valid", "test"};
+    return names[split];
+}
+
+const char *train_seconds_text(double seconds, char text_out[24])
+{
+    const long long whole = (long long)(seconds + 0.5);
+    if (seconds < 0.1)
+        (void)snprintf(text_out, 24, "%.2g s", seconds);
+    else if (seconds < 10)
+        (void)snprintf(text_out, 24, "%.1f s", seconds);
+    else if (seconds < 120)
+        (void)snprintf(text_out, 24, "%lld s", whole);
+    else if (seconds < 7200)
+        (void)snprintf(text_out, 24, "%lld min", (whole + 30) / 60);
+    else
+        (void)snprintf(text_out, 24, "%.1f h", seconds / 3600);
+    return text_out;
+}
+
+json_t *train_json_score(double score)
+{
+    return isfinite(score) ? json_real(score) : json_null();
+}
+
+const char *train_phase_name(int phase)
+{
+    static const char *const names[TRAIN_PHASES] = {"start", "train", "evaluate", "checkpoint",
+                                                    "predict"};
+    return names[phase];
+}
+
+const char *train_phase_text(int phase)
+{
+    static const char *const texts[TRAIN_PHASES] = {
+        "while starting", "while training", "while evaluating", "while writing a checkpoint",
+        "while predicting"};
+    return texts[phase];
+}
+
+int64_t train_phase_bytes(const json_t *object, int phase)
+{
+    return cli_json_int(json_object_get(object, "phases"), train_phase_name(phase));
+}
+
+/* "on disk, 1.2 GiB of it cached". */
+static void place_text(bool in_memory, int64_t kept, const char *of, char *text_out, size_t size)
+{
+    char bytes[24];
+    if (in_memory)
+        (void)snprintf(text_out, size, "in memory");
+    else if (kept == 0)
+        (void)snprintf(text_out, size, "on disk");
+    else
+        (void)snprintf(text_out, size, "on disk, %s of %s cached", plim_size_text(kept, bytes), of);
+}
+
+static int64_t train_updates(int64_t steps, const plim_training_t *training)
+{
+    return (steps + training->accumulation - 1) / training->accumulation;
+}
+
+/* Seeds of a batch, or of its largest share. */
+static int64_t share_seeds(const plim_training_t *training)
+{
+    return (training->recipe.batch_size - 1) / training->shares + 1;
+}
+
+int64_t train_part_seeds(const json_t *plan, const plim_training_t *training)
+{
+    const int64_t seeds = cli_json_int(plan, "part_seeds");
+    return seeds < share_seeds(training) ? seeds : 0;
+}
+
+void train_plan_texts(const json_t *plan, const plim_training_t *training, bool timed,
+                      train_plan_texts_t *texts_out)
+{
+    const json_t *expect = json_object_get(plan, "expect");
+    const int64_t part_seeds = train_part_seeds(plan, training);
+    const int64_t batch_nodes = cli_json_int(expect, "batch_nodes");
+    const int64_t steps = cli_json_int(expect, "epoch_steps");
+    const int64_t reads = cli_json_int(expect, "epoch_reads");
+    const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
+    char nodes[24], edges[24], bytes[24], took[24];
+    train_plan_texts_t texts = {.graph = ""};
+    place_text(cli_json_is(plan, "topology", "memory"), cli_json_int(plan, "list_cache_bytes"),
+               "it", texts.graph, sizeof texts.graph);
+    place_text(cli_json_is(plan, "features", "memory"), cli_json_int(plan, "row_cache_bytes"),
+               "them", texts.features, sizeof texts.features);
+    if (part_seeds > 0)
+        (void)snprintf(texts.parts, sizeof texts.parts,
+                       "%" PRId64 " of %" PRId64 " seeds at a time", part_seeds,
+                       share_seeds(training));
+    if (json_is_true(json_object_get(plan, "recompute")))
+        (void)snprintf(texts.recompute, sizeof texts.recompute, "activations are recomputed");
+    if (batch_nodes > 0)
+        (void)snprintf(texts.batch, sizeof texts.batch, "about %s nodes, %s edges, %s",
+                       cli_count_text((double)batch_nodes, nodes),
+                       cli_count_text((double)cli_json_int(expect, "batch_edges"), edges),
+                       plim_size_text(cli_json_int(expect, "batch_bytes"), bytes));
+    int used = 0;
+    const int64_t updates = train_updates(steps, training);
+    if (steps > 0)
+        used = snprintf(texts.epoch, sizeof texts.epoch, "%" PRId64 " step%s", steps,
+                        steps == 1 ? "" : "s");
+    if (updates < steps)
+        used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                         " in %" PRId64 " update%s", updates, updates == 1 ? "" : "s");
+    if (reads > 0)
+        used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                         ", about %s reads of %s in all", cli_count_text((double)reads, nodes),
+                         plim_size_text(cli_json_int(expect, "epoch_read_bytes"), bytes));
+    else if (steps > 0 && cli_json_int(plan, "window_steps") > 0)
+        used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                         "; the caches hold nearly everything");
+    const double rate = seconds > 0 ? (double)steps / seconds : 0;
+    if (timed && rate > 0)
+        (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                       ", about %s (%.*f it/s)", train_seconds_text(seconds, took),
+                       rate < 10    ? 2
+                       : rate < 100 ? 1
+                                    : 0,
+                       rate);
+    *texts_out = texts;
+}
+
+const char *train_recipe_text(const plim_training_t *training, char text_out[256])
+{
+    const plim_recipe_t *recipe = &training->recipe;
+    const plim_model_t *model = &training->model;
+    int used = snprintf(text_out, 256, "%s, %d layer%s, hidden %" PRId64,
+                        plim_words(PLIM_WORDS_MODEL)[model->kind], model->num_layers,
+                        model->num_layers == 1 ? "" : "s", model->hidden);
+    for (int i = 0; i < recipe->num_hops && used < 256; i++)
+        used += snprintf(text_out + used, 256 - (size_t)used, "%s%" PRId64,
+                         i == 0 ? ", fan-out " : ",", recipe->fanout[i]);
+    if (used < 256)
+        used +=
+            snprintf(text_out + used, 256 - (size_t)used, ", batch %" PRId64, recipe->batch_size);
+    if (used < 256 && training->shares > 1)
+        used += snprintf(text_out + used, 256 - (size_t)used, " in %" PRId64 " shares",
+                         training->shares);
+    if (used < 256)
+        (void)snprintf(text_out + used, 256 - (size_t)used, ", %s",
+                       plim_words(PLIM_WORDS_PRECISION)[model->precision]);
+    return text_out;
+}
+
+void train_print_recipe(const train_t *train, const plim_dataset_info_t *info)
+{
+    char recipe[256], nodes[24], edges[24];
+    cli_remark("training: %s; %" PRId64 " epoch%s of %s: %s nodes, %s edges",
+               train_recipe_text(&train->training, recipe), train->training.epochs,
+               train->training.epochs == 1 ? "" : "s", train->dataset,
+               cli_count_text((double)info->num_nodes, nodes),
+               cli_count_text((double)info->num_edges, edges));
+}
+
+/* A row of the table at the end: "" or a phase, and "" or an account. */
+#define WHERE_ROWS 24
+typedef struct where {
+    int phases, accounts;
+    char phase[WHERE_ROWS][48], account[WHERE_ROWS][48];
+} where_t;
+
+static void add_phase(where_t *where, const char *name, double seconds, double all)
+{
+    char text[24];
+    if (where->phases < WHERE_ROWS)
+        (void)snprintf(where->phase[where->phases++], sizeof where->phase[0],
+                       "%-23.23s %7s %3.0f %%", name, train_seconds_text(seconds, text),
+                       100 * seconds / all);
+}
+
+static void add_account(where_t *where, const plim_account_info_t *info)
+{
+    char reserved[24], used[24];
+    if (where->accounts < WHERE_ROWS && info->peak >= 1 << 20)
+        (void)snprintf(where->account[where->accounts++], sizeof where->account[0],
+                       "%-21.21s %8s %8s", info->name, plim_size_text(info->peak, reserved),
+                       info->touched > 0 ? plim_size_text(info->touched, used) : "-");
+}
+
+void train_print_where(const plim_job_t *job)
+{
+    plim_account_info_t info = PLIM_ACCOUNT_INFO_INIT;
+    where_t where = {.phases = 0};
+    const double all = cli_job_seconds();
+    double rest = all, seconds;
+    const char *name;
+    for (int i = 0; cli_phase(i, &name, &seconds); i++)
+        if (seconds >= 0.01 * all) {
+            add_phase(&where, name, seconds, all);
+            rest -= seconds;
+        }
+    add_phase(&where, "other", rest > 0 ? rest : 0, all);
+    for (int i = 0; plim_job_account(job, i, &info); i++)
+        add_account(&where, &info);
+    cli_remark("%-37s  %-21s %8s %8s", "where time went", "where memory went", "reserved", "used");
+    for (int i = 0; i < where.phases || i < where.accounts; i++)
+        cli_remark("%-37s  %s", where.phase[i], where.account[i]);
+}
+
+static void print_plan_event(const train_t *train, const plim_dataset_info_t *info,
+                             const json_t *plan, const char *run)
+{
+    json_t *object = json_copy((json_t *)plan), *list = json_array();
+    const int64_t steps = cli_json_int(json_object_get(plan, "expect"), "epoch_steps");
+    const char *idle[TRAIN_IDLE_MAX];
+    const int count = train_idle(train, info, plan, idle);
+    for (int i = 0; i < count; i++)
+        (void)json_array_append_new(list, json_string(idle[i]));
+    (void)json_object_set_new(object, "event", json_string("plan"));
+    (void)json_object_set_new(object, "run", cli_json_text(run));
+    (void)json_object_set_new(object, "epoch_updates",
+                              json_integer(train_updates(steps, &train->training)));
+    (void)json_object_set_new(object, "shares", json_integer(train->training.shares));
+    (void)json_object_set_new(object, "without_effect", list);
+    (void)json_object_set_new(
+        object, "loss",
+        json_string(plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)]));
+    (void)json_object_set_new(
+        object, "metric",
+        json_string(plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)]));
+    cli_print_json(object);
+}
+
+/* Whether the time of an epoch is by rates that were measured: default ones are those of another
+ * machine. */
+static bool is_measured(const json_t *plan)
+{
+    const json_t *expect = json_object_get(plan, "expect");
+    return !cli_json_is(expect, "rates", "default") &&
+           (cli_json_int(expect, "epoch_reads") == 0 ||
+            !cli_json_is(expect, "disk_rates", "default"));
+}
+
+void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+                      const char *run)
+{
+    const char *loss = plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)];
+    const char *metric =
+        plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)];
+    const int64_t limit = cli_json_int(plan, "line_bytes"); /* 0: none */
+    char total[24], line[24], minimum[24];
+    train_plan_texts_t texts;
+    int peak = 0; /* the largest phase of this process: predicting is another one */
+    for (int phase = 0; phase + 1 < TRAIN_PHASES; phase++)
+        if (train_phase_bytes(plan, phase) > train_phase_bytes(plan, peak))
+            peak = phase;
+    if (train->common.json)
+        print_plan_event(train, info, plan, run);
+    train_plan_texts(plan, &train->training, is_measured(plan), &texts);
+    (void)plim_size_text(limit, line);
+    cli_remark("plan: peak %s%s%s (%s); minimum %s",
+               plim_size_text(train_phase_bytes(plan, peak), total), limit == 0 ? "" : " of ",
+               limit == 0 ? "" : line, train_phase_text(peak), cli_minimum_text(plan, minimum));
+    cli_remark("  graph %s; features %s", texts.graph, texts.features);
+    if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
+        cli_remark("  %s%s%s", texts.parts,
+                   texts.parts[0] != '\0' && texts.recompute[0] != '\0' ? "; " : "",
+                   texts.recompute);
+    if (texts.batch[0] != '\0')
+        cli_remark("  batch: %s", texts.batch);
+    if (texts.epoch[0] != '\0')
+        cli_remark("  epoch: %s", texts.epoch);
+    cli_remark("  loss: %s; metric: %s", loss, metric);
+    if (info->num_split[PLIM_VALID] == 0)
+        cli_remark("  no validation split: evaluate and predict will use the last weights");
+    cli_remark("run: %s", run);
+}
+
+static void show_steps(const plim_train_event_t *event)
+{
+    static const char *const evaluations[] = {"Train eval", "Val eval", "Test eval"};
+    const bool training = event->kind == PLIM_EVENT_STEP;
+    const plim_progress_t progress = {training ? "Training" : evaluations[event->split], "it",
+                                      event->step, event->steps};
+    cli_show_steps(&progress, training ? event->loss : (double)NAN);
+}
+
+/* Scores of drawn neighbourhoods are marked. */
+static void print_scores(const double scores[3], bool sampled)
+{
+    static const char *const names[] = {"Train", "Val", "Test"};
+    bool any = false;
+    for (int split = 0; split < 3; split++)
+        if (!isnan(scores[split])) {
+            (void)printf(" | %s: %.4f", names[split], scores[split]);
+            any = true;
+        }
+    if (any && sampled)
+        (void)printf(" (sampled)");
+}
+
+static void print_epoch(const plim_train_event_t *event)
+{
+    (void)printf("Epoch %03" PRId64 " | Loss: %.4f", event->epoch, event->loss);
+    print_scores(event->score, event->sampled);
+    (void)printf(" | Time: %.*fs\n", event->seconds < 10 ? 2 : 0, event->seconds);
+}
+
+static json_t *json_epoch(const plim_train_event_t *event)
+{
+    json_t *object =
+        json_pack("{s:s, s:I, s:o, s:I}", "event", "epoch", "epoch", (json_int_t)event->epoch,
+                  "loss", train_json_score(event->loss), "labelled", (json_int_t)event->labelled);
+    for (int split = 0; split < 3; split++)
+        if (!isnan(event->score[split]))
+            (void)json_object_set_new(object, train_split_name(split),
+                                      train_json_score(event->score[split]));
+    if (!isnan(event->score[PLIM_VALID]))
+        (void)json_object_set_new(object, "valid_loss",
+                                  train_json_score(event->split_loss[PLIM_VALID]));
+    (void)json_object_set_new(object, "sampled", json_boolean(event->sampled));
+    (void)json_object_set_new(object, "evaluation_seconds", json_real(event->evaluation_seconds));
+    (void)json_object_set_new(object, "best", json_boolean(event->best));
+    (void)json_object_set_new(object, "seconds", json_real(event->seconds));
+    return object;
+}
+
+static void print_memory(const plim_train_event_t *event)
+{
+    const double mib = 1 << 20;
+    (void)printf("Step %" PRId64 ": CPU: %.1fMB", event->step, (double)event->resident_bytes / mib);
+    if (event->line_bytes != PLIM_LINE_NONE)
+        (void)printf(" of %.1fMB", (double)event->line_bytes / mib);
+    (void)printf("\n");
+}
+
+static json_t *json_memory(const plim_train_event_t *event)
+{
+    json_t *object =
+        json_pack("{s:s, s:I, s:I, s:I}", "event", "memory", "epoch", (json_int_t)event->epoch,
+                  "step", (json_int_t)event->step, "rss_bytes", (json_int_t)event->resident_bytes);
+    if (event->line_bytes != PLIM_LINE_NONE)
+        (void)json_object_set_new(object, "line_bytes", json_integer(event->line_bytes));
+    return object;
+}
+
+void train_print_event(void *user, const plim_train_event_t *event)
+{
+    const cli_common_t *common = user;
+    switch (event->kind) {
+    case PLIM_EVENT_STEP:
+    case PLIM_EVENT_EVAL:
+        show_steps(event);
+        return;
+    case PLIM_EVENT_EPOCH:
+        cli_leave_phase();
+        if (common->json)
+            cli_print_json(json_epoch(event));
+        else
+            print_epoch(event);
+        break;
+    case PLIM_EVENT_MEMORY:
+        cli_clear_bar();
+        if (common->json)
+            cli_print_json(json_memory(event));
+        else
+            print_memory(event);
+        break;
+    case PLIM_EVENT_CHECKPOINT:
+        cli_pass_time("checkpoints");
+        return;
+    }
+    cli_flush();
+}
+
+void train_print_result(const train_t *train, const plim_train_result_t *result, json_t *object)
+{
+    if (object != NULL) {
+        (void)json_object_set_new(object, "epochs", json_integer(result->epochs));
+        (void)json_object_set_new(object, "loss", train_json_score(result->loss));
+        if (result->best_epoch > 0)
+            (void)json_object_set_new(object, "best_epoch", json_integer(result->best_epoch));
+        for (int split = 0; split < 3; split++)
+            if (!isnan(result->score[split]))
+                (void)json_object_set_new(object, train_split_name(split),
+                                          train_json_score(result->score[split]));
+        (void)json_object_set_new(object, "sampled", json_boolean(result->sampled));
+        (void)json_object_set_new(object, "early", json_boolean(result->early));
+        return;
+    }
+    cli_leave_phase();
+    if (result->early)
+        cli_remark("stopped early: no better score in %" PRId64 " evaluations",
+                   train->training.patience);
+    bool any = false;
+    for (int split = 0; split < 3; split++)
+        any = any || !isnan(result->score[split]);
+    if (!any)
+        return;
+    if (result->best_epoch > 0)
+        (void)printf("Best epoch %03" PRId64, result->best_epoch);
+    else
+        (void)printf("Last epoch %03" PRId64, result->epochs);
+    print_scores(result->score, result->sampled);
+    (void)printf("\n");
+    cli_flush();
+}

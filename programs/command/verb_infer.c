@@ -1,0 +1,344 @@
+/* `plimsoll evaluate` and `plimsoll predict`: use the weights of a run. */
+#include "command/verb_train.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct infer {
+    cli_common_t common;
+    const char *run;
+    const char *dataset; /* NULL: the path in run.json */
+    plim_inference_t inference;
+    int split;   /* 0 … 2; 3: all; -1: not given */
+    bool chosen; /* --exact or --sampled was given */
+    bool verify; /* verify the whole dataset first */
+} infer_t;
+
+enum {
+    OPTION_SPLIT = CLI_OPTION_OWN,
+    OPTION_WEIGHTS,
+    OPTION_SCRATCH,
+    OPTION_VERIFY,
+    OPTION_EXACT,
+    OPTION_HITS,
+    OPTION_TABLE,
+    OPTION_OUT,
+    OPTION_KIND,
+    OPTION_SAMPLED
+};
+
+#define SPLIT_ALL 3
+
+#define SHARED_OPTIONS                                                                             \
+    {"split", required_argument, NULL, OPTION_SPLIT},                                              \
+        {"weights", required_argument, NULL, OPTION_WEIGHTS},                                      \
+        {"scratch", required_argument, NULL, OPTION_SCRATCH},                                      \
+    {                                                                                              \
+        "verify", no_argument, NULL, OPTION_VERIFY                                                 \
+    }
+
+typedef plim_status_t (*work_fn)(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
+                                 const plim_run_info_t *info, void *context);
+
+static bool take_option(infer_t *infer, int code)
+{
+    static const char *const splits[] = {"train", "valid", "test", "all", NULL};
+    switch (code) {
+    case OPTION_SPLIT:
+        infer->split = cli_parse_word(&infer->common, "--split", splits);
+        return infer->split >= 0;
+    case OPTION_WEIGHTS:
+        infer->inference.weights = optarg;
+        return true;
+    case OPTION_VERIFY:
+        infer->verify = true;
+        return true;
+    default:
+        infer->inference.scratch = optarg;
+        return true;
+    }
+}
+
+static bool take_words(infer_t *infer, int argc, char **argv)
+{
+    const int words = argc - optind;
+    if (words < 1 || words > 2) {
+        (void)cli_wrong_use(&infer->common, "a run directory is needed, and the dataset directory "
+                                            "if it has moved");
+        return false;
+    }
+    infer->run = argv[optind];
+    infer->dataset = words == 2 ? argv[optind + 1] : NULL;
+    return true;
+}
+
+static void warn_idle(const infer_t *infer, const plim_dataset_info_t *info,
+                      const plim_model_t *model)
+{
+    const bool drawn = info->num_graphs == 0 && model->kind != PLIM_MLP;
+    const bool choice = infer->chosen && !drawn;
+    const bool scratch = infer->inference.scratch != NULL && !infer->inference.exact;
+    if (choice || scratch)
+        cli_warn("options without effect: %s%s%s",
+                 !choice                  ? ""
+                 : infer->inference.exact ? "--exact (no neighbours are drawn)"
+                                          : "--sampled (no neighbours are drawn)",
+                 choice && scratch ? ", " : "", scratch ? "--scratch (of exact passes)" : "");
+}
+
+/* Starts the job, reads the run, opens its dataset and calls `work`. Returns the exit code. */
+static int run_infer(infer_t *infer, work_fn work, void *context)
+{
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
+    const char *path = infer->dataset != NULL ? infer->dataset : info.dataset;
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    bool apart = true;
+    int moved = cli_ranks_join();
+    if (moved != CLI_DONE)
+        return moved;
+    if (!cli_ranks_compare(&infer->common, "run", infer->run))
+        return CLI_WRONG_USE;
+    infer->common.quiet |= !cli_ranks_speaks();
+    plim_status_t status = cli_job_start(&infer->common, &job);
+    if (status != PLIM_OK)
+        return cli_failed(&infer->common, status);
+    status = plim_run_read(job, infer->run, &info);
+    if (status == PLIM_OK) {
+        if (infer->dataset == NULL)
+            moved = cli_check_moved(&infer->common, infer->run, path);
+        apart =
+            moved == CLI_DONE && cli_check_scratch(&infer->common, path, infer->inference.scratch);
+    }
+    if (status == PLIM_OK && apart)
+        status = cli_open_dataset(job, path, NULL, &dataset);
+    if (status == PLIM_OK && apart) {
+        if (infer->verify)
+            status = plim_dataset_verify(job, dataset);
+        if (status == PLIM_OK) {
+            warn_idle(infer, plim_dataset_info(dataset), &info.training.model);
+            status = work(infer, job, dataset, &info, context);
+        }
+        plim_dataset_release(dataset);
+    }
+    cli_leave_phase();
+    cli_job_end(job);
+    if (moved != CLI_DONE || !apart)
+        return moved != CLI_DONE ? moved : CLI_WRONG_USE;
+    if (!cli_ranks_speaks()) /* cli_ranks_leave prints an error that is this rank's alone */
+        return cli_exit_code(status);
+    return status == PLIM_OK ? CLI_DONE : cli_failed(&infer->common, status);
+}
+
+static const struct option evaluate_options[] = {SHARED_OPTIONS,
+                                                 {"exact", no_argument, NULL, OPTION_EXACT},
+                                                 {"hits", required_argument, NULL, OPTION_HITS},
+                                                 {"table", required_argument, NULL, OPTION_TABLE},
+                                                 CLI_COMMON_OPTIONS};
+
+/* Removes the sign of a NaN, so that it prints as "nan". */
+static double without_sign(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
+static json_t *scores_json(const infer_t *infer, const char *metric, unsigned splits,
+                           const double score[3], const double loss[3])
+{
+    json_t *object = json_pack("{s:o, s:b, s:s}", "run", cli_json_text(infer->run), "exact",
+                               (int)infer->inference.exact, "metric", metric);
+    for (int split = 0; split < 3; split++)
+        if ((splits >> split & 1) != 0)
+            (void)json_object_set_new(object, train_split_name(split),
+                                      json_pack("{s:o, s:o}", "score",
+                                                train_json_score(score[split]), "loss",
+                                                train_json_score(loss[split])));
+    return object;
+}
+
+static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim_run_info_t *run, void *context)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    double score[3], loss[3];
+    unsigned splits = 7U;
+    (void)context;
+    if (infer->split < 0)
+        splits = 1U << PLIM_VALID | 1U << PLIM_TEST;
+    else if (infer->split != SPLIT_ALL)
+        splits = 1U << infer->split;
+    if (infer->split < 0 || infer->split == SPLIT_ALL)
+        for (int split = 0; split < 3; split++)
+            if (info->num_split[split] == 0)
+                splits &= ~(1U << split);
+    plim_status_t status = plim_evaluate(job, dataset, infer->run, &infer->inference, splits,
+                                         train_print_event, &infer->common, score, loss);
+    if (status != PLIM_OK || !cli_ranks_speaks())
+        return status;
+    cli_leave_phase();
+    const char *metric = plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &run->training)];
+    char hits[32];
+    if (infer->inference.table != NULL) {
+        (void)snprintf(hits, sizeof hits, "hits@%lld", (long long)infer->inference.hits);
+        metric = hits;
+    }
+    json_t *object = NULL;
+    if (infer->common.json)
+        object = scores_json(infer, metric, splits, score, loss);
+    else
+        for (int split = 0; split < 3; split++)
+            if ((splits >> split & 1) != 0)
+                (void)printf("%s: %s %.4f, loss %.4f\n", train_split_name(split), metric,
+                             without_sign(score[split]), without_sign(loss[split]));
+    cli_flush();
+    cli_job_report(job, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return PLIM_OK;
+}
+
+static int run_evaluate(int argc, char **argv)
+{
+    infer_t infer = {
+        .common = {.verb = &cli_verb_evaluate}, .inference = PLIM_INFERENCE_INIT, .split = -1};
+    int exit_code, code;
+    while ((code = cli_next_option(argc, argv, evaluate_options, &infer.common, &exit_code)) !=
+           -1) {
+        if (code == -2)
+            return exit_code;
+        bool taken = true;
+        if (code == OPTION_EXACT)
+            infer.inference.exact = infer.chosen = true;
+        else if (code == OPTION_HITS)
+            taken =
+                cli_parse_int(&infer.common, "--hits", optarg, 1, INT32_MAX, &infer.inference.hits);
+        else if (code == OPTION_TABLE)
+            infer.inference.table = optarg;
+        else
+            taken = take_option(&infer, code);
+        if (!taken)
+            return CLI_WRONG_USE;
+    }
+    if ((infer.inference.hits > 0) != (infer.inference.table != NULL))
+        return cli_wrong_use(&infer.common, "--hits K and --table FILE go together");
+    if (!take_words(&infer, argc, argv))
+        return CLI_WRONG_USE;
+    return run_infer(&infer, evaluate, NULL);
+}
+
+const cli_verb_t cli_verb_evaluate = {
+    .name = "evaluate",
+    .summary = "score a run's weights, sampled or exact",
+    .help =
+        "usage: plimsoll evaluate RUN [DIR] [options]\n\n"
+        "Computes the metric and the loss of a run's best weights, with sampled neighbourhoods\n"
+        "(as the training's evaluations do) or exactly. DIR is the dataset, if it has moved.\n\n"
+        "Options:\n"
+        "  --split NAME     train, valid, test or all; default: valid and test\n"
+        "  --exact          whole neighbourhoods, layer by layer\n"
+        "  --hits K         the share of seeds for which the row of the table nearest to their\n"
+        "                   values is among the K nearest to their output\n"
+        "  --table FILE     the table of --hits: embeddings as .npy\n"
+        "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
+        "  --scratch DIR    directory of hidden states that do not fit in memory; default: RUN\n"
+        "  --verify         verify the whole dataset first, as inspect --verify does\n",
+    .run = run_evaluate,
+};
+
+static const struct option predict_options[] = {SHARED_OPTIONS,
+                                                {"out", required_argument, NULL, OPTION_OUT},
+                                                {"kind", required_argument, NULL, OPTION_KIND},
+                                                {"sampled", no_argument, NULL, OPTION_SAMPLED},
+                                                CLI_COMMON_OPTIONS};
+
+/* In the order of plim_predict_kind_t. */
+static const char *const kinds[] = {"logits", "classes", "embeddings", "probabilities", NULL};
+
+typedef struct predict {
+    const char *out;
+    plim_predict_kind_t kind;
+} predict_t;
+
+static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
+                             const plim_run_info_t *run, void *context)
+{
+    const predict_t *request = context;
+    const int split = infer->split == SPLIT_ALL ? -1 : infer->split;
+    json_t *object = NULL;
+    (void)run;
+    plim_status_t status =
+        plim_predict(job, dataset, infer->run, &infer->inference, split, request->kind,
+                     request->out, train_print_event, &infer->common);
+    if (status != PLIM_OK || !cli_ranks_speaks())
+        return status;
+    cli_leave_phase();
+    const char *name = split < 0 ? "all" : train_split_name(split);
+    if (infer->common.json)
+        object = json_pack("{s:o, s:o, s:s, s:s, s:b}", "run", cli_json_text(infer->run), "out",
+                           cli_json_text(request->out), "split", name, "kind", kinds[request->kind],
+                           "exact", (int)infer->inference.exact);
+    else if (!infer->common.quiet)
+        (void)printf("%s: %s of %s\n", request->out, kinds[request->kind], name);
+    cli_flush();
+    cli_job_report(job, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return PLIM_OK;
+}
+
+static int run_predict(int argc, char **argv)
+{
+    infer_t infer = {.common = {.verb = &cli_verb_predict},
+                     .inference = PLIM_INFERENCE_INIT,
+                     .split = PLIM_TEST};
+    predict_t request = {NULL, PLIM_PREDICT_LOGITS};
+    int exit_code, code;
+    infer.inference.exact = true;
+    while ((code = cli_next_option(argc, argv, predict_options, &infer.common, &exit_code)) != -1) {
+        if (code == -2)
+            return exit_code;
+        if (code == OPTION_SAMPLED) {
+            infer.inference.exact = false;
+            infer.chosen = true;
+        } else if (code == OPTION_OUT) {
+            request.out = optarg;
+        } else if (code == OPTION_KIND) {
+            const int kind = cli_parse_word(&infer.common, "--kind", kinds);
+            if (kind < 0)
+                return CLI_WRONG_USE;
+            request.kind = (plim_predict_kind_t)kind;
+        } else if (!take_option(&infer, code)) {
+            return CLI_WRONG_USE;
+        }
+    }
+    if (!take_words(&infer, argc, argv))
+        return CLI_WRONG_USE;
+    if (request.out == NULL)
+        return cli_wrong_use(&infer.common,
+                             "--out FILE.npy or FILE.csv is needed: where predictions go");
+    return run_infer(&infer, predict, &request);
+}
+
+const cli_verb_t cli_verb_predict = {
+    .name = "predict",
+    .summary = "write a run's predictions of nodes or graphs as .npy or .csv",
+    .help =
+        "usage: plimsoll predict RUN [DIR] --out FILE [options]\n\n"
+        "Writes the predictions of a run's best weights for the nodes (or graphs) of a split, in\n"
+        "the order of the split's file, or for all nodes. DIR is the dataset, if it has moved.\n\n"
+        "Options:\n"
+        "  --out FILE       a name ending in .npy (the ids of out.npy are in out.ids.npy) or .csv\n"
+        "                   (ids in the first column; classes as the words that were imported),\n"
+        "                   written whole or not at all; replaces earlier predictions, but no\n"
+        "                   file of a dataset or a run\n"
+        "  --split NAME     train, valid, test (default) or all\n"
+        "  --kind KIND      logits (default): float32 (n, outputs); classes: int64 (n);\n"
+        "                   probabilities: float32 (n, outputs); embeddings: float32\n"
+        "                   (n, hidden), the input of the last layer\n"
+        "  --sampled        sampled neighbourhoods, as in the training's evaluations; default:\n"
+        "                   whole ones\n"
+        "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
+        "  --scratch DIR    directory of hidden states that do not fit in memory; default: RUN\n"
+        "  --verify         verify the whole dataset first, as inspect --verify does\n",
+    .run = run_predict,
+};

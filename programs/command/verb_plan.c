@@ -1,0 +1,501 @@
+/* `plimsoll plan`: the memory and time of a training, before it starts. */
+#include "command/verb_plan.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    OPTION_SWEEP = TRAIN_OPTION_MORE,
+    OPTION_FOR,
+    OPTION_MEASURE,
+    OPTION_RATES,
+    OPTION_WRITE_RATES,
+    OPTION_RANKS
+};
+
+static const struct option own_options[] = {
+    {"sweep", required_argument, NULL, OPTION_SWEEP},
+    {"for", required_argument, NULL, OPTION_FOR},
+    {"measure", no_argument, NULL, OPTION_MEASURE},
+    {"rates", required_argument, NULL, OPTION_RATES},
+    {"write-rates", required_argument, NULL, OPTION_WRITE_RATES},
+    {"ranks", required_argument, NULL, OPTION_RANKS},
+    CLI_SHAPE_OPTIONS,
+    PLAN_PYG_OPTIONS,
+    {NULL, 0, NULL, 0}};
+
+static bool take_option(train_t *train, int code, int argc, char **argv)
+{
+    static const char *const others[] = {"pyg", NULL};
+    plan_t *plan = (plan_t *)train;
+    if (code >= (int)CLI_SHAPE_SCALE)
+        return cli_take_shape_option(&train->common, code, &plan->shape, &plan->shape_given);
+    if (code >= (int)PLAN_PYG_GRAPH) {
+        /* Without --for pyg, train's remark tells that the loader's options change nothing. */
+        const bool loader = code >= (int)PLAN_PYG_WORKERS && code <= (int)PLAN_PYG_PIN;
+        train->loader_words |= loader;
+        plan->pyg_given |= !loader;
+        return plan_pyg_take_option(&train->common, code, &plan->pyg);
+    }
+    switch (code) {
+    case OPTION_SWEEP:
+        return plan_take_sweep(plan, argc, argv);
+    case OPTION_FOR:
+        plan->for_pyg = cli_parse_word(&train->common, "--for", others) == 0;
+        return plan->for_pyg;
+    case OPTION_RATES:
+        train->params.rates = optarg;
+        return true;
+    case OPTION_WRITE_RATES:
+        plan->write_rates = optarg;
+        return true;
+    case OPTION_RANKS:
+        return cli_parse_int(&train->common, "--ranks", optarg, 1, PLIM_RANKS_MAX, &plan->ranks);
+    default:
+        train->params.no_reading = false;
+        train->params.weigh_nodes = true;
+        return true;
+    }
+}
+
+/* The dataset directory or the shape. False after an error message. */
+static bool take_words(plan_t *plan, int argc, char **argv)
+{
+    const cli_common_t *common = &plan->train.common;
+    const int words = argc - optind;
+    struct stat status;
+    char hint[192] = "";
+    if (plan->pyg_given && !plan->for_pyg)
+        (void)cli_wrong_use(common, "--graph, --mapped-features, --loaders, --late-loaders, "
+                                    "--gpu-memory and sweeps over them or over workers are for "
+                                    "--for pyg");
+    else if (plan->write_rates != NULL && (plan->for_pyg || plan->train.params.rates != NULL))
+        (void)cli_wrong_use(common, "--write-rates writes the rates of this machine: leave out %s",
+                            plan->for_pyg ? "--for pyg" : "--rates");
+    else if (plan->train.resume != NULL)
+        (void)cli_wrong_use(common, "--resume: plan takes the options of a run, not the run");
+    else if (words != 1)
+        (void)cli_wrong_use(common, "one dataset directory or shape is needed, not %d words",
+                            words);
+    else
+        plan->train.dataset = argv[optind];
+    if (plan->train.dataset == NULL)
+        return false;
+    if (stat(plan->train.dataset, &status) != 0)
+        plan->shape.shape = cli_shape_named(plan->train.dataset, hint);
+    if (plan->shape.shape == NULL && plan->shape_given != 0)
+        (void)cli_wrong_use(common,
+                            "--scale, --spread, --dtype, --nodes, --edges, --features and "
+                            "--classes are for shapes (papers100M, products, arxiv, reddit, free); "
+                            "%s is a directory or unknown",
+                            plan->train.dataset);
+    else if (plan->shape.shape == NULL && stat(plan->train.dataset, &status) != 0)
+        (void)cli_wrong_use(common, "%s is neither a dataset directory nor a shape%s",
+                            plan->train.dataset, hint);
+    else
+        return plan->shape.shape == NULL || strcmp(plan->shape.shape, "free") != 0 ||
+               cli_check_free_shape(common, plan->shape_given);
+    return false;
+}
+
+/* Starts a job under `line` (`endless`: without one) and opens the dataset. */
+static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_job_t **job_out,
+                           plim_dataset_t **dataset_out)
+{
+    /* No messages for many plans, or for a plan that is not run. */
+    const bool silent = plan->silent || plan->sweep.num_keys > 0 || endless;
+    plim_transport_t alone = PLIM_TRANSPORT_INIT; /* one process plans for all ranks */
+    cli_common_t common = plan->train.common;
+    alone.bytes = plan_mpi_bytes(plan);
+    common.transport = &alone;
+    plim_status_t status =
+        cli_job_start_under(&common, &plan->limits, line, endless, silent, job_out);
+    if (status != PLIM_OK)
+        return status;
+    status = plan->shape.shape != NULL
+                 ? plim_dataset_from_shape(*job_out, &plan->shape, dataset_out)
+                 : plim_dataset_open(*job_out, plan->train.dataset, dataset_out);
+    if (status != PLIM_OK)
+        cli_job_end(*job_out);
+    return status;
+}
+
+static void end(plim_job_t *job, plim_dataset_t *dataset)
+{
+    plim_dataset_release(dataset);
+    cli_leave_phase();
+    cli_job_end(job);
+}
+
+/* Plans under `line`. Stores the refusal if the training does not fit. */
+static plim_status_t plan_under(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const train_t *train, int64_t line, plan_found_t *found)
+{
+    plim_plan_params_t params = train->params;
+    plim_plan_t *plan;
+    params.memory = line;
+    params.no_advice = true;
+    const plim_status_t status = plim_train_plan(job, dataset, &train->training, &params, &plan);
+    if (status == PLIM_ERR_BUDGET)
+        (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
+    if (status != PLIM_OK)
+        return status;
+    plan_found_end(found);
+    found->plan = cli_json_plan(plan);
+    plim_plan_release(plan);
+    return PLIM_OK;
+}
+
+void plan_found_end(plan_found_t *found)
+{
+    json_decref(found->plan);
+    json_decref(found->smallest);
+    found->plan = found->smallest = NULL;
+}
+
+static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset,
+                            const train_t *train, plan_found_t *found)
+{
+    plim_plan_params_t params = train->params;
+    params.memory = found->line;
+    found->advice[0].size = sizeof found->advice[0];
+    plim_status_t status = plim_train_advise(job, dataset, &train->training, &params, PLAN_ADVICE,
+                                             found->advice, &found->num_advice);
+    for (int i = 0; status == PLIM_OK && !found->fits && i < found->num_advice; i++) {
+        const size_t used = strlen(found->refusal);
+        (void)snprintf(found->refusal + used, sizeof found->refusal - used, ", or %s",
+                       found->advice[i].change);
+    }
+    return status;
+}
+
+/* A training that does not fit: the refusal, advice, and the plan under the minimum line. */
+static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const train_t *train, bool advised, plan_found_t *found)
+{
+    plim_status_t status = plan_under(job, dataset, train, found->line, found);
+    if (advised && (status == PLIM_OK || status == PLIM_ERR_BUDGET))
+        status = advise(job, dataset, train, found);
+    if (status == PLIM_OK || status == PLIM_ERR_BUDGET)
+        status = plan_under(job, dataset, train, 0, found);
+    if (status != PLIM_OK)
+        return status;
+    return plan_under(job, dataset, train, cli_minimum_line(found->plan), found);
+}
+
+/* The plan under the minimum line, for its speed. It is not run: no messages, and it reads no data.
+ */
+static plim_status_t plan_smallest(const plan_t *plan, const train_t *train, plan_found_t *found)
+{
+    const int64_t line = cli_minimum_line(found->plan);
+    plan_found_t smallest = {.line = line};
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    if (!found->fits || line >= found->line) {
+        found->smallest = json_incref(found->plan);
+        return PLIM_OK;
+    }
+    plim_status_t status = begin(plan, found->line, true, &job, &dataset);
+    if (status != PLIM_OK)
+        return status;
+    status = plan_under(job, dataset, train, line, &smallest);
+    found->smallest = smallest.plan;
+    end(job, dataset);
+    return status == PLIM_ERR_BUDGET ? PLIM_OK : status; /* by sizes that could not be kept */
+}
+
+/* Finds changes that keep batches whole. Whole batches need more than the line: no limit here. */
+static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, plan_found_t *found)
+{
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    plim_status_t status = begin(plan, found->line, true, &job, &dataset);
+    if (status != PLIM_OK)
+        return status;
+    status = advise(job, dataset, train, found);
+    end(job, dataset);
+    return status;
+}
+
+plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
+                        plan_found_t *found_out, bool *said_out)
+{
+    const bool no_reading = train->params.no_reading;
+    plim_status_t status = PLIM_ERR_BUDGET;
+    *found_out = (plan_found_t){.line = line};
+    *said_out = false;
+    /* A training that does not fit is planned again without a line, to find its minimum. This plan
+     * reads no data, since the memory for reading would be unbounded. */
+    for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++) {
+        plim_dataset_t *dataset;
+        plim_job_t *job;
+        train->params.no_reading = no_reading || endless == 1;
+        status = begin(plan, line, endless == 1, &job, &dataset);
+        if (status == PLIM_ERR_BUDGET)
+            (void)snprintf(found_out->refusal, sizeof found_out->refusal, "%s", plim_last_error());
+        if (status != PLIM_OK)
+            continue;
+        found_out->info = *plim_dataset_info(dataset);
+        *said_out = !train_settle(train, &found_out->info);
+        if (!*said_out)
+            status = endless == 0 ? plan_under(job, dataset, train, line, found_out)
+                                  : plan_minimum(job, dataset, train, advised, found_out);
+        found_out->fits = endless == 0 && !*said_out && status == PLIM_OK;
+        end(job, dataset);
+    }
+    train->params.no_reading = true;
+    if (found_out->fits && advised && train_part_seeds(found_out->plan, &train->training) > 0)
+        status = advise_on_parts(plan, train, found_out);
+    if (advised && status == PLIM_OK && !*said_out)
+        status = plan_smallest(plan, train, found_out);
+    train->params.no_reading = no_reading;
+    return status;
+}
+
+/* --memory may exceed the limits found here: the job may run elsewhere. */
+static plim_status_t find_line(plan_t *plan)
+{
+    const cli_common_t *common = &plan->train.common;
+    char asked[24], here[24];
+    plim_status_t status = cli_find_limits(common, &plan->limits);
+    if (status != PLIM_OK)
+        return status;
+    const plim_limit_t *line = &plan->limits.memory[plan->limits.line];
+    plan->line = line->value;
+    plan->line_source = line->source;
+    if (common->memory > line->value) {
+        plan->line = common->memory;
+        plan->line_source = "--memory";
+        if (!common->quiet)
+            (void)fprintf(stderr,
+                          "planning for --memory %s; the line on this machine is %s from %s\n",
+                          plim_size_text(common->memory, asked), plim_size_text(line->value, here),
+                          line->source);
+    }
+    return PLIM_OK;
+}
+
+/* With --rates the plan is for the threads of the machine that wrote them, or for --threads; both
+ * may exceed what this machine has. */
+static plim_status_t find_threads(plan_t *plan)
+{
+    const char *file = plan->train.params.rates;
+    const int asked = plan->train.common.threads;
+    plim_limit_t *limit = &plan->limits.threads[plan->limits.threads_line];
+    int threads;
+    if (file == NULL) {
+        if (plan->elsewhere && asked > 0)
+            limit->value = asked;
+        return PLIM_OK;
+    }
+    const plim_status_t status = plim_rates_threads(file, &threads);
+    if (status != PLIM_OK)
+        return status;
+    if (asked > 0 && asked != threads)
+        cli_warn("planning for --threads %d; the rates of %s are those of %d threads", asked, file,
+                 threads);
+    else if (asked == 0 && threads != limit->value && !plan->train.common.quiet)
+        cli_remark("planning for the %d threads of %s; this machine has %lld", threads, file,
+                   (long long)limit->value);
+    limit->value = asked > 0 ? asked : threads;
+    return PLIM_OK;
+}
+
+/* Measures this machine's rates, unless they are kept or given. A plan needs them for times only,
+ * so without memory for it, or a disk that can be read, defaults do. */
+static plim_status_t measure_rates(const plan_t *plan)
+{
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    if (plan->for_pyg || plan->train.params.rates != NULL)
+        return PLIM_OK;
+    plim_status_t status = begin(plan, plan->line, true, &job, &dataset);
+    if (status != PLIM_OK)
+        return PLIM_OK; /* the plan finds out why */
+    status = plim_rates_measure(job, dataset, plan->write_rates);
+    end(job, dataset);
+    return plan->write_rates != NULL || status == PLIM_ERR_STOPPED ? status : PLIM_OK;
+}
+
+plim_status_t plan_prepare(plan_t *plan)
+{
+    plim_status_t status = find_line(plan);
+    if (status == PLIM_OK)
+        status = find_threads(plan);
+    return status == PLIM_OK ? measure_rates(plan) : status;
+}
+
+plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
+                            json_t **estimate_out, bool *said_out)
+{
+    char text[PLIM_PYG_JSON_MAX];
+    plim_status_t status = PLIM_ERR_BUDGET;
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    *said_out = false;
+    for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
+        status = begin(plan, plan->line, endless == 1, &job, &dataset);
+    if (status != PLIM_OK)
+        return status;
+    *said_out = !train_settle(train, plim_dataset_info(dataset));
+    if (!*said_out)
+        status =
+            plim_pyg_estimate(job, dataset, &train->training, &options->pyg, text, sizeof text);
+    if (!*said_out && status == PLIM_OK)
+        *estimate_out = json_loads(text, 0, NULL);
+    end(job, dataset);
+    return status;
+}
+
+/* Prints the estimate for PyTorch Geometric next to our minimum. Returns the exit code. */
+static int run_for_pyg(plan_t *plan, const plan_found_t *found)
+{
+    const cli_common_t *common = &plan->train.common;
+    json_t *estimate = NULL;
+    bool said;
+    plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
+    plan->pyg.ours = cli_minimum_line(found->plan);
+    const plim_status_t status = plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, &said);
+    if (said)
+        return CLI_WRONG_USE;
+    if (status != PLIM_OK)
+        return cli_failed(common, status);
+    plan_pyg_print(common, &plan->train.training, &plan->pyg, estimate);
+    json_decref(estimate);
+    return CLI_DONE;
+}
+
+static int run(int argc, char **argv)
+{
+    static const train_more_t more = {own_options, take_option};
+    static plan_t plan = {
+        .train = {.common = {.verb = &cli_verb_plan},
+                  .more = &more,
+                  .training = PLIM_TRAINING_INIT,
+                  .params = {.size = sizeof(plim_plan_params_t), .no_reading = true}},
+        .shape = PLIM_GENERATE_OPTIONS_INIT,
+        .pyg = {.pyg = PLIM_PYG_PARAMS_INIT}};
+    static plan_found_t found;
+    train_t *train = &plan.train;
+    bool said = false;
+    int exit_code;
+    train->training.shares = 0; /* not given */
+    if (!train_read_options(argc, argv, train, &exit_code))
+        return exit_code;
+    exit_code = cli_ranks_join();
+    if (exit_code != CLI_DONE || !cli_ranks_speaks())
+        return exit_code;
+    if (plan.ranks == 0 && cli_ranks() != NULL)
+        plan.ranks = cli_ranks()->num_ranks;
+    if (!take_words(&plan, argc, argv) ||
+        (plan.sweep.num_keys == 0 && !plan_settle_ranks(&plan, train)))
+        return CLI_WRONG_USE;
+    plim_status_t status = plan_prepare(&plan);
+    if (status != PLIM_OK)
+        return cli_failed(&train->common, status);
+    if (plan.sweep.num_keys > 0)
+        return plan_run_sweep(&plan);
+    status = plan_find(&plan, train, plan.line, !plan.for_pyg, &found, &said);
+    if (said)
+        return CLI_WRONG_USE;
+    if (status != PLIM_OK)
+        return cli_failed(&train->common, status);
+    if (plan.for_pyg)
+        return run_for_pyg(&plan, &found);
+    train_warn_idle(train, &found.info, found.plan);
+    if (plan.ranks > 0)
+        status = plan_ranks(&plan, train, &found);
+    if (status != PLIM_OK)
+        return cli_failed(&train->common, status);
+    json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
+    if (object == NULL)
+        plan_print(&plan, train, &found);
+    if (!found.fits)
+        return cli_failed_with(&train->common, PLIM_ERR_BUDGET, found.refusal, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return CLI_DONE;
+}
+
+const cli_verb_t cli_verb_plan = {
+    .name = "plan",
+    .summary = "plan the memory and time of a training before it starts",
+    .help =
+        "usage: plimsoll plan DIR [train's options]\n"
+        "       plimsoll plan SHAPE [--scale X] [train's options]\n"
+        "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n"
+        "       plimsoll plan DIR|SHAPE [train's options] --for pyg [--gpu-memory SIZE]\n\n"
+        "Plans plimsoll train with the same options and prints the peak, the minimum, the time of "
+        "an\n"
+        "epoch and of the whole run, the memory of each account in each phase, and what to write "
+        "in\n"
+        "a batch script. Starts nothing. If the training does not fit, prints the changes that "
+        "would\n"
+        "make it fit and exits with 3. SHAPE needs no dataset: papers100M, products, arxiv, reddit "
+        "(also as\n"
+        "ogbn-NAME), or free with counts of its own.\n\n"
+        "  --sweep KEY=A,B,.. [KEY=..]\n"
+        "                   a table over choices, each with each: batch=128,256 hidden=64,256\n"
+        "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage\n"
+        "                   ranks=1,2,4, and layers, heads, norm, microbatch; with --for pyg also\n"
+        "                   workers=0,4 loaders=1,3 late-loaders=no,yes gpu-memory=8G,24G\n"
+        "  --measure        measure what times depend on: the size of some batches, as train "
+        "does,\n"
+        "                   and how often each node is needed, by a pass over the edges for each\n"
+        "                   hop; takes seconds, with a billion edges a minute, once, then the "
+        "user's\n"
+        "                   cache has the result\n"
+        "  --write-rates FILE\n"
+        "                   write the rates of this machine, for plans on another one; times are "
+        "by\n"
+        "                   rates measured here once, which takes a second\n"
+        "  --rates FILE     plan for the machine that wrote FILE: its rates, and its threads "
+        "unless\n"
+        "                   --threads is given\n"
+        "  --ranks R        plan one of R ranks, each with this line and these\n"
+        "                   threads: what they exchange, how much faster they are than one, and\n"
+        "                   up to how many ranks help\n"
+        "  --scale X        of a shape: nodes, edges and splits times X\n"
+        "  --spread S       of a shape: 0: its own locality … 1: neighbours without any\n"
+        "  --dtype TYPE     of a shape: features as f16 or f32\n"
+        "  --nodes N        counts of the free shape, all four of them\n"
+        "  --edges E\n"
+        "  --features F\n"
+        "  --classes C\n\n"
+        "The same training in PyTorch Geometric, and how its script is written:\n"
+        "  --for pyg        estimate its peak, and the memory to ask the scheduler for\n"
+        "  --graph KIND     edge_index, which every loader sorts (default), or csc\n"
+        "  --mapped-features\n"
+        "                   features stay in a mapped file\n"
+        "  --loaders N      NeighborLoaders alive at once, 1 to 3; default 3\n"
+        "  --workers N      num_workers of each; default 0\n"
+        "  --prefetch N     prefetch_factor; default 2\n"
+        "  --persistent-workers\n"
+        "  --pin-memory\n"
+        "  --late-loaders   all loaders but the first are made after the first epoch\n"
+        "  --gpu-memory SIZE\n"
+        "                   the batch, micro-batch and precision that fit a GPU of this size\n\n"
+        "All of train's options are accepted; these change the plan (plimsoll train --help):\n"
+        "  --model KIND     gcn (default), sage, gat, gin or mlp\n"
+        "  --layers N       number of layers; default: one for each fan-out\n"
+        "  --hidden N       channels between layers; default 64\n"
+        "  --heads N        of gat\n"
+        "  --norm KIND      none (default), layer or batch\n"
+        "  --precision TYPE f32 (default) or bf16\n"
+        "  --batch N        seeds a batch; default 1024\n"
+        "  --fanout A,B,..  neighbours drawn at each hop; default 10 at each\n"
+        "  --shares S       cut each batch into S shares, computed one after the other\n"
+        "  --microbatch K   compute a batch K seeds at a time\n"
+        "  --recompute      compute activations again instead of keeping them\n"
+        "  --row-cache SIZE size of the cache for rows on disk, or none\n"
+        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
+        "  --epochs N       epochs of the whole run; default 10\n"
+        "  --eval-every N   epochs between evaluations; default 1; 0: none\n"
+        "  --eval-fanout A,B,..\n"
+        "                   neighbours drawn at each hop of an evaluation; default: --fanout\n"
+        "  --eval-exact N   evaluate every N epochs with all neighbours\n"
+        "  --eval-splits S,..\n"
+        "                   splits evaluated between epochs; default valid,test\n",
+    .run = run,
+};

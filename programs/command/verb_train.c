@@ -1,0 +1,421 @@
+/* `plimsoll train`: trains a model, or continues a run. */
+#include "command/verb_train.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Reports why a directory could not be made; returns the exit code. */
+static int refuse_directory(const train_t *train, const char *path, int error)
+{
+    char message[PLIM_PATH_MAX + 128];
+    if (!cli_disk_full(error))
+        return cli_wrong_use(&train->common, "cannot create %s: %s; name a directory with --run",
+                             path, strerror(error));
+    (void)snprintf(
+        message, sizeof message,
+        "cannot create %s: %s; free disk space, or name a directory on another disk with "
+        "--run",
+        path, strerror(error));
+    return cli_failed_with(&train->common, PLIM_ERR_SPACE, message, NULL);
+}
+
+/* Creates the parent directories of `path`. Returns CLI_DONE, or the exit code after an error
+ * message. */
+static int make_parents(const train_t *train, const char *path)
+{
+    char part[PLIM_PATH_MAX];
+    const size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part)
+        return cli_wrong_use(&train->common, "--run: '%s' is not the name of a directory", path);
+    memcpy(part, path, length + 1);
+    for (size_t end = length; end > 1 && part[end - 1] == '/'; end--)
+        part[end - 1] = '\0';
+    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return refuse_directory(train, part, errno);
+        *slash = '/';
+    }
+    return CLI_DONE;
+}
+
+void train_name_run(const train_t *train, char name_out[256])
+{
+    const char *dataset = train->dataset;
+    size_t length = strlen(dataset);
+    while (length > 0 && dataset[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && dataset[begin - 1] != '/')
+        begin--;
+    char name[201];
+    (void)snprintf(name, sizeof name, "%.*s", (int)(length - begin < 200 ? length - begin : 200),
+                   dataset + begin);
+    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        (void)snprintf(name, sizeof name, "run");
+    (void)snprintf(name_out, 256, "runs/%s-%s", name,
+                   plim_words(PLIM_WORDS_MODEL)[train->training.model.kind]);
+}
+
+/* Creates runs/DATASET-MODEL-N with the first free N; mkdir resolves races between jobs. Returns
+ * the same codes. */
+static int choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
+{
+    char name[256];
+    train_name_run(train, name);
+    if (mkdir("runs", 0777) == 0 || errno == EEXIST)
+        for (int number = 1; number < 1000000; number++) {
+            (void)snprintf(run_out, PLIM_PATH_MAX, "%s-%d", name, number);
+            if (mkdir(run_out, 0777) == 0)
+                return CLI_DONE;
+            if (errno != EEXIST)
+                break;
+        }
+    return refuse_directory(train, "a directory in runs/", errno);
+}
+
+/* Reads the run's settings and applies the command line to them. */
+static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, char **argv,
+                              plim_run_info_t *info, int *said_out)
+{
+    int exit_code;
+    plim_status_t status = plim_run_read(job, train->resume, info);
+    if (status != PLIM_OK)
+        return status;
+    train->training = info->training;
+    optind = 0;
+    if (!train_read_options(argc, argv, train, &exit_code)) {
+        *said_out = exit_code;
+        return PLIM_OK;
+    }
+    if (train->dataset == NULL)
+        train->dataset = info->dataset;
+    train->params.part_seeds = info->part_seeds;
+    train->params.part_nodes = info->part_nodes;
+    train->params.part_edges = info->part_edges;
+    if (train->more_epochs > 0) {
+        train->training.epochs = info->training.epochs + train->more_epochs;
+    } else if (train->epochs_given && !train->requeued &&
+               train->training.epochs < info->epochs_done) {
+        *said_out = cli_wrong_use(&train->common,
+                                  "--epochs: the run has %" PRId64 " epochs already; use --epochs "
+                                  "+%" PRId64 " to train as many more",
+                                  info->epochs_done, train->training.epochs);
+    }
+    return PLIM_OK;
+}
+
+/* Whether the run has nothing left to do: its epochs, or its patience, and the scores at the end.
+ */
+static bool is_done(const train_t *train, const plim_run_info_t *info)
+{
+    const bool over = info->epochs_done >= train->training.epochs ||
+                      (info->early && train->training.patience == info->training.patience);
+    return over && (info->scored || train->training.eval_every == 0);
+}
+
+/* Prints the result of a run that is done already, if it is the run that the command line means. */
+static plim_status_t report_done(train_t *train, const plim_job_t *job,
+                                 const plim_dataset_t *dataset, const plim_run_info_t *info,
+                                 int *said_out)
+{
+    if (!train_settle(train, plim_dataset_info(dataset))) {
+        *said_out = CLI_WRONG_USE;
+        return PLIM_OK;
+    }
+    train->training.epochs = info->training.epochs; /* enough for this command, perhaps more */
+    const plim_status_t status = plim_run_compare(job, train->run, dataset, &train->training);
+    if (status != PLIM_OK)
+        return status;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    json_t *object = train->common.json
+                         ? json_pack("{s:s, s:o}", "event", "end", "run", cli_json_text(train->run))
+                         : NULL;
+    result.epochs = info->epochs_done;
+    result.best_epoch = info->best_epoch;
+    result.loss = NAN;
+    result.early = info->early;
+    result.sampled = info->sampled;
+    memcpy(result.score, info->score, sizeof result.score);
+    cli_remark("%s: already trained for %" PRId64 " epochs; nothing to do", train->run,
+               info->epochs_done);
+    if (cli_ranks_speaks()) {
+        train_print_result(train, &result, object);
+        if (object != NULL)
+            cli_print_json(object);
+    }
+    return PLIM_OK;
+}
+
+/* With --log_steps, prints only every N-th epoch, and the last one. */
+static void print_event(void *user, const plim_train_event_t *event)
+{
+    const train_t *train = user;
+    if (event->kind == PLIM_EVENT_EPOCH && train->print_every > 0 &&
+        event->epoch % train->print_every != 0 && event->epoch != train->training.epochs)
+        return;
+    train_print_event((void *)&train->common, event);
+}
+
+/* Prints the plan, and where the run will be. */
+static void print_start(const train_t *train, const plim_dataset_t *dataset,
+                        const plim_plan_t *plan, const char *run, bool chosen)
+{
+    json_t *said = cli_json_plan(plan);
+    train_warn_idle(train, plim_dataset_info(dataset), said);
+    train_print_plan(train, plim_dataset_info(dataset), said, run);
+    json_decref(said);
+    if (chosen && train->common.quiet && !train->common.json)
+        (void)printf("Run: %s\n", run); /* no other output names it */
+    cli_flush();
+}
+
+/* Trains by `plan` and prints the result. */
+static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
+                                      const plim_dataset_t *dataset, const plim_plan_t *plan,
+                                      const char *run, bool chosen)
+{
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    if (cli_ranks_speaks())
+        print_start(train, dataset, plan, run, chosen);
+    plim_status_t status = (train->resume != NULL ? plim_train_resume : plim_train)(
+        job, dataset, &train->training, plan, run, print_event, train, &result);
+    cli_leave_phase();
+    if (status != PLIM_OK) {
+        if (chosen)
+            (void)rmdir(run); /* succeeds only if it is empty */
+        return status;
+    }
+    if (!cli_ranks_speaks())
+        return PLIM_OK;
+    json_t *object = train->common.json
+                         ? json_pack("{s:s, s:o}", "event", "end", "run", cli_json_text(run))
+                         : NULL;
+    train_print_result(train, &result, object);
+    cli_job_report(job, object);
+    if (object != NULL)
+        cli_print_json(object);
+    else
+        train_print_where(job);
+    return PLIM_OK;
+}
+
+static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_dataset_t *dataset,
+                              int *said_out)
+{
+    static char chosen[PLIM_PATH_MAX];
+    static char start[PLIM_START_MAX];
+    plim_plan_t *plan;
+    if (!train_settle(train, plim_dataset_info(dataset))) {
+        *said_out = CLI_WRONG_USE;
+        return PLIM_OK;
+    }
+    train_write_start(train, start);
+    train->training.start = start;
+    train_print_recipe(train, plim_dataset_info(dataset));
+    plim_status_t status = plim_train_plan(job, dataset, &train->training, &train->params, &plan);
+    if (status != PLIM_OK)
+        return status;
+    const char *run = train->resume != NULL ? train->resume : train->run;
+    if (!cli_ranks_speaks()) {
+        run = ""; /* rank 0 makes the directory, and the library knows it from there */
+    } else if (run == NULL) {
+        *said_out = choose_run(train, chosen);
+        run = chosen;
+    } else if (train->resume == NULL) {
+        *said_out = make_parents(train, run);
+    }
+    if (*said_out == CLI_DONE)
+        status = train_as_planned(train, job, dataset, plan, run, run == chosen);
+    plim_plan_release(plan);
+    return status;
+}
+
+static bool holds_run(const char *directory)
+{
+    char path[PLIM_PATH_MAX + 16];
+    struct stat about;
+    (void)snprintf(path, sizeof path, "%s/run.json", directory);
+    return stat(path, &about) == 0;
+}
+
+/* Checks the words of the command line. False after an error message. */
+static bool check_words(const train_t *train, int argc)
+{
+    const int words = argc - optind;
+    if ((train->run != NULL && train->resume != NULL) || (train->requeued && words > 1))
+        (void)cli_wrong_use(&train->common, "--run begins a new run, --resume continues one; "
+                                            "give only one of them, or --resume without a value");
+    else if (train->requeued && train->more_epochs > 0)
+        (void)cli_wrong_use(&train->common, "--epochs +N would train N more each time; with --run "
+                                            "and --resume give the total");
+    else if (train->resume == NULL && words != 1)
+        (void)cli_wrong_use(&train->common,
+                            words == 0 ? "a dataset directory is needed"
+                                       : "one dataset directory is needed, not %d words",
+                            words);
+    else if (train->resume != NULL && words > 1)
+        (void)cli_wrong_use(&train->common, "--resume takes at most one word: the dataset "
+                                            "directory, if it has moved");
+    else if (train->resume == NULL && train->more_epochs > 0)
+        (void)cli_wrong_use(&train->common, "--epochs +N needs --resume: N more than the run has");
+    else
+        return true;
+    return false;
+}
+
+static int run(int argc, char **argv)
+{
+    train_t train = {.common = {.verb = &cli_verb_train},
+                     .training = PLIM_TRAINING_INIT,
+                     .params = PLIM_PLAN_PARAMS_INIT};
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    int exit_code, said = CLI_DONE; /* the exit code after an error message */
+    train.training.shares = 0;      /* not given */
+    if (!train_read_options(argc, argv, &train, &exit_code))
+        return exit_code;
+    if (!check_words(&train, argc))
+        return CLI_WRONG_USE;
+    said = cli_ranks_join();
+    if (said != CLI_DONE)
+        return said;
+    if (!cli_ranks_compare(&train.common, "--run", train.run) ||
+        !cli_ranks_compare(&train.common, "--resume", train.requeued ? "" : train.resume) ||
+        !cli_ranks_compare(&train.common, "--stage", train.stage ? "" : NULL))
+        return CLI_WRONG_USE;
+    train.common.quiet |= !cli_ranks_speaks();
+    if (train.training.shares == 0)
+        train.training.shares = cli_ranks() != NULL ? cli_ranks()->num_ranks : 1;
+    train.dataset = optind < argc ? argv[optind] : NULL;
+    if (train.requeued && holds_run(train.run))
+        train.resume = train.run;
+    if (train.resume != NULL)
+        train_take_start(&train);
+    const char *stage = train_stage(&train);
+    if (train.stage && stage == NULL)
+        return cli_wrong_use(&train.common, CLI_STAGE_WHERE);
+    plim_status_t status = cli_job_start(&train.common, &job);
+    if (status != PLIM_OK)
+        return cli_failed(&train.common, status);
+    if (train.resume != NULL)
+        status = take_run(&train, job, argc, argv, &info, &said);
+    if (status == PLIM_OK && said == CLI_DONE && train.resume != NULL &&
+        train.dataset == info.dataset)
+        said = cli_check_moved(&train.common, train.resume, info.dataset);
+    if (status == PLIM_OK && said == CLI_DONE &&
+        !cli_check_scratch(&train.common, train.dataset, train.params.scratch))
+        said = CLI_WRONG_USE;
+    if (status == PLIM_OK && said == CLI_DONE)
+        status = cli_open_dataset(job, train.dataset, stage, &dataset);
+    if (status == PLIM_OK && said == CLI_DONE) {
+        if (train.verify)
+            status = plim_dataset_verify(job, dataset);
+        if (status == PLIM_OK && train.requeued && train.resume != NULL && is_done(&train, &info))
+            status = report_done(&train, job, dataset, &info, &said);
+        else if (status == PLIM_OK)
+            status = train_on(&train, job, dataset, &said);
+        plim_dataset_release(dataset);
+    }
+    cli_job_end(job);
+    if (said != CLI_DONE)
+        return said;
+    if (!cli_ranks_speaks()) /* cli_ranks_leave prints an error that is this rank's alone */
+        return cli_exit_code(status);
+    return status == PLIM_OK ? CLI_DONE : cli_failed(&train.common, status);
+}
+
+const cli_verb_t cli_verb_train = {
+    .name = "train",
+    .summary = "train a model, or continue a run",
+    .help =
+        "usage: plimsoll train DIR [options]\n"
+        "       plimsoll train --resume RUN [--epochs N] [DIR]\n"
+        "       plimsoll train DIR --run RUN --resume [options]\n\n"
+        "Trains a model on the dataset DIR. Prints one line an epoch and writes weights, metrics\n"
+        "and memory to a run directory, from which a stopped or killed run continues bit for bit.\n"
+        "SIGTERM, SIGINT and SIGUSR1 save the run and end with exit code 75.\n"
+        "The words of PyG's, OGB's and DGL's examples work too: man plimsoll-train lists them.\n\n"
+        "Model:\n"
+        "  --model KIND     gcn (default), sage, gat, gin or mlp\n"
+        "  --layers N       number of layers (also --num_layers); default: one for each fan-out\n"
+        "  --hidden N       hidden channels (also --hidden_channels); default 64\n"
+        "  --heads N        attention heads of gat, which share --hidden; default 1\n"
+        "  --aggr HOW       aggregation of sage: mean (default), max or sum\n"
+        "  --norm KIND      none (default), layer or batch\n"
+        "  --act KIND       relu (default), elu or none\n"
+        "  --dropout P      default 0\n"
+        "  --residual       add a layer's input to its output where widths agree\n"
+        "  --pool HOW       pooling of nodes to graphs: mean (default), add or max\n"
+        "  --precision TYPE f32 (default), or bf16 for the inputs of matrix products\n\n"
+        "Sampling:\n"
+        "  --batch N        seeds in a batch (also --batch_size); default 1024\n"
+        "  --fanout A,B,..  neighbours drawn at each hop, -1: all (also --num_neighbors A B ..);\n"
+        "                   default 10 at each; none in a dataset of many graphs\n"
+        "  --seed S         seed of weights, order, draws and dropout; default 0\n\n"
+        "Training:\n"
+        "  --epochs N       total number of epochs; default 10; with --resume also +N: N more\n"
+        "  --lr RATE        learning rate; default 0.01\n"
+        "  --optimizer KIND adam (default), adamw or sgd\n"
+        "  --momentum M     momentum of sgd; default 0\n"
+        "  --weight-decay D default 0\n"
+        "  --clip NORM      largest norm of the gradient; default: no clipping\n"
+        "  --schedule KIND  learning rate: none (default), cosine to 0 at the last epoch, or step\n"
+        "  --step-size N    epochs between steps of the schedule\n"
+        "  --gamma F        factor of each step; default 0.1\n"
+        "  --loss KIND      auto (default), cross-entropy, bce, mse or mae\n"
+        "  --metric KIND    auto (default), accuracy, roc-auc, mae, rmse or cosine\n"
+        "  --eval-every N   epochs between evaluations (also --eval_steps); default 1;\n"
+        "                   0: none, also no scores at the end\n"
+        "  --log-steps N    evaluate and print every N epochs\n"
+        "  --eval-fanout A,B,..\n"
+        "                   neighbours drawn at each hop of an evaluation, -1: all; default: "
+        "those\n"
+        "                   of --fanout; the same draws after every epoch\n"
+        "  --eval-exact N   evaluate every N epochs, with all neighbours, layer by layer\n"
+        "  --eval-splits S,..\n"
+        "                   splits evaluated between epochs: train, valid, test or all; default\n"
+        "                   valid,test; at the end all three are scored\n"
+        "  --eval-train     evaluate the training split too\n"
+        "  --gradient-accumulation-steps N\n"
+        "                   average the gradients of N batches for each update; default 1\n"
+        "  --shares S       cut each batch into S shares, whose gradients are added in an order\n"
+        "                   that S alone fixes: up to S ranks (mpirun, srun) give the same bits;\n"
+        "                   default: the number of ranks\n"
+        "  --patience N     stop after N evaluations without a better score; default: never;\n"
+        "                   --resume may raise it\n\n"
+        "Less memory, the same result:\n"
+        "  --microbatch K   compute a batch K seeds at a time and add the gradients\n"
+        "  --recompute      compute activations again instead of keeping them\n\n"
+        "Run:\n"
+        "  --run DIR        directory of the new run; default runs/DATASET-MODEL-N\n"
+        "  --resume RUN     continue this run, up to its epochs or --epochs\n"
+        "  --run DIR --resume\n"
+        "                   for a batch script that is queued again: begin the run, continue it,\n"
+        "                   or do nothing if it is done\n"
+        "  --init FILE      begin with the weights of a safetensors file: a run's, or PyG's of "
+        "the\n"
+        "                   same names and shapes\n"
+        "  --checkpoint-every STEPS\n"
+        "                   save every so many updates, besides after epochs (not after all short\n"
+        "                   ones: saving takes at most a twentieth of the time)\n"
+        "  --checkpoint-minutes M\n"
+        "                   save at least this often; default 5; 0: by steps and epochs alone\n"
+        "  --memory-every STEPS\n"
+        "                   print the memory every so many updates (also --log_interval)\n"
+        "  --row-cache SIZE size of the cache for rows on disk, or none\n"
+        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
+        "  --stage[=DIR]    copy the dataset to DIR, else to --scratch, and read it there; of\n"
+        "                   several ranks one reads it for all nodes\n"
+        "  --verify         verify the whole dataset first, as inspect --verify does; otherwise\n"
+        "                   only files that are read whole are verified\n",
+    .run = run,
+};

@@ -1,0 +1,486 @@
+/*
+ * What to change. Where the texts show the graph and the settings, each change is reckoned with the
+ * estimate for PyTorch Geometric (programs/pyg); otherwise changes stand in the order in which they
+ * usually help, without figures.
+ */
+#include "base/check.h"
+#include "doctor/verdict.h"
+#include "mem/size_text.h"
+#include "pyg/pyg_internal.h"
+
+#include <inttypes.h>
+#include <plimsoll/ingest.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+#define GIB ((int64_t)1 << 30)
+
+static plim__change_t *add(plim__verdict_t *verdict, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static plim__change_t *add(plim__verdict_t *verdict, const char *format, ...)
+{
+    va_list arguments;
+    const bool full = verdict->num_changes == PLIM__LISTED;
+    plim__change_t *change = &verdict->change[verdict->num_changes - full];
+    if (!full) {
+        *change = (plim__change_t){.saves = -1, .peak = -1};
+        verdict->num_changes++;
+        va_start(arguments, format);
+        (void)vsnprintf(change->text, sizeof change->text, format, arguments);
+        va_end(arguments);
+    }
+    return change;
+}
+
+/* The training that the texts show, as a question to the estimate. */
+typedef struct case_of {
+    const plim_doctor_t *doctor;
+    plim_dataset_t *dataset;
+    plim_training_t training;
+    plim_pyg_params_t pyg;
+    plim__pyg_plan_t plan; /* of the script as it is */
+} case_t;
+
+static int64_t or_else(int64_t value, int64_t otherwise)
+{
+    return value >= 0 ? value : otherwise;
+}
+
+static void set_training(const plim__recipe_t *recipe, case_t *script)
+{
+    script->training = (plim_training_t)PLIM_TRAINING_INIT;
+    script->pyg = (plim_pyg_params_t)PLIM_PYG_PARAMS_INIT;
+    plim_recipe_t *draws = &script->training.recipe;
+    plim_model_t *model = &script->training.model;
+    const int64_t layers = recipe->num_hops > 0 ? recipe->num_hops
+                           : recipe->layers > 0 ? recipe->layers
+                                                : 2;
+    draws->batch_size = recipe->batch_size > 0 ? recipe->batch_size : 1024;
+    draws->num_hops = (int)plim__min_i64(layers, PLIM_HOPS_MAX);
+    for (int i = 0; i < draws->num_hops; i++)
+        draws->fanout[i] = i < recipe->num_hops ? recipe->fanout[i] : 10;
+    model->num_layers = draws->num_hops;
+    model->hidden = recipe->hidden > 0 ? recipe->hidden : 256;
+    model->kind = strcmp(recipe->model, "gcn") == 0   ? PLIM_GCN
+                  : strcmp(recipe->model, "gat") == 0 ? PLIM_GAT
+                  : strcmp(recipe->model, "gin") == 0 ? PLIM_GIN
+                                                      : PLIM_SAGE;
+    script->pyg.num_workers = (int)or_else(recipe->workers, 0);
+    script->pyg.prefetch = recipe->prefetch > 0 ? (int)recipe->prefetch : 2;
+    script->pyg.persistent_workers = recipe->persistent > 0;
+    script->pyg.pin_memory = recipe->pinned > 0;
+    if (recipe->loaders > 0)
+        script->pyg.num_loaders = recipe->loaders;
+}
+
+/* False when the texts do not show the graph, or the estimate refuses it. */
+static bool open_case(const plim_doctor_t *doctor, int64_t gpu_memory, case_t *script)
+{
+    const plim__recipe_t *recipe = &doctor->recipe;
+    plim_generate_options_t shape = PLIM_GENERATE_OPTIONS_INIT;
+    const bool counted = recipe->edges > 0 && recipe->nodes > 0;
+    if (!counted && recipe->shape[0] == '\0')
+        return false;
+    shape.shape = counted ? "free" : recipe->shape;
+    if (counted) {
+        shape.num_nodes = recipe->nodes;
+        shape.num_edges = recipe->edges;
+        shape.num_features = recipe->features;
+        shape.num_classes = plim__min_i64(recipe->nodes, 40);
+    }
+    script->doctor = doctor;
+    if (plim_dataset_from_shape(doctor->job, &shape, &script->dataset) != PLIM_OK)
+        return false;
+    set_training(recipe, script);
+    script->pyg.gpu_memory = gpu_memory;
+    if (plim__pyg_plan(doctor->job, script->dataset, &script->training, &script->pyg,
+                       &script->plan) == PLIM_OK)
+        return true;
+    plim_dataset_release(script->dataset);
+    return false;
+}
+
+/* Adds a change if it lowers the estimated peak by a hundredth. */
+static void try_change(const case_t *script, const plim_training_t *training,
+                       const plim_pyg_params_t *pyg, plim__verdict_t *verdict, const char *text)
+{
+    plim__pyg_plan_t plan;
+    if (plim__pyg_plan(script->doctor->job, script->dataset, training, pyg, &plan) != PLIM_OK ||
+        script->plan.peak - plan.peak < script->plan.peak / 100)
+        return;
+    plim__change_t *change = add(verdict, "%s", text);
+    change->saves = script->plan.peak - plan.peak;
+    change->peak = plan.peak;
+}
+
+static int by_saving(const void *a, const void *b)
+{
+    const plim__change_t *left = a, *right = b;
+    return (left->saves < right->saves) - (left->saves > right->saves);
+}
+
+static void reckon_memory(const case_t *script, plim__verdict_t *verdict)
+{
+    const plim__recipe_t *recipe = &script->doctor->recipe;
+    plim_pyg_params_t pyg = script->pyg;
+    plim_training_t training = script->training;
+    const int first = verdict->num_changes;
+    char text[PLIM__SENTENCE], bytes[PLIM__SIZE_TEXT];
+    pyg.graph = PLIM_PYG_CSC;
+    try_change(script, &training, &pyg, verdict,
+               "edges sorted by target beforehand and saved as colptr and row, one sampler for all "
+               "loaders (is_sorted=True)");
+    pyg = script->pyg;
+    pyg.mapped_features = true;
+    try_change(script, &training, &pyg, verdict,
+               "features mapped from a file: torch.from_numpy(numpy.load('x.npy', mmap_mode='c'))");
+    pyg = script->pyg;
+    pyg.num_loaders = 1;
+    if (script->pyg.num_loaders > 1)
+        try_change(script, &training, &pyg, verdict,
+                   "one sampler for all loaders, so that edges are sorted once: NeighborLoader(…, "
+                   "neighbor_sampler=train_loader.node_sampler); or evaluation loaders made when "
+                   "they are needed and dropped with del");
+    pyg = script->pyg;
+    pyg.num_workers = 0;
+    pyg.persistent_workers = false;
+    if (script->pyg.num_workers > 0)
+        try_change(script, &training, &pyg, verdict,
+                   "num_workers=0 (and no persistent_workers, no prefetch_factor)");
+    pyg = script->pyg;
+    pyg.persistent_workers = false;
+    if (script->pyg.persistent_workers)
+        try_change(script, &training, &pyg, verdict, "persistent_workers=False");
+    pyg = script->pyg;
+    training.recipe.batch_size = (training.recipe.batch_size + 1) / 2;
+    (void)snprintf(text, sizeof text, "batch_size=%" PRId64 " instead of %" PRId64,
+                   training.recipe.batch_size, script->training.recipe.batch_size);
+    const int before = verdict->num_changes;
+    try_change(script, &training, &pyg, verdict, text);
+    if (verdict->num_changes == before && recipe->batch_size > 0)
+        plim__verdict_unknown(
+            verdict,
+            "nothing about a smaller batch_size: it hardly matters here, a batch is "
+            "a small part of the estimated peak of %s",
+            plim__size_text(script->plan.peak, bytes));
+    qsort(&verdict->change[first], (size_t)(verdict->num_changes - first),
+          sizeof verdict->change[0], by_saving);
+    if (recipe->loaders == 0)
+        plim__verdict_unknown(verdict, "how many NeighborLoaders live at once: %d were assumed",
+                              script->pyg.num_loaders);
+}
+
+/* The same training with plimsoll. */
+static void write_command(const plim__recipe_t *recipe, plim__verdict_t *verdict)
+{
+    char *to = verdict->command;
+    size_t used = 0;
+    const bool graph = recipe->edges > 0 || recipe->shape[0] != '\0';
+    const bool gnn = recipe->gnn || recipe->model[0] != '\0';
+    if (recipe->ours)
+        return;
+    if (!graph && recipe->num_hops == 0 && !(gnn && recipe->batch_size > 0))
+        return;
+    used += (size_t)snprintf(to, PLIM__SENTENCE, "plimsoll train DIR --model %s",
+                             recipe->model[0] != '\0' ? recipe->model : "sage");
+    if (recipe->hidden > 0)
+        used += (size_t)snprintf(to + used, PLIM__SENTENCE - used, " --hidden %" PRId64,
+                                 recipe->hidden);
+    for (int i = 0; i < recipe->num_hops; i++)
+        used += (size_t)snprintf(to + used, PLIM__SENTENCE - used, "%s%" PRId64,
+                                 i == 0 ? " --fanout " : ",", recipe->fanout[i]);
+    if (recipe->batch_size > 0)
+        used += (size_t)snprintf(to + used, PLIM__SENTENCE - used, " --batch %" PRId64,
+                                 recipe->batch_size);
+    if (recipe->epochs > 0)
+        used += (size_t)snprintf(to + used, PLIM__SENTENCE - used, " --epochs %" PRId64,
+                                 recipe->epochs);
+    if (verdict->limit > 0)
+        (void)snprintf(to + used, PLIM__SENTENCE - used, " --memory %" PRId64 "M",
+                       verdict->limit / MIB);
+}
+
+/* Whole GiB above 8 GiB, below it whole multiples of 256 MiB. */
+static int64_t round_up(int64_t bytes)
+{
+    const int64_t unit = bytes > 8 * GIB ? GIB : 256 * MIB;
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* What was measured, and a fifth. */
+static void next_by_peak(plim__verdict_t *verdict, int64_t peak)
+{
+    verdict->next_mem = round_up(peak + peak / 5);
+    verdict->next_mem_basis = "measured";
+}
+
+static void choose_next(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    const plim__growth_t *growth = &doctor->growth;
+    const plim__fact_t *root = verdict->root;
+    const int64_t tried = root != NULL ? root->figure[PLIM__TRIED] : -1;
+    const int64_t limit = verdict->limit > 0 || !growth->on_host ? verdict->limit : growth->peak;
+    const bool endless = verdict->shape.pattern == PLIM__PATTERN_LEAK ||
+                         verdict->shape.pattern == PLIM__PATTERN_EPOCHS;
+    if (verdict->next_mem > 0 || limit <= 0 || limit > ((int64_t)1 << 50) ||
+        !plim__cause_is_memory(verdict->cause, true))
+        return;
+    if (endless) {
+        plim__verdict_unknown(verdict,
+                              "a request that suffices: memory grows as long as it runs, so "
+                              "any --mem only postpones the end; end the growth first");
+        return;
+    }
+    if (verdict->outcome == PLIM__OUTCOME_SURVIVED && growth->peak > 0) {
+        next_by_peak(verdict, growth->peak);
+        return;
+    }
+    verdict->next_mem_basis = "guess";
+    if (tried > 0 && tried < ((int64_t)1 << 50)) {
+        verdict->next_mem = round_up((limit + tried) / 10 * 11);
+        return;
+    }
+    verdict->next_mem = round_up(limit / 2 * 3);
+    plim__verdict_unknown(verdict,
+                          "how much was missing: a kill does not say; the next --mem is half "
+                          "more than %s",
+                          verdict->limit > 0 ? "the limit" : "what the job held");
+}
+
+static void advise_growth(plim__verdict_t *verdict)
+{
+    char text[PLIM__SIZE_TEXT];
+    if (verdict->shape.pattern == PLIM__PATTERN_EPOCHS)
+        (void)add(verdict,
+                  "find what each epoch keeps (%s a phase): losses appended as tensors (use "
+                  "loss.item()), outputs collected in lists, loaders made anew without "
+                  "persistent_workers=False, caches without a bound",
+                  plim__size_text(verdict->shape.bytes_per_phase, text));
+    if (verdict->shape.pattern == PLIM__PATTERN_LEAK)
+        (void)add(
+            verdict,
+            "find what each step keeps (%s a second): total_loss += loss must be loss.item() or "
+            "loss.detach(); lists of outputs; hooks; evaluation outside torch.no_grad()",
+            plim__size_text((int64_t)verdict->shape.bytes_per_s, text));
+}
+
+static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    static const char on_disk[] =
+        "keep features on disk: np.load('x.npy', mmap_mode='r'), DGL's GraphBolt OnDiskDataset, or "
+        "plimsoll.NeighborLoader, which stays under a given limit";
+    const plim__recipe_t *recipe = &doctor->recipe;
+    const plim__growth_t *growth = &doctor->growth;
+    const plim__pattern_t pattern = verdict->shape.pattern;
+    /* One process holds most of it, so that workers save little. */
+    const bool one = growth->seen > 0 && growth->largest_at_peak * 3 >= growth->seen * 2;
+    char text[PLIM__SIZE_TEXT];
+    case_t script;
+    if (verdict->cause == PLIM__OOM_TMPFS || pattern == PLIM__PATTERN_TMPFS)
+        (void)add(verdict,
+                  "write to a disk instead of /dev/shm and a tmpfs /tmp (export "
+                  "TMPDIR=$SLURM_SUBMIT_DIR/tmp), and delete what is left there: such files "
+                  "count as the job's memory until they are deleted");
+    advise_growth(verdict);
+    if (pattern == PLIM__PATTERN_WORKERS)
+        (void)add(verdict, "num_workers=0, or a few: each worker holds its own copy of what it "
+                           "touches; keep large arrays in torch tensors or mapped files, not in "
+                           "Python lists and dicts");
+    if (pattern == PLIM__PATTERN_SPIKE)
+        (void)add(verdict,
+                  "the peak is a spike of %s%s%s: do that step in pieces, or before the rest is "
+                  "loaded (a second loader sorts all edges; torch.cat and .numpy() copy)",
+                  plim__size_text(verdict->shape.rise, text),
+                  verdict->shape.phase[0] != '\0' ? " in phase " : "", verdict->shape.phase);
+    if (recipe->ours) {
+        (void)add(verdict, "a lower memory= for plimsoll's loader (or --memory): it keeps to that, "
+                           "and the rest of the limit is for the model and the script");
+        return;
+    }
+    if (open_case(doctor, 0, &script)) {
+        reckon_memory(&script, verdict);
+        if (pattern != PLIM__PATTERN_LEAK && pattern != PLIM__PATTERN_EPOCHS &&
+            script.plan.ask > verdict->limit) {
+            verdict->next_mem = script.plan.ask;
+            verdict->next_mem_basis = "estimate";
+        }
+        plim_dataset_release(script.dataset);
+        return;
+    }
+    if (one)
+        (void)add(verdict, "%s", on_disk);
+    if (recipe->workers > 0 && pattern != PLIM__PATTERN_WORKERS)
+        (void)add(verdict,
+                  "num_workers=0 instead of %" PRId64 ", persistent_workers=False, "
+                  "prefetch_factor=None: each worker holds batches and private copies of pages",
+                  recipe->workers);
+    (void)add(verdict,
+              "make validation and test loaders only when they are needed and del them "
+              "afterwards: every NeighborLoader (and dgl.dataloading.DataLoader with its own "
+              "sampler) sorts or copies the graph for itself");
+    if (!one)
+        (void)add(verdict, "%s", on_disk);
+    if (verdict->cause == PLIM__OOM_HOST)
+        (void)add(verdict,
+                  "run where nobody else does (sbatch --exclusive), or under a limit of its "
+                  "own (--mem): other processes on the node took part of the memory");
+    plim__verdict_unknown(verdict,
+                          "what each change saves: the texts do not show the graph; print(data) "
+                          "and print(args) at the start of the script make it reckonable");
+}
+
+/* Memory that was there, but in pieces, or not allowed. */
+static void advise_pieces(const plim_doctor_t *doctor, const plim__fact_t *fact,
+                          plim__verdict_t *verdict)
+{
+    const bool old = strstr(fact->text, " total capacity; ") != NULL; /* before torch 2.1 */
+    const char *variable = doctor->alloc_conf ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
+    if (!plim__cuda_fragmented(fact)) {
+        if (fact->figure[PLIM__ALLOWED] >= 0 &&
+            fact->figure[PLIM__FREE] >= fact->figure[PLIM__TRIED])
+            (void)add(verdict, "a larger torch.cuda.set_per_process_memory_fraction: the GPU has "
+                               "the memory, but this process may not use it");
+    } else if (old || doctor->not_expandable) {
+        (void)add(verdict,
+                  "%s=max_split_size_mb:128 in the environment%s: the memory was there, in pieces",
+                  variable, old ? " (torch 2.1 and later: expandable_segments:True)" : "");
+    } else if (!doctor->expandable) {
+        (void)add(verdict,
+                  "%s=expandable_segments:True in the environment: the memory was there, in pieces",
+                  variable);
+    }
+}
+
+static void advise_cuda(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    const plim__fact_t *fact = verdict->root;
+    const int64_t total = fact != NULL ? fact->figure[PLIM__TOTAL] : -1;
+    case_t script;
+    if (fact != NULL)
+        advise_pieces(doctor, fact, verdict);
+    if (total > 0 && open_case(doctor, total, &script)) {
+        const plim__pyg_gpu_t *gpu = &script.plan.gpu;
+        const plim_precision_t f32 = PLIM_PRECISION_F32, bf16 = PLIM_PRECISION_BF16;
+        if (!gpu->fits && gpu->largest_batch[f32] > 0)
+            (void)add(
+                verdict,
+                "batch_size=%" PRId64 " fits by estimate (%" PRId64
+                " with torch.autocast('cuda', torch.bfloat16)); the same training: microbatches "
+                "of %" PRId64 " seeds, gradients added up",
+                gpu->largest_batch[f32], gpu->largest_batch[bf16], gpu->microbatch);
+        plim_dataset_release(script.dataset);
+    }
+    if (doctor->recipe.batch_size > 1)
+        (void)add(verdict,
+                  "batch_size=%" PRId64 " instead of %" PRId64
+                  ", with gradient accumulation over 2 batches for the same updates",
+                  (doctor->recipe.batch_size + 1) / 2, doctor->recipe.batch_size);
+    else
+        (void)add(verdict, "half the batch_size, with gradient accumulation over 2 batches for the "
+                           "same updates");
+    (void)add(verdict,
+              "mixed precision: with torch.autocast('cuda', torch.bfloat16): around forward "
+              "and loss");
+    (void)add(verdict,
+              "smaller num_neighbors in the last hop: activations grow with the nodes of a "
+              "batch");
+    (void)add(verdict,
+              "torch.utils.checkpoint.checkpoint(conv, x, edge_index, use_reentrant=False) "
+              "for each layer: activations are computed again");
+    (void)add(verdict,
+              "evaluation under torch.no_grad(), batch by batch; loss.item(), not loss, in "
+              "sums");
+}
+
+/* Lines for causes that need no reckoning, at most three each. */
+static const struct {
+    plim__cause_t cause;
+    const char *change;
+} usual[] = {
+    {PLIM__SHM_FULL, "docker run --shm-size=8g (Kubernetes: an emptyDir with medium: Memory at "
+                     "/dev/shm); it counts as the job's memory"},
+    {PLIM__SHM_FULL,
+     "num_workers=0, or fewer workers and a smaller prefetch_factor: each holds its "
+     "batches there"},
+    {PLIM__SHM_FULL, "delete what dead jobs left: ls -l /dev/shm/torch_*"},
+    {PLIM__DISK_FULL, "make space: df -h . $TMPDIR /tmp; quota -s; lfs quota -h -u $USER DIR"},
+    {PLIM__DISK_FULL,
+     "keep the last checkpoints only; write to NAME.tmp and os.replace it, so that a "
+     "full disk does not destroy the last good one"},
+    {PLIM__OPEN_FILES, "ulimit -n 65536 before python, in the batch script"},
+    {PLIM__OPEN_FILES, "torch.multiprocessing.set_sharing_strategy('file_system') at the start"},
+    {PLIM__THREADS, "OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK, fewer workers; see ulimit -u and ulimit "
+                    "-v"},
+    {PLIM__TIME_LIMIT, "save checkpoints and ask for the signal before the end: #SBATCH "
+                       "--signal=B:USR1@300; plimsoll train does both, --resume continues"},
+    {PLIM__TIME_LIMIT, "a larger --time"},
+    {PLIM__PREEMPTED, "#SBATCH --requeue, and a script that continues from its last checkpoint"},
+    {PLIM__REQUEUED, "a script that continues from its last checkpoint"},
+    {PLIM__NODE_FAIL, "submit it again, from the last checkpoint; #SBATCH --exclude=NODE if it "
+                      "repeats"},
+    {PLIM__HARDWARE, "tell the administrators the node's name; submit it again with #SBATCH "
+                     "--exclude=NODE"},
+    {PLIM__SEGFAULT, "python -X faulthandler shows the line; num_workers=0 shows it in the main "
+                     "process"},
+    {PLIM__SEGFAULT,
+     "check that pyg-lib, torch-sparse and torch-scatter were built for this version "
+     "of torch: python -c 'import torch, pyg_lib'"},
+    {PLIM__BUS_ERROR,
+     "look whether /dev/shm or the disk of a mapped file was full: df -h /dev/shm ."},
+    {PLIM__ABORTED, "the message of the library that aborted stands above, on standard error"},
+    {PLIM__WORKER_EXIT, "num_workers=0 shows the error in the main process"},
+    {PLIM__PEER_LOST, "look into the log of each rank for the first one that ended"},
+    {PLIM__KILLED,
+     "plimsoll watch -- COMMAND records memory and the kernel's counters until the end"},
+    {PLIM__EXIT_CODE,
+     "plimsoll watch -- COMMAND tells a signal from an exit, and whether memory was "
+     "the reason"},
+    {PLIM__ALLOC_REFUSED,
+     "look at ulimit -v and the size that was asked for: a wrong shape asks for "
+     "terabytes; float32 or float16 instead of float64 halves it"},
+};
+
+/* Of a run that ended well, what it needs; of one that grew, what to look for; of a training in the
+ * middle, how it goes on. */
+static void advise_healthy(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    const int64_t peak = doctor->growth.peak > 0 ? doctor->growth.peak : doctor->slurm.resident;
+    int length;
+    if (verdict->outcome == PLIM__OUTCOME_FINISHED && peak > 0)
+        next_by_peak(verdict, peak);
+    if (!doctor->growth.training)
+        advise_growth(verdict);
+    if (verdict->outcome == PLIM__OUTCOME_FINISHED || doctor->epochs_done < 0)
+        return;
+    const char *run = plim__doctor_run(doctor, &length);
+    if (run != NULL)
+        (void)snprintf(verdict->command, PLIM__SENTENCE, "plimsoll train --resume %.*s", length,
+                       run);
+}
+
+void plim__verdict_advise(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    if (verdict->outcome == PLIM__OUTCOME_FINISHED || verdict->cause == PLIM__NONE) {
+        advise_healthy(doctor, verdict);
+        return;
+    }
+    /* Whoever has watched the command needs no advice to do so. */
+    const bool watched = doctor->growth.ended &&
+                         (verdict->cause == PLIM__KILLED || verdict->cause == PLIM__EXIT_CODE);
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
+        if (usual[i].cause == verdict->cause && !watched)
+            (void)add(verdict, "%s", usual[i].change);
+    if (verdict->cause == PLIM__CUDA_OOM)
+        advise_cuda(doctor, verdict);
+    if (plim__cause_is_memory(verdict->cause, true)) {
+        advise_memory(doctor, verdict);
+        choose_next(doctor, verdict);
+    }
+    if (plim__cause_is_memory(verdict->cause, true) || verdict->cause == PLIM__TIME_LIMIT ||
+        verdict->cause == PLIM__KILLED)
+        write_command(&doctor->recipe, verdict);
+}

@@ -1,0 +1,544 @@
+/* plimsoll doctor: why a job died, from what it left behind. */
+#include "command/cli.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const char help[] =
+    "usage: plimsoll doctor [RUN | LOG | DIRECTORY | JOBID | -] … [options]\n\n"
+    "Tells how a job ended and why, what is cause and what only consequence, and what to change.\n"
+    "Reads logs of any program, kernel logs, the output of sacct, scontrol, seff, docker inspect\n"
+    "and kubectl describe, and the timelines of runs; several texts about one job together know\n"
+    "more. A number that is no file is a Slurm job: sacct and scontrol are asked, and the job's\n"
+    "output is read. A job array, or a directory of its outputs, is examined task by task.\n"
+    "Without an argument, or with -, it reads standard input.\n";
+
+typedef struct patient {
+    const cli_common_t *common;
+    plim_job_t *job;
+    plim_doctor_t *doctor;
+} patient_t;
+
+static plim_status_t read_path(const patient_t *patient, const char *path)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return PLIM_ERR_IO;
+    const plim_status_t status = plim_doctor_read(patient->doctor, path, file);
+    (void)close(file);
+    return status;
+}
+
+/* Starts a program and returns the reading end of its standard output; -1 if it cannot. */
+static int start_program(char *const *words, pid_t *child_out)
+{
+    posix_spawn_file_actions_t actions;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    (void)posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    const int failed = posix_spawnp(child_out, words[0], &actions, NULL, words, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)close(ends[1]);
+    if (failed == 0)
+        return ends[0];
+    (void)close(ends[0]);
+    return -1;
+}
+
+static void wait_for(pid_t child)
+{
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        continue;
+}
+
+/* Reads the standard output of a program; false when it cannot be started. */
+static bool read_program(const patient_t *patient, const char *name, char *const *words)
+{
+    pid_t child;
+    const int output = start_program(words, &child);
+    if (output < 0)
+        return false;
+    (void)plim_doctor_read(patient->doctor, name, output);
+    (void)close(output);
+    wait_for(child);
+    return true;
+}
+
+/* "123", "123_4", "123.0". */
+static bool is_job_id(const char *word)
+{
+    const size_t length = strlen(word);
+    return length > 0 && length < 32 && isdigit((unsigned char)word[0]) &&
+           strspn(word, "0123456789_.") == length;
+}
+
+static char sacct[] = "sacct", piped[] = "-P", no_heading[] = "-n", fields[] = "-o", jobs[] = "-j",
+            scontrol[] = "scontrol", show[] = "show", kind[] = "job";
+
+static bool ask_slurm(const patient_t *patient, char *job)
+{
+    static char columns[] =
+        "JobID,State,ExitCode,DerivedExitCode,ReqMem,MaxRSS,Elapsed,Timelimit,NTasks";
+    char *const accounting[] = {sacct, piped, no_heading, fields, columns, jobs, job, NULL};
+    char *const controller[] = {scontrol, show, kind, job, NULL};
+    char path[64];
+    if (!read_program(patient, "sacct", accounting))
+        return false;
+    (void)read_program(patient, "scontrol", controller);
+    (void)snprintf(path, sizeof path, "slurm-%.*s.out", (int)strcspn(job, "."), job);
+    (void)read_path(patient, path);
+    return true;
+}
+
+/* Whether a file of a directory is a text about the job, by its name. */
+static bool is_text_name(const char *name)
+{
+    static const char *const endings[] = {".out", ".err", ".log", ".txt", ".o", ".e", ".sbatch"};
+    static const char *const names[] = {
+        "timeline.jsonl", "stdout", "stderr", "memory.events", "memory.stat",
+        "memory.failcnt", "dmesg",  "sacct",  "run.json",      "metrics.jsonl"};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    if (name[0] == '.')
+        return false;
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        const size_t size = strlen(endings[i]);
+        if (length > size && strcmp(name + length - size, endings[i]) == 0)
+            return true;
+    }
+    /* PBS and Grid Engine: train.o1234 */
+    const char *point = strrchr(name, '.');
+    return point != NULL && (point[1] == 'o' || point[1] == 'e') && point[2] != '\0' &&
+           strspn(point + 2, "0123456789") == strlen(point + 2);
+}
+
+/* The "123_4" of slurm-123_4.out; its length, 0: none. */
+static size_t array_task(const char *name, const char **begin_out)
+{
+    for (const char *at = name; *at != '\0'; at++) {
+        const size_t job = strspn(at, "0123456789");
+        const size_t task = at[job] == '_' ? strspn(at + job + 1, "0123456789") : 0;
+        if (job > 0 && task > 0) {
+            *begin_out = at;
+            return job + 1 + task;
+        }
+        at += job > 0 ? job - 1 : 0;
+    }
+    return 0;
+}
+
+static int name_order(const struct dirent **a, const struct dirent **b)
+{
+    return strverscmp((*a)->d_name, (*b)->d_name);
+}
+
+static int keep_texts(const struct dirent *entry)
+{
+    return is_text_name(entry->d_name);
+}
+
+/* Reads the texts of a directory: all, or those of one task of an array and those of none. */
+static plim_status_t read_texts(const patient_t *patient, const char *directory,
+                                struct dirent **entries, int count, const char *task, size_t length)
+{
+    struct stat about;
+    char path[PATH_MAX];
+    for (int i = 0; i < count; i++) {
+        const char *begin = NULL;
+        const size_t own = array_task(entries[i]->d_name, &begin);
+        if (task != NULL && own > 0 && (own != length || memcmp(begin, task, length) != 0))
+            continue;
+        if (snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name) >= PATH_MAX)
+            continue;
+        if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
+            continue; /* a pipe would wait for its writer */
+        const plim_status_t status = read_path(patient, path);
+        if (status != PLIM_OK && status != PLIM_ERR_IO)
+            return status;
+    }
+    return PLIM_OK;
+}
+
+plim_status_t cli_read_texts(plim_doctor_t *doctor, const char *directory)
+{
+    const patient_t patient = {.doctor = doctor};
+    struct dirent **entries = NULL;
+    const int count = scandir(directory, &entries, keep_texts, name_order);
+    const plim_status_t status = read_texts(&patient, directory, entries, count, NULL, 0);
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    return status;
+}
+
+static void print_list(const json_t *object, const char *key, const char *title)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(object, key), i, one)
+    {
+        (void)printf(i == 0 ? "%-13s" : "%13s", i == 0 ? title : "");
+        if (json_is_string(one)) {
+            cli_print_text(stdout, json_string_value(one));
+        } else {
+            cli_print_text(stdout, json_string_value(json_object_get(one, "source")));
+            (void)printf(":%" PRId64 ": ", cli_json_int(one, "line"));
+            cli_print_text(stdout, json_string_value(json_object_get(one, "text")));
+        }
+        (void)printf("\n");
+    }
+}
+
+static void print_advice(const json_t *object)
+{
+    const json_t *one;
+    size_t i;
+    char saves[24], peak[24];
+    json_array_foreach(json_object_get(object, "advice"), i, one)
+    {
+        (void)printf("%-13s%zu. ", i == 0 ? "change" : "", i + 1);
+        if (json_object_get(one, "saves_bytes") != NULL)
+            (void)printf(
+                "saves %s, peak %s: ", plim_size_text(cli_json_int(one, "saves_bytes"), saves),
+                plim_size_text(cli_json_int(one, "peak_bytes"), peak));
+        cli_print_text(stdout, json_string_value(json_object_get(one, "change")));
+        (void)printf("\n");
+    }
+}
+
+static void print_growth(const json_t *growth)
+{
+    static const struct {
+        const char *pattern, *words;
+    } meanings[] = {{"start", "rose from the beginning to the end"},
+                    {"leak", "rose steadily until the end: a leak"},
+                    {"growth_per_epoch", "every phase kept more than the one before"},
+                    {"spike", "flat, then rose at once"},
+                    {"workers", "several processes, each with memory of its own"},
+                    {"tmpfs", "files in memory (tmpfs, /dev/shm)"},
+                    {"page_cache", "page cache filled the group, which is harmless"},
+                    {"none", "no remarkable growth"}};
+    const char *phase = json_string_value(json_object_get(growth, "phase"));
+    char peak[24], limit[24], rate[24];
+    if (growth == NULL)
+        return;
+    (void)printf("%-13s", "growth");
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++)
+        if (cli_json_is(growth, "pattern", meanings[i].pattern))
+            (void)printf("%s", meanings[i].words);
+    (void)printf("; peak %s", plim_size_text(cli_json_int(growth, "peak_bytes"), peak));
+    if (cli_json_is(growth, "limit_of", "host"))
+        (void)printf(" without a limit of its own (the host has %s, others held %s)",
+                     plim_size_text(cli_json_int(growth, "limit_bytes"), limit),
+                     plim_size_text(cli_json_int(growth, "others_bytes"), rate));
+    else if (cli_json_int(growth, "limit_bytes") > 0)
+        (void)printf(" of %s", plim_size_text(cli_json_int(growth, "limit_bytes"), limit));
+    if ((cli_json_is(growth, "pattern", "leak") || cli_json_is(growth, "pattern", "start")) &&
+        cli_json_int(growth, "bytes_per_s") > 0)
+        (void)printf(", %s a second", plim_size_text(cli_json_int(growth, "bytes_per_s"), rate));
+    if (cli_json_int(growth, "bytes_per_phase") > 0)
+        (void)printf(", %s a phase", plim_size_text(cli_json_int(growth, "bytes_per_phase"), rate));
+    if (phase != NULL) {
+        (void)printf(", in phase ");
+        cli_print_text(stdout, phase);
+    }
+    (void)printf("\n");
+}
+
+static void print_text(const json_t *object)
+{
+    const char *summary = json_string_value(json_object_get(object, "summary"));
+    const char *basis = json_string_value(json_object_get(object, "next_mem_basis"));
+    const char *command = json_string_value(json_object_get(object, "command"));
+    (void)printf("%-13s", "verdict");
+    cli_print_text(stdout, summary);
+    (void)printf("\n%-13s%s (%s)\n", "cause", json_string_value(json_object_get(object, "cause")),
+                 json_string_value(json_object_get(object, "confidence")));
+    print_list(object, "evidence", "evidence");
+    print_list(object, "consequences", "consequence");
+    print_growth(json_object_get(object, "growth"));
+    print_advice(object);
+    if (basis != NULL)
+        (void)printf("%-13s--mem=%s (%s)\n", "next",
+                     json_string_value(json_object_get(object, "next_mem")),
+                     strcmp(basis, "estimate") == 0   ? "by estimate, as it is written now"
+                     : strcmp(basis, "measured") == 0 ? "the measured peak and a fifth"
+                                                      : "a guess");
+    if (command != NULL) {
+        (void)printf("%-13s", "or");
+        cli_print_text(stdout, command);
+        (void)printf("\n");
+    }
+    print_list(object, "unknown", "not known");
+}
+
+/* Prints the verdict; `task` (NULL: none) is the task of an array that it is about. */
+static plim_status_t print_verdict(const patient_t *patient, const char *task, size_t length)
+{
+    static char text[PLIM_DOCTOR_JSON_MAX];
+    const plim_status_t status = plim_doctor_verdict(patient->doctor, text, sizeof text);
+    if (status != PLIM_OK)
+        return status;
+    json_t *object = json_loads(text, 0, NULL);
+    if (task != NULL)
+        (void)json_object_set_new(object, "task", json_stringn(task, length));
+    if (patient->common->json) {
+        cli_print_json(object);
+        return PLIM_OK;
+    }
+    if (task != NULL)
+        (void)printf("%-13s%.*s\n", "task", (int)length, task);
+    print_text(object);
+    if (task != NULL)
+        (void)printf("\n");
+    json_decref(object);
+    return PLIM_OK;
+}
+
+/* One examination after the other: the tasks of an array. */
+static plim_status_t examine_tasks(patient_t *patient, const char *directory,
+                                   struct dirent **entries, int count)
+{
+    plim_status_t status = PLIM_OK;
+    for (int i = 0; i < count && status == PLIM_OK; i++) {
+        const char *task = NULL, *before = NULL;
+        const size_t length = array_task(entries[i]->d_name, &task);
+        bool seen = length == 0;
+        for (int k = 0; k < i && !seen; k++)
+            seen = array_task(entries[k]->d_name, &before) == length &&
+                   memcmp(before, task, length) == 0;
+        if (seen)
+            continue;
+        plim_doctor_destroy(patient->doctor);
+        patient->doctor = NULL;
+        status = plim_doctor_create(patient->job, &patient->doctor);
+        if (status == PLIM_OK)
+            status = read_texts(patient, directory, entries, count, task, length);
+        if (status == PLIM_OK)
+            status = print_verdict(patient, task, length);
+    }
+    return status;
+}
+
+static bool is_array(struct dirent **entries, int count)
+{
+    const char *first = NULL, *task = NULL;
+    size_t length = 0;
+    for (int i = 0; i < count; i++) {
+        const size_t own = array_task(entries[i]->d_name, &task);
+        if (own > 0 && length == 0) {
+            first = task;
+            length = own;
+        } else if (own > 0 && (own != length || memcmp(first, task, length) != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* *printed_out: the verdicts are printed already. */
+static plim_status_t read_directory(patient_t *patient, const char *path, bool alone,
+                                    bool *printed_out)
+{
+    struct dirent **entries = NULL;
+    const int count = scandir(path, &entries, keep_texts, name_order);
+    plim_status_t status = PLIM_OK;
+    *printed_out = alone && is_array(entries, count > 0 ? count : 0);
+    if (*printed_out)
+        status = examine_tasks(patient, path, entries, count);
+    else
+        status = read_texts(patient, path, entries, count, NULL, 0);
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    return status;
+}
+
+/* The task of the array `job` that a line of sacct ("123_4") or scontrol ("… ArrayJobId=123
+ * ArrayTaskId=4 …") names; -1: none, or several that have not begun. A task's own JobId is not its
+ * array's. */
+static long task_of(const char *line, const char *job)
+{
+    static const char field[] = " ArrayTaskId=";
+    const size_t length = strlen(job);
+    char array[64], *end;
+    (void)snprintf(array, sizeof array, " ArrayJobId=%s ", job);
+    const char *at = strstr(line, array) != NULL ? strstr(line, field) : NULL;
+    if (strncmp(line, job, length) == 0 && line[length] == '_')
+        at = line + length + 1;
+    else if (at != NULL)
+        at += strlen(field);
+    if (at == NULL || !isdigit((unsigned char)*at))
+        return -1;
+    const long task = strtol(at, &end, 10);
+    return *end == '\0' || *end == '|' || isspace((unsigned char)*end) ? task : -1;
+}
+
+#define TASKS_MOST 4096
+
+typedef struct array_tasks {
+    int count;
+    long task[TASKS_MOST];
+} array_tasks_t;
+
+/* Adds the tasks that a program's output names, in ascending order; false when the program cannot
+ * be started or read. */
+static bool list_tasks(char *const *words, const char *job, array_tasks_t *tasks)
+{
+    pid_t child;
+    char line[512];
+    const int output = start_program(words, &child);
+    if (output < 0)
+        return false;
+    FILE *file = fdopen(output, "r");
+    if (file == NULL) {
+        (void)close(output);
+        wait_for(child);
+        return false;
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        const long task = task_of(line, job);
+        int at = tasks->count;
+        while (at > 0 && tasks->task[at - 1] > task)
+            at--;
+        if (task < 0 || tasks->count == TASKS_MOST || (at > 0 && tasks->task[at - 1] == task))
+            continue;
+        memmove(&tasks->task[at + 1], &tasks->task[at],
+                (size_t)(tasks->count - at) * sizeof tasks->task[0]);
+        tasks->task[at] = task;
+        tasks->count++;
+    }
+    (void)fclose(file);
+    wait_for(child);
+    return true;
+}
+
+/* Examines each task of the job if it is an array and sacct answers; *printed_out: so it was. */
+static plim_status_t examine_array(patient_t *patient, char *job, bool *printed_out)
+{
+    static char column[] = "JobID", whole[] = "-X";
+    static array_tasks_t tasks;
+    char *const accounting[] = {sacct, whole, piped, no_heading, fields, column, jobs, job, NULL};
+    char *const controller[] = {scontrol, show, kind, job, NULL};
+    plim_status_t status = PLIM_OK;
+    tasks.count = 0;
+    *printed_out = false;
+    if (!list_tasks(accounting, job, &tasks))
+        return PLIM_OK;
+    (void)list_tasks(controller, job, &tasks);
+    *printed_out = tasks.count > 0;
+    for (int i = 0; i < tasks.count && status == PLIM_OK && *printed_out; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "%s_%ld", job, tasks.task[i]);
+        plim_doctor_destroy(patient->doctor);
+        patient->doctor = NULL;
+        status = plim_doctor_create(patient->job, &patient->doctor);
+        *printed_out = status == PLIM_OK && ask_slurm(patient, name);
+        if (*printed_out)
+            status = print_verdict(patient, name, strlen(name));
+    }
+    return status;
+}
+
+/* Reads one argument. Returns CLI_DONE, or the exit code after a message. */
+static int read_word(patient_t *patient, char *word, bool alone, bool *printed_out)
+{
+    struct stat about;
+    plim_status_t status;
+    if (strcmp(word, "-") == 0)
+        status = plim_doctor_read(patient->doctor, "standard input", STDIN_FILENO);
+    else if (stat(word, &about) == 0 && S_ISDIR(about.st_mode))
+        status = read_directory(patient, word, alone, printed_out);
+    else if (stat(word, &about) != 0 && is_job_id(word)) {
+        status = alone && strpbrk(word, "_.") == NULL ? examine_array(patient, word, printed_out)
+                                                      : PLIM_OK;
+        if (status != PLIM_OK)
+            return cli_failed(patient->common, status);
+        if (*printed_out || ask_slurm(patient, word))
+            return CLI_DONE;
+        return cli_wrong_use(patient->common,
+                             "there is no file %s, and sacct, which would know a job of that "
+                             "number, is not in PATH",
+                             word);
+    } else {
+        errno = 0;
+        status = read_path(patient, word);
+        if (status == PLIM_ERR_IO && errno != 0)
+            return cli_wrong_use(patient->common, "%s cannot be read: %s", word, strerror(errno));
+    }
+    return status == PLIM_OK ? CLI_DONE : cli_failed(patient->common, status);
+}
+
+static int examine(patient_t *patient, int count, char **words)
+{
+    static char standard_input[] = "-";
+    char *none[] = {standard_input};
+    bool printed = false;
+    if (count == 0) {
+        count = 1;
+        words = none;
+    }
+    for (int i = 0; i < count; i++) {
+        const int code = read_word(patient, words[i], count == 1, &printed);
+        if (code != CLI_DONE)
+            return code;
+    }
+    if (printed)
+        return CLI_DONE;
+    const plim_status_t status = print_verdict(patient, NULL, 0);
+    return status == PLIM_OK ? CLI_DONE : cli_failed(patient->common, status);
+}
+
+static int run(int argc, char **argv)
+{
+    static const struct option options[] = {CLI_COMMON_OPTIONS};
+    static plim_limits_t limits;
+    cli_common_t common = {.verb = &cli_verb_doctor};
+    patient_t patient = {.common = &common};
+    int exit_code;
+    int code;
+    while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1)
+        if (code == -2)
+            return exit_code;
+    if (optind == argc && isatty(STDIN_FILENO))
+        return cli_wrong_use(&common, "give a log, a directory, a Slurm job's number, or - and a "
+                                      "text on standard input");
+    plim_status_t status = cli_find_limits(&common, &limits);
+    if (status == PLIM_OK)
+        status = cli_job_start_under(&common, &limits, limits.memory[limits.line].value, false,
+                                     true, &patient.job);
+    if (status == PLIM_OK)
+        status = plim_doctor_create(patient.job, &patient.doctor);
+    exit_code = status == PLIM_OK ? examine(&patient, argc - optind, argv + optind)
+                                  : cli_failed(&common, status);
+    plim_doctor_destroy(patient.doctor);
+    if (patient.job != NULL)
+        cli_job_end(patient.job);
+    return exit_code;
+}
+
+const cli_verb_t cli_verb_doctor = {
+    .name = "doctor",
+    .summary = "tell why a job died, and what to change",
+    .help = help,
+    .run = run,
+};

@@ -1,0 +1,120 @@
+/* plimsoll report: runs as one HTML page. */
+#include "command/cli.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char help[] =
+    "usage: plimsoll report RUN … [--out FILE.html]\n\n"
+    "Writes one HTML page about runs of plimsoll train, or of any command under plimsoll watch,\n"
+    "whether they ended, were killed, or still run: loss and scores, memory by account against\n"
+    "the line with its phases, time by stage, cache hits, throughput, plan and measured, recipe,\n"
+    "machine, and the doctor's verdict. Several runs, up to 8, stand side by side. The page needs\n"
+    "no script, no other file and no network.\n\n"
+    "  --out FILE.html  the page; default for one run: report.html in its directory. A file that "
+    "is\n"
+    "                   there is replaced only if it is a report\n";
+
+/* Adds a run with the doctor's verdict on the texts in its directory. */
+static plim_status_t add_run(const plim_job_t *job, plim_report_t *report, const char *directory)
+{
+    static char verdict[PLIM_DOCTOR_JSON_MAX];
+    plim_doctor_t *doctor;
+    plim_status_t status = plim_doctor_create(job, &doctor);
+    if (status != PLIM_OK)
+        return status;
+    status = cli_read_texts(doctor, directory);
+    if (status == PLIM_OK)
+        status = plim_doctor_verdict(doctor, verdict, sizeof verdict);
+    plim_doctor_destroy(doctor);
+    return status == PLIM_OK ? plim_report_add(report, directory, verdict) : status;
+}
+
+static void print_written(const cli_common_t *common, const char *path, int runs)
+{
+    struct stat about;
+    if (common->json) {
+        json_t *object = json_pack("{s:o, s:i}", "report", cli_json_text(path), "runs", runs);
+        if (stat(path, &about) == 0)
+            (void)json_object_set_new(object, "bytes", json_integer(about.st_size));
+        cli_print_json(object);
+        return;
+    }
+    cli_print_text(stdout, path);
+    (void)printf(": %d %s\n", runs, runs == 1 ? "run" : "runs");
+}
+
+static int write_report(const cli_common_t *common, const plim_job_t *job, const char *out,
+                        int count, char **runs)
+{
+    plim_report_t *report;
+    plim_status_t status = plim_report_create(job, &report);
+    if (status != PLIM_OK)
+        return cli_failed(common, status);
+    for (int i = 0; i < count && status == PLIM_OK; i++)
+        status = add_run(job, report, runs[i]);
+    if (status == PLIM_OK)
+        status = plim_report_write(report, out);
+    const int code = status == PLIM_OK ? CLI_DONE : cli_failed(common, status);
+    if (status == PLIM_OK)
+        print_written(common, out, count);
+    plim_report_destroy(report);
+    return code;
+}
+
+/* The page of one run lies with it. Returns NULL after an error message. */
+static const char *choose_page(const cli_common_t *common, int count, char **runs)
+{
+    static char path[PLIM_PATH_MAX + 16];
+    struct stat about;
+    if (count > 1) {
+        (void)cli_wrong_use(common, "a page about %d runs needs a name: --out FILE.html", count);
+        return NULL;
+    }
+    if (stat(runs[0], &about) == 0 && access(runs[0], W_OK | X_OK) != 0) {
+        (void)cli_wrong_use(common, "%s cannot be written to: name the page with --out FILE.html",
+                            runs[0]);
+        return NULL;
+    }
+    (void)snprintf(path, sizeof path, "%.*s/report.html", PLIM_PATH_MAX - 1, runs[0]);
+    return path;
+}
+
+static int run(int argc, char **argv)
+{
+    static const struct option options[] = {{"out", required_argument, NULL, CLI_OPTION_OWN},
+                                            CLI_COMMON_OPTIONS};
+    static plim_limits_t limits;
+    cli_common_t common = {.verb = &cli_verb_report};
+    const char *out = NULL;
+    plim_job_t *job = NULL;
+    int exit_code, code;
+    while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1) {
+        if (code == -2)
+            return exit_code;
+        out = optarg;
+    }
+    if (optind == argc)
+        return cli_wrong_use(&common, "give the directory of a run, as plimsoll train and plimsoll "
+                                      "watch make it");
+    if (out == NULL)
+        out = choose_page(&common, argc - optind, argv + optind);
+    if (out == NULL)
+        return CLI_WRONG_USE;
+    plim_status_t status = cli_find_limits(&common, &limits);
+    if (status == PLIM_OK)
+        status = cli_job_start_under(&common, &limits, limits.memory[limits.line].value, false,
+                                     true, &job);
+    exit_code = status == PLIM_OK ? write_report(&common, job, out, argc - optind, argv + optind)
+                                  : cli_failed(&common, status);
+    if (job != NULL)
+        cli_job_end(job);
+    return exit_code;
+}
+
+const cli_verb_t cli_verb_report = {
+    .name = "report",
+    .summary = "show runs as one HTML page",
+    .help = help,
+    .run = run,
+};

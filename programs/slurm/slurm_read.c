@@ -1,0 +1,550 @@
+/* Reads #SBATCH lines, variables and the Python command of a batch script, and the literal keyword
+ * arguments of loaders and argparse in a Python file. */
+#include "slurm/slurm_read.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_letter(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* "num-workers" and "NUM_WORKERS" are "num_workers". */
+static bool same_name(const char *a, const char *b)
+{
+    while (*a != '\0' && *b != '\0') {
+        const int left = *a == '-' ? '_' : tolower((unsigned char)*a);
+        const int right = *b == '-' ? '_' : tolower((unsigned char)*b);
+        if (left != right)
+            return false;
+        a++;
+        b++;
+    }
+    return *a == *b;
+}
+
+const read_setting_t *read_find(const read_setting_t *settings, int count, const char *name)
+{
+    for (int i = count - 1; i >= 0; i--)
+        if (same_name(settings[i].name, name))
+            return &settings[i];
+    return NULL;
+}
+
+static void copy_text(char *out, size_t size, const char *text, size_t length)
+{
+    if (length > size - 1)
+        length = size - 1;
+    memcpy(out, text, length);
+    out[length] = '\0';
+}
+
+static void add_setting(read_setting_t *settings, int *count, int most, read_setting_t setting)
+{
+    if (*count < most)
+        settings[(*count)++] = setting;
+}
+
+#define WORDS 128
+
+/* A line of a shell, joined and cut into words without their quotes. */
+typedef struct shell_line {
+    char text[4096]; /* the words, each ended by NUL */
+    int num_words;
+    const char *words[WORDS];
+    bool background; /* ends with & */
+    int line;
+} shell_line_t;
+
+/* Whether the rest of a line ends with a single &. */
+static bool ends_in_background(const char *at, const char *end)
+{
+    const char *last = memchr(at, '\n', (size_t)(end - at));
+    last = last != NULL ? last : end;
+    while (last > at && isspace((unsigned char)last[-1]))
+        last--;
+    return last - at >= 2 && last[-1] == '&' && last[-2] != '&';
+}
+
+/* Reads the next command, to the end of its line or to & ; |, with lines that a backslash joins.
+ * Returns where the next one begins. */
+static const char *next_line(const char *at, const char *end, int *line, shell_line_t *out)
+{
+    size_t used = 0;
+    char quote = '\0';
+    char previous = '\0';
+    bool inside = false; /* of a word */
+    out->num_words = 0;
+    out->background = false;
+    out->line = *line;
+    for (; at < end && (*at != '\n' || quote != '\0'); previous = *at++) {
+        const bool space = quote == '\0' && isspace((unsigned char)*at);
+        *line += *at == '\n';
+        if (*at == '\\' && quote != '\'' && at + 1 < end) {
+            at++;
+            *line += *at == '\n';
+            if (*at == '\n')
+                continue;
+        } else if (quote == '\0' && !inside && *at == '#') {
+            while (at < end && *at != '\n')
+                at++;
+            break;
+        } else if (quote == '\0' && strchr("&;|", *at) != NULL && *at != '\0' && previous != '>' &&
+                   (at + 1 == end || at[1] != '>')) {
+            const bool twice = at + 1 < end && at[1] == *at;
+            out->background = !twice && (*at == '&' || (*at == '|' && ends_in_background(at, end)));
+            at += twice;
+            break;
+        } else if ((*at == '\'' || *at == '"') && (quote == '\0' || quote == *at)) {
+            quote = quote == '\0' ? *at : '\0';
+            if (quote == '\0')
+                continue;
+        } else if (space) {
+            if (inside && used < sizeof out->text)
+                out->text[used++] = '\0';
+            inside = false;
+            continue;
+        }
+        if (!inside) {
+            if (out->num_words == WORDS || used >= sizeof out->text - 1)
+                continue;
+            out->words[out->num_words++] = out->text + used;
+            inside = true;
+        }
+        if (!(quote == *at && (*at == '\'' || *at == '"')) && used < sizeof out->text - 1)
+            out->text[used++] = *at;
+    }
+    out->text[used < sizeof out->text ? used : sizeof out->text - 1] = '\0';
+    *line += at < end && *at == '\n';
+    return at < end ? at + 1 : end;
+}
+
+/* Letters of sbatch's options that matter here. */
+static const char *long_name(char letter)
+{
+    static const struct {
+        char letter;
+        const char *name;
+    } names[] = {{'t', "time"},      {'c', "cpus-per-task"}, {'n', "ntasks"},  {'N', "nodes"},
+                 {'p', "partition"}, {'a', "array"},         {'J', "job-name"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i].letter == letter)
+            return names[i].name;
+    return NULL;
+}
+
+/* "#SBATCH --mem=4G -c 8 # comment" */
+static void take_requests(read_batch_t *batch, const shell_line_t *line)
+{
+    for (int i = 0; i < line->num_words; i++) {
+        const char *word = line->words[i];
+        read_setting_t request = {.line = line->line, .literal = true};
+        const char *value = "";
+        if (strncmp(word, "--", 2) == 0) {
+            const size_t length = strcspn(word + 2, "=");
+            copy_text(request.name, sizeof request.name, word + 2, length);
+            if (word[2 + length] == '=')
+                value = word + 3 + length;
+            else if (i + 1 < line->num_words && line->words[i + 1][0] != '-')
+                value = line->words[++i];
+        } else if (word[0] == '-' && long_name(word[1]) != NULL) {
+            (void)snprintf(request.name, sizeof request.name, "%s", long_name(word[1]));
+            if (word[2] != '\0')
+                value = word + 2;
+            else if (i + 1 < line->num_words)
+                value = line->words[++i];
+        } else {
+            continue;
+        }
+        copy_text(request.value, sizeof request.value, value, strlen(value));
+        add_setting(batch->requests, &batch->num_requests, READ_SETTINGS, request);
+    }
+}
+
+/* Marks the variables that a word uses, and writes the word with the values of those that are
+ * known. Returns whether all are. */
+static bool expand(read_batch_t *batch, const char *word, char *out, size_t size)
+{
+    size_t used = 0;
+    bool known = true;
+    while (*word != '\0') {
+        char name[READ_NAME];
+        const bool braces = word[0] == '$' && word[1] == '{';
+        const char *begin = word + (braces ? 2 : 1);
+        size_t length = 0;
+        if (word[0] == '$')
+            while (is_letter(begin[length]))
+                length++;
+        if (length == 0) {
+            known = known && *word != '$' && *word != '`';
+            if (used < size - 1)
+                out[used++] = *word;
+            word++;
+            continue;
+        }
+        copy_text(name, sizeof name, begin, length);
+        word = begin + length;
+        const char *value = NULL;
+        for (int i = 0; i < batch->num_variables; i++)
+            if (strcmp(batch->variables[i].name, name) == 0) {
+                batch->variables[i].used = true;
+                value = batch->variables[i].literal ? batch->variables[i].value : NULL;
+            }
+        if (braces && *word == '}')
+            word++;
+        else
+            value = braces ? NULL : value;
+        known = known && value != NULL;
+        for (; value != NULL && *value != '\0' && used < size - 1; value++)
+            out[used++] = *value;
+    }
+    out[used] = '\0';
+    return known;
+}
+
+/* NAME=value, or "export NAME=value". False: a command follows. */
+static bool take_variable(read_batch_t *batch, const shell_line_t *line)
+{
+    const bool export = line->num_words > 1 && strcmp(line->words[0], "export") == 0;
+    for (int i = export ? 1 : 0; i < line->num_words; i++) {
+        const char *word = line->words[i];
+        size_t length = 0;
+        while (is_letter(word[length]))
+            length++;
+        if (length == 0 || word[length] != '=' || isdigit((unsigned char)word[0]))
+            return false;
+        read_setting_t variable = {.line = line->line};
+        copy_text(variable.name, sizeof variable.name, word, length);
+        variable.literal = expand(batch, word + length + 1, variable.value, sizeof variable.value);
+        add_setting(batch->variables, &batch->num_variables, READ_SETTINGS, variable);
+    }
+    return true;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), size = strlen(end);
+    return length > size && strcmp(text + length - size, end) == 0;
+}
+
+static void take_options(read_batch_t *batch, const shell_line_t *line, int first)
+{
+    for (int i = first; i < line->num_words; i++) {
+        const char *word = line->words[i];
+        if (strncmp(word, "--", 2) != 0 || word[2] == '\0')
+            continue;
+        read_setting_t option = {.line = line->line, .literal = true};
+        const size_t length = strcspn(word + 2, "=");
+        copy_text(option.name, sizeof option.name, word + 2, length);
+        if (word[2 + length] == '=')
+            option.literal = expand(batch, word + 3 + length, option.value, sizeof option.value);
+        else if (i + 1 < line->num_words && strncmp(line->words[i + 1], "--", 2) != 0)
+            option.literal = expand(batch, line->words[i + 1], option.value, sizeof option.value);
+        add_setting(batch->options, &batch->num_options, READ_SETTINGS, option);
+    }
+}
+
+static void take_command(read_batch_t *batch, const shell_line_t *line)
+{
+    char word[512];
+    int program = -1, script = -1;
+    for (int i = 0; i < line->num_words; i++) {
+        (void)expand(batch, line->words[i], word, sizeof word);
+        const char *base = strrchr(word, '/') != NULL ? strrchr(word, '/') + 1 : word;
+        if (program < 0 && (strncmp(base, "python", 6) == 0 || strcmp(base, "torchrun") == 0 ||
+                            strcmp(base, "accelerate") == 0))
+            program = i;
+        else if (program >= 0 && script < 0 && ends_with(word, ".py"))
+            script = i;
+    }
+    if (line->num_words > 2 && strcmp(line->words[0], "trap") == 0)
+        for (int i = 2; i < line->num_words; i++)
+            batch->traps_usr1 |= ends_with(line->words[i], "USR1") ||
+                                 strcmp(line->words[i], "USR1") == 0 ||
+                                 strcmp(line->words[i], "10") == 0;
+    if (script < 0)
+        return;
+    if (batch->python[0] != '\0') {
+        batch->more_commands++;
+        return;
+    }
+    (void)expand(batch, line->words[script], batch->python, sizeof batch->python);
+    batch->python_line = line->line;
+    batch->python_background = line->background;
+    for (int i = 0; i < program; i++)
+        batch->python_srun |= strcmp(line->words[i], "srun") == 0;
+    take_options(batch, line, script + 1);
+}
+
+void read_batch_script(const char *text, size_t size, read_batch_t *batch_out)
+{
+    static const char word[] = "#SBATCH";
+    const char *at = text, *end = text + size;
+    shell_line_t parts = {.num_words = 0};
+    bool began = false; /* a command was read: requests end */
+    int line = 1;
+    memset(batch_out, 0, sizeof *batch_out);
+    while (at < end) {
+        const size_t left = (size_t)(end - at);
+        if (left > sizeof word && memcmp(at, word, sizeof word - 1) == 0 &&
+            isspace((unsigned char)at[sizeof word - 1])) {
+            const int here = line;
+            at = next_line(at + sizeof word - 1, end, &line, &parts);
+            if (!began)
+                take_requests(batch_out, &parts);
+            else if (batch_out->late_line == 0)
+                batch_out->late_line = here;
+            continue;
+        }
+        at = next_line(at, end, &line, &parts);
+        if (parts.num_words == 0)
+            continue;
+        began = true;
+        if (!take_variable(batch_out, &parts))
+            take_command(batch_out, &parts);
+    }
+}
+
+typedef enum token_kind {
+    TOKEN_END,
+    TOKEN_NAME,
+    TOKEN_NUMBER,
+    TOKEN_STRING,
+    TOKEN_OTHER
+} token_kind_t;
+
+typedef struct token {
+    token_kind_t kind;
+    const char *at; /* of a string: its content */
+    size_t length;
+    int line;
+} token_t;
+
+typedef struct reader {
+    const char *at, *end;
+    int line;
+} reader_t;
+
+static bool is(const token_t *token, const char *text)
+{
+    return token->kind != TOKEN_STRING && strlen(text) == token->length &&
+           memcmp(token->at, text, token->length) == 0;
+}
+
+/* Behind an opening quote at `at`; leaves the reader behind the closing one. */
+static token_t read_string(reader_t *reader, int line)
+{
+    const char quote = *reader->at;
+    const bool triple =
+        reader->end - reader->at >= 3 && reader->at[1] == quote && reader->at[2] == quote;
+    reader->at += triple ? 3 : 1;
+    token_t token = {TOKEN_STRING, reader->at, 0, line};
+    for (; reader->at < reader->end; reader->at++) {
+        if (*reader->at == '\\' && reader->at + 1 < reader->end) {
+            reader->line += reader->at[1] == '\n';
+            reader->at++;
+            continue;
+        }
+        if (*reader->at == '\n' && !triple)
+            break; /* not closed: the next line is code again */
+        reader->line += *reader->at == '\n';
+        if (*reader->at == quote && (!triple || (reader->end - reader->at >= 3 &&
+                                                 reader->at[1] == quote && reader->at[2] == quote)))
+            break;
+    }
+    token.length = (size_t)(reader->at - token.at);
+    if (reader->at < reader->end && *reader->at == quote)
+        reader->at += triple ? 3 : 1;
+    return token;
+}
+
+static token_t next_token(reader_t *reader)
+{
+    while (reader->at < reader->end &&
+           (isspace((unsigned char)*reader->at) || *reader->at == '#' || *reader->at == '\\')) {
+        if (*reader->at == '#')
+            while (reader->at < reader->end && *reader->at != '\n')
+                reader->at++;
+        if (reader->at < reader->end) {
+            reader->line += *reader->at == '\n';
+            reader->at++;
+        }
+    }
+    token_t token = {TOKEN_END, reader->at, 0, reader->line};
+    if (reader->at == reader->end)
+        return token;
+    if (*reader->at == '\'' || *reader->at == '"')
+        return read_string(reader, token.line);
+    if (is_letter(*reader->at)) {
+        const bool number = isdigit((unsigned char)*reader->at) != 0;
+        while (reader->at < reader->end &&
+               (is_letter(*reader->at) || (number && *reader->at == '.')))
+            reader->at++;
+        token.length = (size_t)(reader->at - token.at);
+        token.kind = number ? TOKEN_NUMBER : TOKEN_NAME;
+        /* Prefixes of strings: r"", f"", b"", rb"". */
+        if (!number && token.length <= 2 && reader->at < reader->end &&
+            (*reader->at == '\'' || *reader->at == '"')) {
+            const bool plain = memchr(token.at, 'f', token.length) == NULL &&
+                               memchr(token.at, 'F', token.length) == NULL;
+            token = read_string(reader, token.line);
+            token.kind = plain ? TOKEN_STRING : TOKEN_OTHER;
+        }
+        return token;
+    }
+    reader->at++;
+    token.kind = TOKEN_OTHER;
+    token.length = 1;
+    return token;
+}
+
+/* Appends a token to the text of a value. */
+static void append(read_setting_t *setting, const token_t *token)
+{
+    const size_t used = strlen(setting->value), left = sizeof setting->value - 1 - used;
+    const size_t length = token->length < left ? token->length : left;
+    memcpy(setting->value + used, token->at, length);
+    setting->value[used + length] = '\0';
+    if (token->kind == TOKEN_NAME)
+        setting->literal &= is(token, "True") || is(token, "False") || is(token, "None");
+    else if (token->kind == TOKEN_OTHER)
+        setting->literal &= token->length == 1 && strchr("[](),-", *token->at) != NULL;
+}
+
+/* One argument of a call. */
+typedef struct argument {
+    read_setting_t setting; /* name "": by position */
+    bool unpacked;          /* *args, **kwargs */
+    bool string;            /* the value is one string */
+} argument_t;
+
+/* Reads an argument of a call, up to the comma or the parenthesis that ends it. False: none is
+ * left. */
+static bool next_argument(reader_t *reader, argument_t *out)
+{
+    int depth = 0, tokens = 0;
+    token_t first = {TOKEN_END, NULL, 0, 0};
+    *out = (argument_t){.setting = {.literal = true}};
+    for (;;) {
+        token_t token = next_token(reader);
+        if (token.kind == TOKEN_END)
+            return false;
+        const bool other = token.kind == TOKEN_OTHER && token.length == 1;
+        if (other && depth == 0 && (*token.at == ')' || *token.at == ',')) {
+            if (*token.at == ')')
+                reader->at = token.at; /* the caller sees the end again */
+            return tokens > 0 || *token.at == ',';
+        }
+        if (other && strchr("([{", *token.at) != NULL)
+            depth++;
+        else if (other && strchr(")]}", *token.at) != NULL)
+            depth--;
+        if (tokens == 0) {
+            first = token;
+            out->setting.line = token.line;
+            out->unpacked = is(&token, "*");
+        }
+        if (tokens == 1 && is(&token, "=") && first.kind == TOKEN_NAME) {
+            copy_text(out->setting.name, sizeof out->setting.name, first.at, first.length);
+            out->setting.value[0] = '\0';
+            out->setting.literal = true;
+            tokens = 2;
+            continue;
+        }
+        append(&out->setting, &token);
+        tokens++;
+        out->string = token.kind == TOKEN_STRING &&
+                      (tokens == 1 || (tokens == 3 && out->setting.name[0] != '\0'));
+    }
+}
+
+static bool at_end(const reader_t *reader)
+{
+    return reader->at < reader->end && *reader->at == ')';
+}
+
+static void take_loader(read_python_t *python, reader_t *reader, const token_t *name)
+{
+    static read_loader_t spare;
+    const bool kept = python->num_loaders < READ_LOADERS;
+    read_loader_t *loader = kept ? &python->loaders[python->num_loaders++] : &spare;
+    argument_t argument;
+    python->more_loaders += !kept;
+    *loader = (read_loader_t){.line = name->line};
+    copy_text(loader->name, sizeof loader->name, name->at, name->length);
+    while (next_argument(reader, &argument)) {
+        loader->unpacked |= argument.unpacked;
+        if (argument.setting.name[0] != '\0')
+            add_setting(loader->keywords, &loader->num_keywords, READ_KEYWORDS, argument.setting);
+        if (at_end(reader))
+            break;
+    }
+}
+
+/* add_argument('-w', '--num_workers', type=int, default=4) */
+static void take_argument(read_python_t *python, reader_t *reader)
+{
+    read_setting_t setting = {.line = reader->line};
+    argument_t argument;
+    while (next_argument(reader, &argument)) {
+        const read_setting_t *one = &argument.setting;
+        if (one->name[0] == '\0' && argument.string && strncmp(one->value, "--", 2) == 0) {
+            copy_text(setting.name, sizeof setting.name, one->value + 2, strlen(one->value + 2));
+            setting.line = one->line;
+        } else if (strcmp(one->name, "default") == 0) {
+            memcpy(setting.value, one->value, sizeof setting.value);
+            setting.literal = one->literal;
+        } else if (strcmp(one->name, "action") == 0 && strcmp(one->value, "store_true") == 0) {
+            (void)snprintf(setting.value, sizeof setting.value, "False");
+            setting.literal = true;
+        } else if (strcmp(one->name, "action") == 0 && strcmp(one->value, "append") == 0) {
+            setting.repeats = true;
+        }
+        if (at_end(reader))
+            break;
+    }
+    if (setting.name[0] != '\0')
+        add_setting(python->arguments, &python->num_arguments, READ_SETTINGS, setting);
+}
+
+static void take_dataset(read_python_t *python, const token_t *token, bool *several)
+{
+    char name[READ_NAME];
+    if (token->length < 6 || token->length >= sizeof name || memcmp(token->at, "ogbn", 4) != 0)
+        return;
+    copy_text(name, sizeof name, token->at, token->length);
+    *several |= python->dataset[0] != '\0' && strcmp(python->dataset, name) != 0;
+    memcpy(python->dataset, name, sizeof name);
+}
+
+void read_python_file(const char *text, size_t size, read_python_t *python_out)
+{
+    reader_t reader = {text, text + size, 1};
+    token_t before = {TOKEN_END, text, 0, 1};
+    bool several = false;
+    memset(python_out, 0, sizeof *python_out);
+    for (token_t token; (token = next_token(&reader)).kind != TOKEN_END; before = token) {
+        if (token.kind == TOKEN_STRING)
+            take_dataset(python_out, &token, &several);
+        if (token.kind != TOKEN_NAME)
+            continue;
+        python_out->handles_usr1 |=
+            is(&token, "SIGUSR1") || is(&token, "lightning") || is(&token, "pytorch_lightning");
+        python_out->torch |= is(&token, "torch") || is(&token, "torch_geometric");
+        const bool call = reader.at < reader.end && *reader.at == '(' && !is(&before, "class") &&
+                          !is(&before, "def");
+        const bool loader =
+            token.length > 6 && memcmp(token.at + token.length - 6, "Loader", 6) == 0;
+        if (!call || (!loader && !is(&token, "add_argument")))
+            continue;
+        reader.at++;
+        if (loader)
+            take_loader(python_out, &reader, &token);
+        else
+            take_argument(python_out, &reader);
+    }
+    if (several)
+        python_out->dataset[0] = '\0';
+}

@@ -1,0 +1,322 @@
+/* `plimsoll slurm VERB …`: a batch script for another verb's command; and the check of one. */
+#include "command/verb_plan.h"
+#include "slurm/slurm_check.h"
+#include "slurm/slurm_script.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+
+enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_RATES, OPTION_RANKS, OPTION_CHECK };
+
+typedef struct slurm {
+    cli_common_t common;
+    slurm_script_t script;
+    const char *rates;
+    int64_t minutes; /* --time; 0: not given */
+} slurm_t;
+
+static bool take_ranks(slurm_t *slurm, const char *text)
+{
+    return cli_parse_int(&slurm->common, "--ranks", text, 1, PLIM_RANKS_MAX, &slurm->script.ranks);
+}
+
+/* Takes --memory, --threads and --ranks out of the verb's words, since the script has them as
+ * --mem, --cpus-per-task and --nodes. False after an error message. */
+static bool lift_options(slurm_t *slurm)
+{
+    static const char *const names[] = {"--memory", "--threads", "--ranks"};
+    enum { MEMORY, THREADS, RANKS, NAMES };
+    char **to = slurm->script.words;
+    for (char **word = to; *word != NULL; word++) {
+        const size_t length = strcspn(*word, "=");
+        int found = 0;
+        if (strcmp(*word, "--") == 0) {
+            while (*word != NULL)
+                *to++ = *word++;
+            break;
+        }
+        while (found < NAMES && (length < 5 || strncmp(*word, names[found], length) != 0))
+            found++;
+        if (found == NAMES) {
+            *to++ = *word;
+            continue;
+        }
+        const char *value = (*word)[length] == '=' ? *word + length + 1 : *++word;
+        int64_t threads = 0;
+        if (value == NULL) {
+            (void)cli_wrong_use(&slurm->common, "%s needs a value", names[found]);
+            return false;
+        }
+        const bool good =
+            found == MEMORY
+                ? cli_parse_size(&slurm->common, names[MEMORY], value, &slurm->common.memory)
+            : found == THREADS
+                ? cli_parse_int(&slurm->common, names[THREADS], value, 1, 1024, &threads)
+                : take_ranks(slurm, value);
+        if (!good)
+            return false;
+        if (found == THREADS)
+            slurm->common.threads = (int)threads;
+    }
+    *to = NULL;
+    return true;
+}
+
+/* Checks a training's words against what a script can continue. False after an error message. */
+static bool check_training(const slurm_t *slurm, const train_t *train, int words)
+{
+    const char *message = NULL;
+    if (train->resume != NULL)
+        message = "to continue a run, give its options and --run RUN --resume: the script begins "
+                  "or continues it";
+    else if (train->more_epochs > 0)
+        message = "--epochs +N would train N more each time the job starts; give the total";
+    else if (words != 1)
+        message = "train needs one dataset directory";
+    else if (train->stage && slurm->script.stage != NULL)
+        message = "give --stage DIR before train, or --stage --scratch DIR after it, not both";
+    else if (train->stage && train_stage(train) == NULL)
+        message = CLI_STAGE_WHERE;
+    else if (slurm->minutes > 0 && slurm->minutes <= SLURM_SIGNAL_MINUTES)
+        message = "--time is too short: 4 minutes are the least, since Slurm signals a training 2 "
+                  "to 3 minutes before the end";
+    if (message != NULL)
+        (void)cli_wrong_use(&slurm->common, "%s", message);
+    return message == NULL;
+}
+
+/* --mem, --time and --cpus-per-task of a planned training, and the notes that explain them. */
+static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *found)
+{
+    slurm_script_t *script = &slurm->script;
+    const plan_ask_t ask = plan_ask(plan, found);
+    const json_t *expect = json_object_get(found->plan, "expect");
+    const double expected = json_number_value(json_object_get(expect, "run_seconds"));
+    char total[24], minimum[24], run[24];
+    (void)plim_size_text(cli_json_int(found->plan, "total_bytes"), total);
+    (void)cli_minimum_text(found->plan, minimum);
+    (void)train_seconds_text(expected, run);
+    script->cpus = ask.cpus;
+    if (slurm->common.memory > 0) {
+        script->mebibytes = slurm->common.memory / MIB;
+        (void)snprintf(script->notes[0], sizeof script->notes[0],
+                       "--mem: as --memory says. The plan's peak under it is %s, the minimum %s.",
+                       total, minimum);
+    } else {
+        script->mebibytes = ask.mebibytes;
+        (void)snprintf(script->notes[0], sizeof script->notes[0],
+                       "--mem: the plan's peak, %s, and a margin of 5 %% and 32 MiB, but no more "
+                       "than this machine allows. The minimum is %s.",
+                       total, minimum);
+    }
+    if (slurm->minutes == 0) {
+        script->minutes = ask.minutes + SLURM_SIGNAL_MINUTES;
+        (void)snprintf(script->notes[1], sizeof script->notes[1],
+                       "--time: %d x the expected %s, and %d minutes for the start and the signal;",
+                       PLAN_TIME_MARGIN, run, SLURM_SIGNAL_MINUTES + 1);
+    } else {
+        const double each = 60 * (double)(slurm->minutes - SLURM_SIGNAL_MINUTES);
+        const double jobs = expected / each < 1e9 ? expected / each : 1e9;
+        script->minutes = slurm->minutes;
+        (void)snprintf(script->notes[1], sizeof script->notes[1],
+                       "--time: as given. Expected are %s in all: the job runs about %lld time%s;",
+                       run, (long long)jobs + 1, jobs < 1 ? "" : "s");
+    }
+    (void)snprintf(script->notes[2], sizeof script->notes[2], "%s.",
+                   plan_rates_text(found->plan, false));
+}
+
+/* Plans the training of the words. Returns CLI_DONE, or the exit code after an error message. */
+static int plan_training(slurm_t *slurm, int argc, char **argv)
+{
+    static char run[256];
+    static plan_found_t found;
+    static plan_t plan = {
+        .train = {.common = {.verb = &cli_verb_train},
+                  .training = PLIM_TRAINING_INIT,
+                  .params = {.size = sizeof(plim_plan_params_t), .no_reading = true}},
+        .elsewhere = true};
+    train_t *train = &plan.train;
+    slurm_script_t *script = &slurm->script;
+    int exit_code;
+    bool said;
+    optind = 0; /* a command line of its own */
+    train->training.shares = 0;
+    if (!train_read_options(argc, argv, train, &exit_code))
+        return exit_code;
+    plan.ranks = script->ranks;
+    script->shares = script->ranks > 1 && train->training.shares == 0;
+    if (!plan_settle_ranks(&plan, train))
+        return CLI_WRONG_USE;
+    if (!check_training(slurm, train, argc - optind))
+        return CLI_WRONG_USE;
+    train->dataset = argv[optind];
+    train->params.rates = slurm->rates;
+    train->common.memory = slurm->common.memory;
+    train->common.threads = slurm->common.threads;
+    train->common.quiet = true; /* the script's notes say it */
+    plim_status_t status = plan_prepare(&plan);
+    if (status == PLIM_OK)
+        status = plan_find(&plan, train, plan.line, false, &found, &said);
+    if (status != PLIM_OK)
+        return cli_failed(&slurm->common, status);
+    if (said)
+        return CLI_WRONG_USE;
+    if (!found.fits)
+        return cli_failed_with(&slurm->common, PLIM_ERR_BUDGET, found.refusal, NULL);
+    train_warn_idle(train, &found.info, found.plan);
+    if (script->ranks > 1)
+        status = plan_ranks(&plan, train, &found);
+    if (status != PLIM_OK)
+        return cli_failed(&slurm->common, status);
+    take_plan(slurm, &plan, &found);
+    plan_found_end(&found);
+    train_name_run(train, run);
+    script->run = train->run == NULL ? run : NULL;
+    script->resume = !train->requeued;
+    script->scratch = train->params.scratch;
+    script->copy = train->stage_directory;
+    script->dataset = script->stage != NULL ? train->dataset : NULL;
+    return CLI_DONE;
+}
+
+/* A verb without a plan: memory and time are the user's. */
+static int take_given(slurm_t *slurm)
+{
+    static plim_limits_t limits;
+    slurm_script_t *script = &slurm->script;
+    if (slurm->common.memory < MIB || slurm->minutes == 0)
+        return cli_wrong_use(&slurm->common,
+                             "only train has a plan; for %s give --memory SIZE and --time TIME",
+                             script->verb);
+    if (script->stage != NULL || slurm->rates != NULL || script->ranks > 1)
+        return cli_wrong_use(&slurm->common, "--stage, --rates and --ranks are for train");
+    const plim_status_t status = cli_find_limits(&slurm->common, &limits);
+    if (status != PLIM_OK)
+        return cli_failed(&slurm->common, status);
+    script->mebibytes = slurm->common.memory / MIB;
+    script->minutes = slurm->minutes;
+    script->cpus = slurm->common.threads > 0 ? slurm->common.threads
+                                             : limits.threads[limits.threads_line].value;
+    (void)snprintf(script->notes[0], sizeof script->notes[0],
+                   "--mem and --time: as given; a job that is stopped starts again from the "
+                   "beginning.");
+    return CLI_DONE;
+}
+
+static int print_script(const slurm_t *slurm)
+{
+    const slurm_script_t *script = &slurm->script;
+    const json_int_t memory = script->mebibytes * MIB, seconds = script->minutes * 60;
+    char *text = slurm_script_text(script);
+    if (text == NULL)
+        return cli_failed_with(&slurm->common, PLIM_ERR_NOMEM, "no memory for the script", NULL);
+    if (slurm->common.json)
+        cli_print_json(json_pack("{s:s, s:I, s:I, s:I, s:o}", "verb", script->verb, "memory_bytes",
+                                 memory, "seconds", seconds, "cpus", (json_int_t)script->cpus,
+                                 "script", cli_json_text(text)));
+    else
+        (void)fputs(text, stdout);
+    free(text);
+    cli_flush();
+    return CLI_DONE;
+}
+
+/* Prints the script for the command `argv`, which begins with its verb. */
+static int run_verb(slurm_t *slurm, int argc, char **argv)
+{
+    static const char *const verbs[] = {"train",   "import", "generate", "evaluate",
+                                        "predict", "watch",  NULL};
+    size_t i = 0;
+    while (verbs[i] != NULL && strcmp(argv[0], verbs[i]) != 0)
+        i++;
+    if (verbs[i] == NULL)
+        return cli_wrong_use(&slurm->common,
+                             "a batch script is for train, import, generate, evaluate, predict or "
+                             "watch, not for '%s'",
+                             argv[0]);
+    char **words = calloc((size_t)argc, sizeof *words);
+    if (words == NULL)
+        return cli_failed_with(&slurm->common, PLIM_ERR_NOMEM, "no memory for the words", NULL);
+    slurm->script.verb = verbs[i];
+    slurm->script.words = argv + 1;
+    slurm->script.continues = i == 0;
+    int code = lift_options(slurm) ? CLI_DONE : CLI_WRONG_USE;
+    for (argc = 1; argv[argc] != NULL; argc++)
+        words[argc - 1] = argv[argc]; /* reading the options permutes argv */
+    slurm->script.words = words;
+    if (code == CLI_DONE)
+        code = i == 0 ? plan_training(slurm, argc, argv) : take_given(slurm);
+    if (code == CLI_DONE)
+        code = print_script(slurm);
+    free(words);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    static const struct option options[] = {{"stage", required_argument, NULL, OPTION_STAGE},
+                                            {"time", required_argument, NULL, OPTION_TIME},
+                                            {"rates", required_argument, NULL, OPTION_RATES},
+                                            {"ranks", required_argument, NULL, OPTION_RANKS},
+                                            {"check", required_argument, NULL, OPTION_CHECK},
+                                            CLI_COMMON_OPTIONS};
+    slurm_t slurm = {.common = {.verb = &cli_verb_slurm, .in_order = true}};
+    const char *check = NULL;
+    int exit_code, code;
+    while ((code = cli_next_option(argc, argv, options, &slurm.common, &exit_code)) != -1) {
+        if (code == -2)
+            return exit_code;
+        if (code == OPTION_STAGE)
+            slurm.script.stage = optarg;
+        else if (code == OPTION_RATES)
+            slurm.rates = optarg;
+        else if (code == OPTION_CHECK)
+            check = optarg;
+        else if (code == OPTION_RANKS) {
+            if (!take_ranks(&slurm, optarg))
+                return CLI_WRONG_USE;
+        } else if (!slurm_minutes(optarg, &slurm.minutes))
+            return cli_wrong_use(&slurm.common,
+                                 "--time: '%s' is not a time of Slurm, such as 90 (minutes), "
+                                 "12:00:00 or 1-12:00:00",
+                                 optarg);
+    }
+    if (check != NULL && optind < argc)
+        return cli_wrong_use(&slurm.common, "--check takes one batch script and no command");
+    if (check != NULL)
+        return slurm_check(&slurm.common, check);
+    if (optind == argc)
+        return cli_wrong_use(&slurm.common,
+                             "give the command, like: plimsoll slurm train DIR --epochs 10");
+    return run_verb(&slurm, argc - optind, argv + optind);
+}
+
+const cli_verb_t cli_verb_slurm = {
+    .name = "slurm",
+    .summary = "print a batch script for another verb's command, or check one",
+    .help =
+        "usage: plimsoll slurm [options] train DIR [train's options] | sbatch\n"
+        "       plimsoll slurm --memory SIZE --time TIME VERB ...\n"
+        "       plimsoll slurm --check FILE [--json]\n\n"
+        "Prints a complete batch script for a plimsoll command. For train, memory and time come\n"
+        "from the plan, with a margin that the script states. Signalled by Slurm before its time\n"
+        "limit, the job saves the run, queues itself again and continues where it was. Memory and\n"
+        "threads stand in the script once: --memory and --threads, before or after VERB, become\n"
+        "--mem and --cpus-per-task, and the command takes what Slurm grants. VERB may also be\n"
+        "import, generate, evaluate, predict or watch, which have no plan.\n\n"
+        "  --time TIME      time limit of a job, as Slurm writes it: 90, 12:00:00, 1-12:00:00;\n"
+        "                   default: twice what the plan expects; longer trainings take several\n"
+        "                   jobs\n"
+        "  --stage DIR      copy the dataset of a training to this directory of the node first;\n"
+        "                   '$TMPDIR' is expanded there\n"
+        "  --rates FILE     expect the time by the rates of the nodes: plan --write-rates FILE\n"
+        "  --ranks R        train on R nodes together, one rank each, over MPI (srun --mpi)\n"
+        "  --check FILE     read a batch script and the Python file that it runs, any, not only\n"
+        "                   ours, and report what contradicts what; exit code 1 if there is\n"
+        "                   anything\n",
+    .run = run,
+};

@@ -1,0 +1,81 @@
+/* plimsoll mark: names a phase in the timeline of the watch around this process. */
+#include "command/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char help[] =
+    "usage: plimsoll mark TEXT...\n\n"
+    "Names the phase that begins now in the timeline of plimsoll watch, such as 'epoch 5'. It\n"
+    "appends a line to the file that PLIMSOLL_WATCH names, which any program can do itself:\n"
+    "    echo \"epoch 5\" >> \"$PLIMSOLL_WATCH\"\n"
+    "Without a watch it does nothing.\n";
+
+/* The words with a blank between; control characters would be a second line or worse. */
+static void join(char *const *words, char text_out[512])
+{
+    size_t used = 0;
+    for (; *words != NULL && used < 510; words++) {
+        if (used > 0)
+            text_out[used++] = ' ';
+        for (const char *c = *words; *c != '\0' && used < 510; c++)
+            text_out[used++] = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
+    }
+    text_out[used] = '\n';
+    text_out[used + 1] = '\0';
+}
+
+bool cli_mark(const char *path, const char *line)
+{
+    struct stat about;
+    /* Never made here: a watch that has ended takes no marks. Others may have put a link to a file
+     * of this user in its place. */
+    const int file = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    errno = EINVAL;
+    const bool written = fstat(file, &about) == 0 && S_ISREG(about.st_mode) &&
+                         about.st_nlink == 1 &&
+                         write(file, line, strlen(line)) == (ssize_t)strlen(line);
+    const int error = errno;
+    (void)close(file);
+    errno = error;
+    return written;
+}
+
+static int run(int argc, char **argv)
+{
+    static const struct option options[] = {CLI_COMMON_OPTIONS};
+    cli_common_t common = {.verb = &cli_verb_mark};
+    char text[512], message[1024];
+    int exit_code, code;
+    while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1)
+        if (code == -2)
+            return exit_code;
+    if (optind == argc)
+        return cli_wrong_use(&common, "it needs the name of a phase, like 'epoch 5'");
+    const char *path = getenv("PLIMSOLL_WATCH");
+    cli_progress_begin(common.quiet);
+    if (path == NULL || path[0] == '\0') {
+        cli_remark("plimsoll mark: no plimsoll watch here (PLIMSOLL_WATCH is not set)");
+        return CLI_DONE;
+    }
+    join(argv + optind, text);
+    if (cli_mark(path, text))
+        return CLI_DONE;
+    (void)snprintf(message, sizeof message, "%.800s (PLIMSOLL_WATCH): %s", path,
+                   errno == ENOENT ? "the watch has ended" : strerror(errno));
+    return cli_failed_with(&common, PLIM_ERR_IO, message, NULL);
+}
+
+const cli_verb_t cli_verb_mark = {
+    .name = "mark",
+    .summary = "name a phase in the timeline of plimsoll watch",
+    .help = help,
+    .run = run,
+};

@@ -1,0 +1,548 @@
+/* plimsoll watch: runs a command and records its memory until it ends, however that is. */
+#include "watch/watch_process.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char help[] =
+    "usage: plimsoll watch [options] -- COMMAND [ARGUMENTS]\n\n"
+    "Runs any command and records the memory of all its processes and of its control group\n"
+    "over time, in timeline.jsonl of a directory. The record survives if the command is killed\n"
+    "for memory. Shows memory, the nearest limit (the line) and the trend on a terminal, warns "
+    "near\n"
+    "the line, forwards signals, and ends with the command's exit code (128 + n after signal n).\n"
+    "The command names its phases with plimsoll mark.\n\n"
+    "Options:\n"
+    "  --out DIR        record to this directory (default: a new one, watch-DATE-TIME-PID)\n"
+    "  --interval TIME  time between two looks, 10ms to 60s (default: 100ms)\n"
+    "  --warn LIST      warn at these fractions of the line (default: 0.8,0.9)\n"
+    "  --signal-at F:S  send signal S (USR1) to the command once, at the fraction F of the line\n"
+    "\nHere --memory is one more limit to compare with; it is not enforced. --threads and --io "
+    "have\n"
+    "no effect.\n";
+
+#define WARNINGS_MOST 8
+#define TREND_SAMPLES 64
+#define TREND_STEP 0.5 /* seconds between two samples */
+#define DRAW_SECONDS 0.5
+
+typedef struct watch_options {
+    const char *out; /* NULL: a new directory */
+    double interval; /* seconds */
+    double warnings[WARNINGS_MOST];
+    int num_warnings;
+    double signal_at; /* fraction; 0: no signal */
+    int signal;
+} watch_options_t;
+
+typedef struct watch_run {
+    cli_common_t common;
+    watch_options_t options;
+    plim_watch_t *watch;
+    pid_t command;
+    int status; /* of the command, once it has ended */
+    bool ended;
+    struct rusage usage;
+    bool failing; /* the timeline could not be written; said once */
+    struct {
+        double at;
+        int64_t used;
+    } trend[TREND_SAMPLES]; /* a ring */
+    int64_t num_trend;
+    double drawn; /* when the live line was drawn */
+} watch_run_t;
+
+/* ---- options ---- */
+
+/* "100ms", "2s", "0.5". */
+static bool parse_interval(const cli_common_t *common, const char *text, double *seconds_out)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (strcmp(end, "ms") == 0)
+        value /= 1000;
+    else if (*end != '\0' && strcmp(end, "s") != 0)
+        value = -1;
+    if (end == text || !(value >= 0.01 && value <= 60)) {
+        (void)cli_wrong_use(common, "--interval: '%s' is not a time from 10ms to 60s", text);
+        return false;
+    }
+    *seconds_out = value;
+    return true;
+}
+
+static bool parse_warnings(const cli_common_t *common, const char *text, watch_options_t *options)
+{
+    const char *at = text;
+    options->num_warnings = 0;
+    for (;;) {
+        char *end;
+        const double value = strtod(at, &end);
+        if (end == at || !(value > 0 && value <= 1) || options->num_warnings == WARNINGS_MOST ||
+            (*end != ',' && *end != '\0')) {
+            (void)cli_wrong_use(common,
+                                "--warn: '%s' is not a list of at most %d fractions, like 0.8,0.9",
+                                text, WARNINGS_MOST);
+            return false;
+        }
+        options->warnings[options->num_warnings++] = value;
+        if (*end == '\0')
+            return true;
+        at = end + 1;
+    }
+}
+
+/* "0.95:USR1" or "0.95:SIGUSR1". */
+static bool parse_signal(const cli_common_t *common, const char *text, watch_options_t *options)
+{
+    char *end;
+    options->signal_at = strtod(text, &end);
+    options->signal = 0;
+    if (end != text && *end == ':' && options->signal_at > 0 && options->signal_at <= 1) {
+        const char *name = end + 1 + (strncmp(end + 1, "SIG", 3) == 0 ? 3 : 0);
+        for (int i = 1; i <= SIGSYS; i++)
+            if (strcmp(name, plim_signal_name(i)) == 0)
+                options->signal = i;
+    }
+    if (options->signal == 0)
+        (void)cli_wrong_use(common,
+                            "--signal-at: '%s' is not a fraction of the line and a signal, like "
+                            "0.95:USR1",
+                            text);
+    return options->signal != 0;
+}
+
+/* Reads the options; NULL after --help or an error, with *exit_out. */
+static char **parse(int argc, char **argv, watch_run_t *run, int *exit_out)
+{
+    enum { OUT = CLI_OPTION_OWN, INTERVAL, WARN, SIGNAL_AT };
+    static const struct option options[] = {{"out", required_argument, NULL, OUT},
+                                            {"interval", required_argument, NULL, INTERVAL},
+                                            {"warn", required_argument, NULL, WARN},
+                                            {"signal-at", required_argument, NULL, SIGNAL_AT},
+                                            CLI_COMMON_OPTIONS};
+    const cli_common_t *common = &run->common;
+    int code, dashes = 1;
+    while (dashes < argc && strcmp(argv[dashes], "--") != 0)
+        dashes++;
+    const char *first = dashes + 1 < argc ? argv[dashes + 1] : NULL; /* of the command */
+    while ((code = cli_next_option(argc, argv, options, &run->common, exit_out)) != -1) {
+        bool valid = true;
+        if (code == -2)
+            return NULL;
+        if (code == OUT)
+            run->options.out = optarg;
+        else if (code == INTERVAL)
+            valid = parse_interval(common, optarg, &run->options.interval);
+        else if (code == WARN)
+            valid = parse_warnings(common, optarg, &run->options);
+        else
+            valid = parse_signal(common, optarg, &run->options);
+        *exit_out = CLI_WRONG_USE;
+        if (!valid)
+            return NULL;
+    }
+    if (first == NULL || optind >= argc || argv[optind] != first) {
+        *exit_out = cli_wrong_use(common, "the command stands behind --, like: plimsoll watch -- "
+                                          "python train.py");
+        return NULL;
+    }
+    return argv + optind;
+}
+
+/* ---- the live line ---- */
+
+/* Bytes a second over the last half minute; 0 if it is too early to tell. */
+static double trend_of(watch_run_t *run, const plim_watch_state_t *state)
+{
+    const int64_t count = run->num_trend;
+    if (count == 0 || state->seconds - run->trend[(count - 1) % TREND_SAMPLES].at >= TREND_STEP) {
+        run->trend[count % TREND_SAMPLES].at = state->seconds;
+        run->trend[count % TREND_SAMPLES].used = state->used;
+        run->num_trend++;
+    }
+    const int64_t oldest = run->num_trend > TREND_SAMPLES ? run->num_trend - TREND_SAMPLES : 0;
+    const double seconds = state->seconds - run->trend[oldest % TREND_SAMPLES].at;
+    if (seconds < 2 * TREND_STEP)
+        return 0;
+    return (double)(state->used - run->trend[oldest % TREND_SAMPLES].used) / seconds;
+}
+
+/* "01:23 | 3.2 GiB of 4 GiB (80%) +12 MiB/s, line in 01:05 | 33 processes | epoch 5"; without a
+ * limit of its own "01:23 | 3.2 GiB, host 10 GiB of 64 GiB (16%) +12 MiB/s, …" */
+static void draw(watch_run_t *run, const plim_watch_state_t *state)
+{
+    char line[256], used[24], limit[24], elapsed[24], rate[24], left[24], trend[80] = "";
+    const double slope = trend_of(run, state);
+    if (!status_line_is_open() || (run->drawn > 0 && state->seconds - run->drawn < DRAW_SECONDS))
+        return;
+    run->drawn = state->seconds;
+    if (fabs(slope) >= 1024) {
+        int length = snprintf(trend, sizeof trend, " %c%s/s", slope < 0 ? '-' : '+',
+                              plim_size_text((int64_t)fabs(slope), rate));
+        const double rest = (double)(state->line - state->used) / slope;
+        if (slope > 0 && rest < 86400 && state->line >= 0)
+            (void)snprintf(trend + length, sizeof trend - (size_t)length, ", line in %s",
+                           cli_time_text(rest, left));
+    }
+    int length = snprintf(line, sizeof line, "%s | ", cli_time_text(state->seconds, elapsed));
+    if (state->line > 0 && state->host)
+        length += snprintf(line + length, sizeof line - (size_t)length, "%s, host ",
+                           plim_size_text(state->held, used));
+    if (state->line > 0)
+        length += snprintf(line + length, sizeof line - (size_t)length, "%s of %s (%.0f%%)%s",
+                           plim_size_text(state->used, used), plim_size_text(state->line, limit),
+                           100.0 * (double)state->used / (double)state->line, trend);
+    else
+        length += snprintf(line + length, sizeof line - (size_t)length, "%s",
+                           plim_size_text(state->held, used));
+    (void)snprintf(line + length, sizeof line - (size_t)length, " | %d process%s%s%s",
+                   state->processes, state->processes == 1 ? "" : "es",
+                   state->phase[0] != '\0' ? " | " : "", state->phase);
+    status_line_draw(line);
+}
+
+/* ---- while it runs ---- */
+
+/* Says once that the timeline cannot be written; the command goes on. */
+static void note_failure(watch_run_t *run, plim_status_t status)
+{
+    if (status == PLIM_OK || run->failing)
+        return;
+    run->failing = true;
+    cli_warn("%s; the command runs on, parts of its timeline are missing", plim_last_error());
+}
+
+static void record(watch_run_t *run, const char *kind, const char *members)
+{
+    note_failure(run, plim_watch_event(run->watch, kind, members));
+}
+
+/* Warns and signals at the chosen fractions, once each. */
+static void compare(watch_run_t *run, const plim_watch_state_t *state)
+{
+    watch_options_t *options = &run->options;
+    const double share = state->line > 0 ? (double)state->used / (double)state->line : 0;
+    char used[24], limit[24], held[24], members[192];
+    for (int i = 0; i < options->num_warnings; i++) {
+        if (options->warnings[i] <= 0 || share < options->warnings[i])
+            continue;
+        (void)snprintf(members, sizeof members,
+                       "\"fraction\":%g,\"used_bytes\":%lld,\"line_bytes\":%lld",
+                       options->warnings[i], (long long)state->used, (long long)state->line);
+        record(run, "warning", members);
+        if (state->host)
+            cli_warn("the host's memory is at %.0f%%: %s of %s, of which this command holds %s",
+                     100 * share, plim_size_text(state->used, used),
+                     plim_size_text(state->line, limit), plim_size_text(state->held, held));
+        else
+            cli_warn("memory is at %.0f%% of the line: %s of %s (%s)", 100 * share,
+                     plim_size_text(state->used, used), plim_size_text(state->line, limit),
+                     state->source);
+        options->warnings[i] = 0;
+    }
+    if (options->signal_at > 0 && share >= options->signal_at) {
+        const bool sent = kill(run->command, options->signal) == 0;
+        (void)snprintf(members, sizeof members, "\"signal\":\"%s\",\"sent\":%s,\"from\":\"watch\"",
+                       plim_signal_name(options->signal), sent ? "true" : "false");
+        record(run, "signal", members);
+        cli_warn("sent %s to the command at %.0f%% of the line (--signal-at)",
+                 plim_signal_name(options->signal), 100 * share);
+        options->signal_at = 0;
+    }
+}
+
+static void tick(watch_run_t *run)
+{
+    plim_watch_state_t state = PLIM_WATCH_STATE_INIT;
+    char members[128];
+    note_failure(run, plim_watch_tick(run->watch, &state));
+    compare(run, &state);
+    while (watch_gpus_next(members))
+        record(run, "gpu", members);
+    draw(run, &state);
+}
+
+/* The name of the process that sent a signal, for the record: letters, digits and -._ only. */
+static void sender_name(pid_t pid, char name_out[32])
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    FILE *file = fopen(path, "re");
+    name_out[0] = '\0';
+    if (file == NULL)
+        return;
+    if (fgets(name_out, 32, file) == NULL)
+        name_out[0] = '\0';
+    (void)fclose(file);
+    name_out[strcspn(name_out, "\n")] = '\0';
+    for (char *c = name_out; *c != '\0'; c++)
+        if ((unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7f || *c == '"' || *c == '\\')
+            *c = '?';
+}
+
+static void pass_on(watch_run_t *run, const siginfo_t *info)
+{
+    char members[192], name[32] = "";
+    if (info->si_signo == SIGWINCH)
+        return;
+    const bool sent = watch_forward(run->command, info);
+    int length = snprintf(members, sizeof members, "\"signal\":\"%s\",\"sent\":%s,\"from\":\"%s\"",
+                          plim_signal_name(info->si_signo), sent ? "true" : "false",
+                          info->si_code > 0 ? "terminal" : "user");
+    if (info->si_code <= 0 && info->si_pid > 0) {
+        sender_name(info->si_pid, name);
+        length += snprintf(members + length, sizeof members - (size_t)length, ",\"sender_pid\":%d",
+                           (int)info->si_pid);
+        if (name[0] != '\0')
+            (void)snprintf(members + length, sizeof members - (size_t)length,
+                           ",\"sender_name\":\"%s\"", name);
+    }
+    record(run, "signal", members);
+}
+
+/* Waits for every child that has ended. */
+static void reap(watch_run_t *run, pid_t monitor)
+{
+    int status;
+    struct rusage usage;
+    pid_t child;
+    while ((child = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+        if (child == run->command) {
+            run->status = status;
+            run->usage = usage;
+            run->ended = true;
+        } else if (child != monitor) {
+            plim_watch_waited(run->watch, &usage);
+        }
+    }
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void watch_until_end(watch_run_t *run, pid_t monitor)
+{
+    const int64_t interval = (int64_t)(run->options.interval * 1e9);
+    int64_t next = now_ns();
+    siginfo_t info;
+    reap(run, monitor);
+    while (!run->ended) {
+        tick(run);
+        next += interval;
+        if (next < now_ns()) /* stopped, or the machine was busy */
+            next = now_ns() + interval;
+        int number;
+        while (!run->ended && (number = watch_next_signal(next, &info)) != 0) {
+            if (number == SIGCHLD)
+                reap(run, monitor);
+            else
+                pass_on(run, &info);
+        }
+    }
+}
+
+/* ---- the end ---- */
+
+static void how_it_ended(const watch_run_t *run, const plim_watch_end_t *end, char text_out[640])
+{
+    char limit[24], after[24];
+    (void)cli_time_text(end->seconds, after);
+    int length;
+    if (WIFSIGNALED(run->status))
+        length = snprintf(text_out, 640, "killed by signal %d (%s) after %s", WTERMSIG(run->status),
+                          plim_signal_name(WTERMSIG(run->status)), after);
+    else
+        length = snprintf(text_out, 640, "exit code %d after %s", WEXITSTATUS(run->status), after);
+    const int64_t kills = end->kills > 0 ? end->kills : 0;
+    char *rest = text_out + length;
+    const size_t room = 640 - (size_t)length;
+    if (kills > 0 && end->limit_group[0] != '\0')
+        length = snprintf(rest, room,
+                          "; the kernel killed %lld process%s for memory: control group %s reached "
+                          "its limit of %s",
+                          (long long)kills, kills == 1 ? "" : "es", end->limit_group,
+                          plim_size_text(end->limit_bytes, limit));
+    else if (kills > 0)
+        length = snprintf(rest, room,
+                          "; the kernel killed %lld process%s of this control group "
+                          "for memory: a limit above it, or the host's memory",
+                          (long long)kills, kills == 1 ? "" : "es");
+    else if (end->host_kills > 0)
+        length = snprintf(rest, room,
+                          "; the kernel killed %lld process%s for memory on this host "
+                          "meanwhile, none in this control group",
+                          (long long)end->host_kills, end->host_kills == 1 ? "" : "es");
+    else
+        length = 0;
+    if (end->left > 0 && (size_t)length < room)
+        (void)snprintf(rest + length, room - (size_t)length, "; %d of its processes live on",
+                       end->left);
+}
+
+/* Prints the doctor's verdict on the record in a few lines; nothing if it has none. */
+static void print_verdict(const plim_job_t *job, const char *directory)
+{
+    static char text[PLIM_DOCTOR_JSON_MAX];
+    plim_doctor_t *doctor;
+    if (plim_doctor_create(job, &doctor) != PLIM_OK)
+        return;
+    const bool known = cli_read_texts(doctor, directory) == PLIM_OK &&
+                       plim_doctor_verdict(doctor, text, sizeof text) == PLIM_OK;
+    plim_doctor_destroy(doctor);
+    json_t *verdict = known ? json_loads(text, 0, NULL) : NULL;
+    const json_t *first = json_array_get(json_object_get(verdict, "advice"), 0);
+    const json_t *unknown = json_array_get(json_object_get(verdict, "unknown"), 0);
+    if (verdict != NULL)
+        cli_remark("watch: verdict (%s, %s): %s",
+                   json_string_value(json_object_get(verdict, "cause")),
+                   json_string_value(json_object_get(verdict, "confidence")),
+                   json_string_value(json_object_get(verdict, "summary")));
+    if (cli_json_is(verdict, "cause", "exit_code") && unknown != NULL)
+        cli_remark("watch: not known %s", json_string_value(unknown));
+    if (first != NULL)
+        cli_remark("watch: change first: %s", json_string_value(json_object_get(first, "change")));
+    json_decref(verdict);
+}
+
+static void print_end(const plim_job_t *job, const watch_run_t *run, const plim_watch_end_t *end,
+                      const char *directory)
+{
+    char peak[24], used[24], line[24], at[24], text[640];
+    cli_remark("watch: the command's processes held at most %s", plim_size_text(end->peak, peak));
+    if (end->line > 0 && end->host)
+        cli_remark("watch: it had no memory limit of its own; all processes on the host used at "
+                   "most %s of %s (%.0f%%)",
+                   plim_size_text(end->used, used), plim_size_text(end->line, line),
+                   100.0 * (double)end->used / (double)end->line);
+    else if (end->line > 0)
+        cli_remark("watch: nearest to a limit: %s of %s (%.0f%%, %s) at %s%s%s%s",
+                   plim_size_text(end->used, used), plim_size_text(end->line, line),
+                   100.0 * (double)end->used / (double)end->line, end->source,
+                   cli_time_text(end->at, at), end->phase[0] != '\0' ? " in '" : "", end->phase,
+                   end->phase[0] != '\0' ? "'" : "");
+    how_it_ended(run, end, text);
+    cli_remark("watch: %s", text);
+    if (run->status != 0)
+        print_verdict(job, directory);
+    cli_remark("watch: recorded in %s%s%s", directory,
+               run->status != 0 ? "; evidence and more changes: plimsoll doctor " : "",
+               run->status != 0 ? directory : "");
+}
+
+static void print_json(const watch_run_t *run, const plim_watch_end_t *end, const char *directory,
+                       int code)
+{
+    json_t *object =
+        json_pack("{s:o, s:i, s:f, s:I, s:I, s:I, s:i}", "run", cli_json_text(directory),
+                  "exit_code", code, "seconds", end->seconds, "peak_bytes", (json_int_t)end->peak,
+                  "kills", (json_int_t)end->kills, "host_kills", (json_int_t)end->host_kills,
+                  "left_running", end->left);
+    if (WIFSIGNALED(run->status))
+        (void)json_object_set_new(object, "signal",
+                                  json_string(plim_signal_name(WTERMSIG(run->status))));
+    if (end->line > 0) {
+        (void)json_object_set_new(object, "used_bytes", json_integer(end->used));
+        (void)json_object_set_new(object, "line_bytes", json_integer(end->line));
+        (void)json_object_set_new(object, "line_source", cli_json_text(end->source));
+    }
+    cli_print_json(object);
+}
+
+/* watch-20261117-092031-1234 */
+static void default_directory(char path_out[64])
+{
+    const time_t now = time(NULL);
+    struct tm parts;
+    char date[32] = "";
+    if (localtime_r(&now, &parts) != NULL)
+        (void)strftime(date, sizeof date, "%Y%m%d-%H%M%S", &parts);
+    (void)snprintf(path_out, 64, "watch-%s-%d", date, (int)getpid());
+}
+
+/* Runs the command under an open watch. Returns its exit code. */
+static int run_command(const plim_job_t *job, watch_run_t *run, char **words, const char *directory,
+                       pid_t monitor)
+{
+    plim_watch_end_t end = PLIM_WATCH_END_INIT;
+    char marks[PATH_MAX]; /* a child does not inherit the library's memory */
+    (void)snprintf(marks, sizeof marks, "%s", plim_watch_marks(run->watch));
+    run->command = watch_fork(words, marks);
+    if (run->command < 0) {
+        char message[64];
+        (void)snprintf(message, sizeof message, "fork: %s", strerror(errno));
+        return cli_failed_with(&run->common, PLIM_ERR_IO, message, NULL);
+    }
+    const plim_status_t status = plim_watch_begin(run->watch, run->command, words);
+    note_failure(run, status);
+    const int error = watch_release(run->command);
+    if (error == 0 && !run->common.quiet)
+        status_line_begin();
+    watch_until_end(run, monitor);
+    status_line_end();
+    note_failure(run, plim_watch_end(run->watch, run->status, &run->usage, &end));
+    const int code =
+        WIFEXITED(run->status) ? WEXITSTATUS(run->status) : 128 + WTERMSIG(run->status);
+    if (error != 0) {
+        (void)fputs("plimsoll watch: cannot run ", stderr);
+        cli_print_text(stderr, words[0]);
+        (void)fprintf(stderr, ": %s\n", strerror(error));
+    } else {
+        print_end(job, run, &end, directory);
+    }
+    if (run->common.json)
+        print_json(run, &end, directory, code);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    static watch_run_t run = {
+        .common = {.verb = &cli_verb_watch},
+        .options = {.interval = 0.1, .warnings = {0.8, 0.9}, .num_warnings = 2}};
+    plim_job_params_t job_params = PLIM_JOB_PARAMS_INIT;
+    plim_watch_params_t params = PLIM_WATCH_PARAMS_INIT;
+    plim_job_t *job;
+    char directory[64];
+    int code;
+    char **words = parse(argc, argv, &run, &code);
+    if (words == NULL)
+        return code;
+    default_directory(directory);
+    params.directory = run.options.out != NULL ? run.options.out : directory;
+    params.memory = run.common.memory;
+    params.interval = run.options.interval;
+    job_params.plan_only = true; /* the watcher itself stands under no line */
+    plim_status_t status = plim_job_create(&job_params, &job);
+    if (status != PLIM_OK)
+        return cli_failed(&run.common, status);
+    cli_progress_begin(run.common.quiet);
+    watch_prepare();
+    const pid_t monitor = watch_gpus_start();
+    params.ignored = monitor;
+    status = plim_watch_open(job, &params, &run.watch);
+    code = status == PLIM_OK ? run_command(job, &run, words, params.directory, monitor)
+                             : cli_failed(&run.common, status);
+    watch_gpus_end();
+    plim_watch_close(run.watch);
+    plim_job_release(job);
+    return code;
+}
+
+const cli_verb_t cli_verb_watch = {
+    .name = "watch",
+    .summary = "run any command and record its memory until it ends",
+    .help = help,
+    .run = run,
+};
