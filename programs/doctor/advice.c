@@ -330,7 +330,7 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
                   "own (--mem): other processes on the node took part of the memory");
     plim__verdict_unknown(verdict,
                           "what each change saves: the texts do not show the graph; print(data) "
-                          "and print(args) at the start of the script make it reckonable");
+                          "and print(args) at the start of the script allow an estimate");
 }
 
 /* Memory that was there, but in pieces, or not allowed. */

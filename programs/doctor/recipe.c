@@ -223,7 +223,11 @@ static bool names_gnn(const char *line, size_t length)
 static bool calls_ours(const char *line, size_t length)
 {
     static const char *const calls[] = {"plimsoll.open(", "plimsoll.NeighborLoader(",
-                                        "plimsoll.GraphLoader(", "from plimsoll import"};
+                                        "plimsoll.GraphLoader("};
+    static const char import[] = "from plimsoll import";
+    const char *names = memmem(line, length, import, sizeof import - 1);
+    if (names != NULL && memmem(names, (size_t)(line + length - names), "Loader", 6) != NULL)
+        return true;
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
         if (memmem(line, length, calls[i], strlen(calls[i])) != NULL)
             return true;

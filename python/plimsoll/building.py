@@ -507,7 +507,10 @@ def _one_from_pyg(parts: dict[str, Any], path: Path, splits: dict[str, Any], opt
             builder.add_labels(y)
         for name in _SPLITS:
             builder.split(**{name: splits[name] if splits[name] is not None else _split_of(parts, name)})
-        return builder.finish()
+        made = builder.finish()
+    if tuple(getattr(y, 'shape', ()))[1:] == (1,) and made.num_classes > 0:
+        _log.warning('y has the shape [N, 1]; batch.y of classes has the shape [batch_size], without squeeze(1)')
+    return made
 
 
 def _many_from_pyg(graphs: Iterable[Any], path: Path, splits: dict[str, Any], options: dict[str, Any]) -> Dataset:

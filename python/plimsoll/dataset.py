@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ['Dataset', 'open']
 
 _logger = logging.getLogger('plimsoll')
+DATA_OFFSET = 4096  # where the values begin in every file of a dataset
 _SPLITS = {'train': 'train', 'valid': 'valid', 'val': 'valid', 'validation': 'valid', 'test': 'test'}
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from . import _core
 
-__all__ = ['Room', 'Shortage', 'StepGuard']
+__all__ = ['Headroom', 'Shortage', 'StepGuard']
 
 _SHARE_OF_TIME = 0.01  # that reading the kernel's figures may take, …
 _SHARE_WHEN_SHORT = 0.2  # … and where the next step may not fit
@@ -29,7 +29,7 @@ _SLOWER = 10  # times: a step that takes so much longer while code is read again
 _THRASHING_SECONDS = 1.0  # a shorter step is let pass
 
 
-class Room(NamedTuple):
+class Headroom(NamedTuple):
     """The library's plim_headroom_t: what the process may hold, in bytes."""
 
     bound: int
@@ -50,13 +50,13 @@ class Shortage(NamedTuple):
     """The next step would not fit."""
 
     step: int  # bytes that it takes
-    room: Room
+    headroom: Headroom
     slowdown: float  # of the last step, where code is read again and again; else 0
 
     @property
     def needed(self) -> int:
         """Bytes that the process would need in its next step."""
-        return self.room.held + self.step + self.room.reserve
+        return self.headroom.held + self.step + self.headroom.reserve
 
 
 class _Steps:
@@ -88,57 +88,61 @@ class StepGuard:
         self._lock = threading.Lock()
         self._steps: weakref.WeakKeyDictionary[Any, _Steps] = weakref.WeakKeyDictionary()
         self._owner: Callable[[], Any] = lambda: None  # the loader whose batch was delivered last
-        self._before: Room | None = None  # at the last look
+        self._before: Headroom | None = None  # at the last look
         self._since = self._next_look = time.monotonic()
         self._alarm = 0  # a peak above this is looked at, too
         self._faults = 0
+        self._files = 0  # the most bytes of code and libraries that were in memory
         self._batches = 0  # asked for since then
 
     def check(self, owner: Any, core: _core.Loader) -> Shortage | None:
         """Called before each batch of a loader: None, or why the step that uses it would not fit."""
-        self._batches += 1
-        steps = self._steps.get(owner)
-        if steps is not None and steps.measured > 1 and time.monotonic() < self._next_look and self._peak.bytes <= self._alarm:
-            return None
         with self._lock:
+            self._batches += 1
+            steps = self._steps.get(owner)
+            if steps is not None and steps.measured > 1 and time.monotonic() < self._next_look and self._peak.bytes <= self._alarm:
+                return None
             return self._look(owner, core)
 
     def forget(self, owner: Any) -> None:
-        """Measures the loader's steps anew: it is told once, and may go on nevertheless."""
-        self._steps.pop(owner, None)
+        """Measures the loader's steps anew, so that a script that catches the error is told once."""
+        with self._lock:
+            self._steps.pop(owner, None)
 
     def _look(self, owner: Any, core: _core.Loader) -> Shortage | None:
         began = time.monotonic()
-        room = Room(*core.headroom())
+        now = Headroom(*core.headroom())
         peak, faults = self._peak.take()
-        took = time.monotonic() - began
         steps = self._steps.setdefault(owner, _Steps())
         heap = 0
-        short = max(room.held + steps.next, peak - room.cached) > room.free
+        short = max(now.held + steps.next, peak - now.cached) > now.free
         if short or steps.measured < 2:
-            held, heap = room.held, _core.trim()
-            room = Room(*core.headroom())
-            heap = held - room.held if heap < 0 else heap
-        slowdown = self._measure(room, peak, heap, faults, began)
-        self._next_look = began + took / (_SHARE_WHEN_SHORT if short else _SHARE_OF_TIME)
-        usual = room.held + room.cached + steps.next
-        self._alarm = usual + (room.free + room.cached - usual) // 4
-        self._owner, self._before, self._faults, self._since, self._batches = weakref.ref(owner), room, faults, time.monotonic(), 0
-        if room.held + steps.next <= room.free and slowdown < _SLOWER:
+            held, heap = now.held, _core.trim()
+            now = Headroom(*core.headroom())
+            heap = held - now.held if heap < 0 else heap
+        self._files = max(self._files, now.files)
+        slowdown = self._measure(now, peak, heap, faults, began)
+        self._next_look = began + (time.monotonic() - began) / (_SHARE_WHEN_SHORT if short else _SHARE_OF_TIME)
+        usual = now.held + now.cached + steps.next
+        self._alarm = usual + (now.free + now.cached - usual) // 4
+        self._owner, self._before, self._faults, self._since, self._batches = weakref.ref(owner), now, faults, time.monotonic(), 0
+        if now.held + steps.next <= now.free and slowdown < _SLOWER:
             return None
-        return Shortage(steps.next, room, slowdown)
+        return Shortage(steps.next, now, slowdown)
 
-    def _measure(self, room: Room, peak: int, heap: int, faults: int, now: float) -> float:
+    def _measure(self, now: Headroom, peak: int, heap: int, faults: int, at: float) -> float:
         """Adds the step since the last look. Returns how much slower it was, where code was read again and again; else 0."""
         before, owner = self._before, self._owner()
         if owner is None or before is None:
             return 0
         steps = self._steps.setdefault(owner, _Steps())
-        seconds = (now - self._since) / self._batches
+        seconds = (at - self._since) / self._batches
         if self._batches == 1:
             # What the first step has allocated and keeps is no need of the next.
-            held = max(before.held, room.held) if steps.measured == 0 else before.held
-            steps.add(max(0, peak - room.cached - held), heap)
+            held = max(before.held, now.held) if steps.measured == 0 else before.held
+            steps.add(max(0, peak - now.cached - held), heap)
         steps.seconds = min(steps.seconds, seconds)
-        thrashing = (faults - self._faults) * mmap.PAGESIZE >= room.files and seconds > _THRASHING_SECONDS
+        read_again = (faults - self._faults) * mmap.PAGESIZE >= now.files
+        short = now.held + steps.next + self._files > now.bound
+        thrashing = read_again and short and seconds > _THRASHING_SECONDS
         return seconds / steps.seconds if thrashing else 0

@@ -22,7 +22,7 @@ def _statistics(norm: Any) -> str | None:
 
 _EDGES = (
     'it takes edge attributes or types, and a dataset has none: compute layer by layer yourself, with '
-    'plimsoll.NeighborLoader(dataset, num_neighbors=[-1]) and the attributes of batch.e_id'
+    'plimsoll.NeighborLoader(dataset, num_neighbors=[-1]) and attributes in the order of indices.npy, at batch.edge_position'
 )
 _HOPS = 'it takes several hops, or weights edges by degrees that a chunk of nodes does not have: use GCNConv, one layer for each hop'
 _NODES = (
@@ -106,8 +106,10 @@ def why_changed(module: Any) -> str | None:
             return 'it has hooks'
         if callable(value) and name != 'dense_combine' and not any(value is function for function in _functions()):
             return f'its {name} is a function of its own'
-    known = type(module).forward.__module__.partition('.')[0] in ('torch', 'torch_geometric')
-    return None if known else 'its forward is of its own'
+    for name in '__call__', 'forward':
+        if getattr(type(module), name).__module__.partition('.')[0] not in ('torch', 'torch_geometric'):
+            return f'its {name} is of its own'
+    return None
 
 
 def is_known(module: Any) -> bool:

@@ -35,7 +35,17 @@ __all__ = ['inference']
 
 _logger = logging.getLogger('plimsoll')
 
+_MARGIN_MIB = 16  # that a process grows by between two calls
 _lock = threading.RLock()  # one thread at a time: they share the line, and what _Calls changes
+
+
+def _forget_lock() -> None:
+    """In a forked child, where the thread that held it does not exist."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
 
 # layer(x, edge_index, size): the new rows of the first `size` nodes.
 _Layer = Callable[[Any, Any, int], Any]
@@ -189,6 +199,7 @@ class _Calls:
         self._seen: set[Any] = set()
         self._training: set[Any] = set()
         self._thread = threading.get_ident()
+        self._forward: Any = None  # GCNConv's own
 
     def __enter__(self) -> _Calls:
         self._hook = torch.nn.modules.module.register_module_forward_pre_hook(self._before_call)
@@ -199,7 +210,7 @@ class _Calls:
 
     def __exit__(self, *error: object) -> None:
         self._hook.remove()
-        if pyg() is not None:
+        if self._forward is not None:
             pyg().GCNConv.forward = self._forward
         for module in self._training:
             module.training = True
@@ -350,10 +361,12 @@ def _result(path: str) -> Iterator[BinaryIO]:
     try:
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, 'it is a directory')
+        _remove(partial)
         try:
             file, is_named = open(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666), 'w+b'), False
-        except OSError:
+            _give_name(file, partial)  # tried now, since computing may take hours
             _remove(partial)
+        except OSError:
             file, is_named = open(partial, 'x+b'), True  # a new file: a link that others made there is not followed
     except OSError as error:
         raise UsageError(f'{path}: {error.strerror}; give another file as out=') from None
@@ -362,11 +375,14 @@ def _result(path: str) -> Iterator[BinaryIO]:
             yield file
             os.fsync(file.fileno())
             if not is_named:
-                _remove(partial)
-                os.link(f'/proc/self/fd/{file.fileno()}', partial, src_dir_fd=file.fileno(), follow_symlinks=True)
+                _give_name(file, partial)
         os.replace(partial, path)
     finally:
         _remove(partial)
+
+
+def _give_name(file: BinaryIO, path: str) -> None:
+    os.link(f'/proc/self/fd/{file.fileno()}', path, src_dir_fd=file.fileno(), follow_symlinks=True)
 
 
 def _remove(path: str) -> None:
@@ -394,7 +410,7 @@ def _check_memory(dataset: Dataset, widths: list[int], line: int, free: int) -> 
         text = _core.size_text
         raise MemoryLineError(
             f'the line is {text(line)}, of which this process leaves {text(max(0, free))}; the node with {dataset.max_degree} in-edges '
-            f'takes about {text(needed)}: use memory={line - free + needed} or more'
+            f'takes about {text(needed)}: use memory="{-(-(line - free + needed) // 2**20) + _MARGIN_MIB}M" or more'
         )
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import _core
-from .dataset import Dataset, checked, log, split_name
+from .dataset import DATA_OFFSET, Dataset, checked, log, split_name
 from .errors import BatchesHeldError, MemoryLineError, UsageError
 from .gpu import Pinning, Transfer
 from .guard import Shortage, StepGuard
@@ -32,7 +32,6 @@ __all__ = ['GraphLoader', 'NeighborLoader', 'PlainBatch']
 
 _logger = logging.getLogger('plimsoll')
 _SPLIT_NUMBERS = {'train': 0, 'valid': 1, 'test': 2}
-_DATA_OFFSET = 4096  # where the values begin in every file of a dataset
 
 # Arguments of torch's DataLoader that speed up loading there, and their defaults.
 _NOT_NEEDED = {
@@ -172,7 +171,7 @@ class _Nodes:
         """The nodes of a split, and again from its first on, `count` in all."""
         listed = array.array('q')
         with open(os.path.join(dataset.path, f'{split}.npy'), 'rb') as file:
-            file.seek(_DATA_OFFSET)
+            file.seek(DATA_OFFSET)
             listed.fromfile(file, dataset.num_split(split))
         whole = listed
         while len(listed) < count:
@@ -254,12 +253,17 @@ class _Shared:
         with self.lock:
             if self.core is not None:
                 return  # its stream is planned when it is added
+            if len(self.loaders) == 1:
+                self.seed = loader._seed  # of the loader that is probably iterated first
             found = _core.limits(threads=self.settings['threads'] or 0)
             line = min(self.settings['memory'] or found['line_bytes'], found['line_bytes'])
             job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
             try:
                 _core.fits(job=job, memory=line, **self._recipe(loader))
             except MemoryLineError as error:
+                # What the script holds now it may free before the first batch, where this is looked at again.
+                if error.needed_bytes is not None and error.needed_bytes - _core.sample()['anonymous_bytes'] <= line:
+                    return
                 self.loaders.discard(loader)
                 raise self.refusal(loader, error) from None
 
@@ -276,8 +280,8 @@ class _Shared:
         else:
             limit, more = f'the limit is {_limit_text(found)}', f'ask for a limit of {needed} or more (Slurm: --mem={needed})'
         refused = MemoryLineError(
-            f'{loader._terms()} needs at least {needed} for the whole process, which holds {held} now, and {limit}: '
-            f'{more}, or use {loader._smaller()}'
+            f'{loader._terms()} needs at least {needed} without the memory of your own steps; the process holds {held} now, and {limit}: '
+            f'{more}, and what a step of your model takes, or use {loader._smaller()}'
         )
         refused.needed_bytes, refused.available_bytes = error.needed_bytes, error.available_bytes
         return refused
@@ -322,6 +326,7 @@ class _Shared:
 
     def let_go(self) -> None:
         """Gives the memory back. Each loader takes it up again at its next batch, and continues where it was."""
+        self.check_process()
         with self.lock:
             self._unpin()
             for loader in list(self.loaders):
@@ -331,12 +336,13 @@ class _Shared:
     def shrink(self, first: _StreamLoader, short: Shortage) -> bool:
         """Makes the library's loader as much smaller as a step of the script needs; False where it cannot be so small."""
         with self.lock:
-            assert self.core is not None
+            if self.core is None:
+                return True  # another thread gave the memory back
             kept = self.core.memory()[1] if self.core.held else 0  # until the script takes the next batch
             self.let_go()
             sample = _core.sample()
-            left = short.room.free - sample['anonymous_bytes'] + min(0, kept - short.step)
-            before, self.line = self.line, sample['rss_bytes'] + short.room.reserve + max(left, 0)
+            left = short.headroom.free - sample['anonymous_bytes'] + min(0, kept - short.step)
+            before, self.line = self.line, sample['rss_bytes'] + short.headroom.reserve + max(left, 0)
             try:
                 self._create(first)
             except MemoryLineError:
@@ -552,12 +558,12 @@ class _StreamLoader:
     def _check_step(self) -> None:
         """Makes memory for the step that the script computes with the next batch, or refuses that batch."""
         shared = self._shared
-        short = shared.guard.check(self, shared.core) if shared.guard is not None and shared.core is not None else None
-        if short is None or (not short.slowdown and shared.shrink(self, short)):
+        guard, core = shared.guard, shared.core
+        short = guard.check(self, core) if guard is not None and core is not None else None
+        if guard is None or short is None or (not short.slowdown and shared.shrink(self, short)):
             return
-        assert shared.guard is not None
-        shared.guard.forget(self)
-        needed, available, step = (_core.size_text(value) for value in (short.needed, short.room.bound, short.step))
+        guard.forget(self)
+        needed, available, step = (_core.size_text(value) for value in (short.needed, short.headroom.bound, short.step))
         if short.slowdown:
             why = (
                 f'the last step took {short.slowdown:.0f} times as long as others: memory is so short that the kernel drops code and '
@@ -566,11 +572,11 @@ class _StreamLoader:
         else:
             why = f'the next step would not fit: one takes up to {step}, so this process would need {needed}'
         error = MemoryLineError(
-            f'{why}; it may hold {available} ({short.room.source}: {_core.size_text(short.room.limit)}), and the loader cannot be '
+            f'{why}; it may hold {available} ({short.headroom.source}: {_core.size_text(short.headroom.limit)}), and the loader cannot be '
             f'smaller. {self._terms()}: use {self._smaller()} or a smaller model, or give the job more memory. '
             'The batches so far were complete: save the model and loader.state_dict() to continue from here'
         )
-        error.needed_bytes, error.available_bytes = short.needed, short.room.bound
+        error.needed_bytes, error.available_bytes = short.needed, short.headroom.bound
         raise error
 
     def _receive(self, stream: _core.Stream) -> Any:
@@ -828,13 +834,13 @@ class NeighborLoader(_StreamLoader):
         # Lightning makes a loader again from the attributes that have the names of its arguments.
         self.__dict__.update(given)
         _refuse(
-            input_time=(input_time, None, 'times of nodes are not drawn by; use torch_geometric.loader.NeighborLoader'),
-            time_attr=(time_attr, None, 'times of nodes are not drawn by; use torch_geometric.loader.NeighborLoader'),
+            input_time=(input_time, None, 'Plimsoll does not sample by time; use torch_geometric.loader.NeighborLoader'),
+            time_attr=(time_attr, None, 'Plimsoll does not sample by time; use torch_geometric.loader.NeighborLoader'),
             weight_attr=(weight_attr, None, 'neighbours are drawn uniformly; use torch_geometric.loader.NeighborLoader'),
             disjoint=(disjoint, False, 'the seeds of a batch share one subgraph; batch_size=1 gives each its own'),
             directed=(directed, True, 'use torch_geometric.loader.NeighborLoader for induced subgraphs'),
             subgraph_type=(kind, 'directional', 'only "directional" is; make batches bidirectional in a transform'),
-            temporal_strategy=(temporal_strategy, 'uniform', 'times of nodes are not drawn by'),
+            temporal_strategy=(temporal_strategy, 'uniform', 'Plimsoll does not sample by time'),
             transform_sampler_output=(transform_sampler_output, None, 'use transform, which gets the whole batch'),
             neighbor_sampler=(neighbor_sampler, None, 'the library draws by itself'),
             sampler=(sampler, None, 'give the nodes as input_nodes, with shuffle'),
@@ -843,6 +849,8 @@ class NeighborLoader(_StreamLoader):
         )
         if isinstance(num_neighbors, dict):
             raise UsageError('num_neighbors by edge type is for heterogeneous graphs, which Plimsoll does not have: give a list of numbers')
+        if not hasattr(num_neighbors, '__iter__'):
+            raise TypeError(f'num_neighbors is {type(num_neighbors).__name__}; give the neighbours of each hop, such as [15, 10]')
         self._fanout = tuple(operator.index(number) for number in num_neighbors)
         if not self._fanout:
             raise UsageError('num_neighbors is empty: give a number of neighbours for each hop, such as [15, 10]; -1 takes all of them')
@@ -907,9 +915,10 @@ class SeedLoader(NeighborLoader):
         with self._lock:
             self._connect()
             self._check_step()
-            stream = self._connect()  # once more, where the loader was made again
-            stream.reseed(nodes.address, nodes.count)
-            return self._receive(shared.start(self, epoch, 0))
+            with shared.lock:  # a loader that is made again in between would have the first seeds
+                self._connect().reseed(nodes.address, nodes.count)
+                stream = shared.start(self, epoch, 0)
+            return self._receive(stream)
 
 
 class GraphLoader(_StreamLoader):

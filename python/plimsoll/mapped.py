@@ -13,12 +13,11 @@ from typing import Any, BinaryIO
 
 import torch
 
-from .dataset import Dataset
+from .dataset import DATA_OFFSET, Dataset
 from .errors import DataError, StorageError
 
-__all__ = ['DATA_OFFSET', 'Mapped', 'Stored']
+__all__ = ['Mapped', 'Stored']
 
-DATA_OFFSET = 4096  # where the values begin in every file of a dataset
 _TYPES = {'<i4': torch.int32, '<i8': torch.int64, '<f2': torch.float16, '<f4': torch.float32}
 # A read of one byte maps up to 64 KiB around it: so many bytes of a file, or so many rows, are read before their pages are let go.
 _HELD_BYTES = 32 << 20

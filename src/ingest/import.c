@@ -207,8 +207,9 @@ static plim_status_t explain(const char *path)
                       "%.200s: not recognised: there are no edges. Found: %s. Expected names: "
                       "edge_index.npy [2, E], edges.csv (two columns) or adj.npz (SciPy); x.npy or "
                       "features.csv; y.npy or labels.csv; or nodes.csv (id, features, label); "
-                      "train, valid and test .npy or .csv (ids), or train_mask.npy …. An .npz, an "
-                      ".zip, or a text of edges is given as a file",
+                      "train, valid and test .npy or .csv (ids), or train_mask.npy …. An .npz, a "
+                      ".zip, or a text of edges is given as a file; PyTorch's .pt files are "
+                      "read in Python: plimsoll.from_pyg(data, 'DIR')",
                       path, found);
 }
 
@@ -275,10 +276,10 @@ static void remark_missing(const plim__import_t *import)
     const bool split = import->splits[0].done || import->options->split[0] > 0;
     if (import->features_done && import->labels_done && split)
         return;
-    plim__log(import->job, PLIM_LOG_INFO, "%s: `plimsoll train` also needs%s%s%s",
+    plim__log(import->job, PLIM_LOG_INFO, "%s: `plimsoll train` also needs:%s%s%s",
               import->options->source,
-              import->features_done ? "" : " features (x.npy, features.csv);",
-              import->labels_done ? "" : " labels (y.npy, labels.csv);",
+              import->features_done ? "" : " features (x.npy, features.csv)",
+              import->labels_done ? "" : " labels (y.npy, labels.csv)",
               split ? "" : " splits (train.npy, train_mask.npy, or --split 0.6,0.2,0.2)");
 }
 

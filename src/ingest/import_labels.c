@@ -136,14 +136,14 @@ static void remark(const label_sink_t *sink, bool classes)
 {
     const plim_job_t *job = sink->import->job;
     const char *name = sink->source->name;
-    const bool chosen = sink->import->options->targets == PLIM_TARGETS_AUTO;
-    if (classes && chosen && sink->most >= sink->labelled)
+    const bool guessed = sink->import->options->targets == PLIM_TARGETS_AUTO;
+    if (classes && guessed && sink->most >= sink->labelled)
         plim__log(job, PLIM_LOG_WARNING,
                   "%s: labels are read as %" PRId64 " classes for %" PRId64
                   " labelled %s; are they ids or values? Number classes 0, 1, 2 …; for values, "
                   "import with --targets values",
                   name, sink->most + 1, sink->labelled, sink->source->graphs ? "graphs" : "nodes");
-    else if (classes && chosen && !sink->source->integers && sink->import->class_names.count == 0)
+    else if (classes && guessed && !sink->source->integers && sink->import->class_names.count == 0)
         plim__log(job, PLIM_LOG_INFO,
                   "%s: labels are whole numbers, read as %" PRId64
                   " classes; for a regression import with --targets values",

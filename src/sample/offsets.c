@@ -71,7 +71,8 @@ static plim__offsets_t draft_of(const plim_dataset_t *dataset, bool skip_loops)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     const plim_dataset_info_t *info = &manifest->info;
-    const int64_t most = skip_loops ? plim__dataset_max_self_loops(dataset) : 0;
+    const int64_t known = plim__dataset_max_self_loops(dataset);
+    const int64_t most = !skip_loops ? 0 : known < 0 ? 1 : known; /* until they are counted */
     return (plim__offsets_t){.num_nodes = info->num_nodes,
                              .num_edges = info->num_edges,
                              .max_degree = info->max_degree,

@@ -202,9 +202,11 @@ static plim_status_t open_directory(const char *path, int *directory_out)
     if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
         return plim__fail(PLIM_ERR_DATA, "%s is not a directory, so it is not a copy; remove it",
                           path);
-    if (fd < 0 || fstat(fd, &about) != 0)
+    if (fd < 0)
         return plim__fail_errno(errno, "cannot open the directory %s", path);
-    const plim_status_t status = check_trust(fd, &about, path);
+    const plim_status_t status = fstat(fd, &about) != 0
+                                     ? plim__fail_errno(errno, "cannot stat %s", path)
+                                     : check_trust(fd, &about, path);
     if (status != PLIM_OK)
         (void)close(fd);
     else

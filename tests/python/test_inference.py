@@ -97,6 +97,14 @@ def test_a_forward_of_its_own_is_refused_and_stated_layers_compute_it(graph):
     check(OnlyConvs(WIDTH, 8, 2, jk='cat'), graph)
 
 
+def test_a_call_of_its_own_is_refused(graph):
+    class Doubling(nn.GraphSAGE):
+        def __call__(self, *args):
+            return 2 * super().__call__(*args)
+
+    refuse(Doubling(WIDTH, 8, 2), graph, '__call__')
+
+
 def hooked(register):
     model = nn.GraphSAGE(WIDTH, 8, 2)
     return model, register(model)

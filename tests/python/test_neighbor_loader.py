@@ -794,6 +794,7 @@ def test_a_forked_child_never_waits_for_a_lock(path):
         calls = [
             lambda: next(batches), lambda: iter(mine), lambda: iter(loader), lambda: mine.memory_plan, lambda: loader.stats(),
             lambda: mine.load_state_dict({**state, 'seed': 5}), lambda: plimsoll.NeighborLoader(ds, [2], 'test'),
+            lambda: plimsoll.inference([lambda x, edge_index: x], ds),
         ]
         failed = []
         for number in range(20):

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import threading
 import warnings
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch_geometric import nn  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 from torch_geometric.loader import LinkNeighborLoader, NodeLoader  # noqa: E402
 from torch_geometric.loader import NeighborLoader as PygLoader  # noqa: E402
+from torch_geometric.sampler import NodeSamplerInput  # noqa: E402
 
 from plimsoll import layerwise  # noqa: E402
 from plimsoll import mapped as mapped_module  # noqa: E402
@@ -98,6 +100,28 @@ def test_shuffled_seeds_draw_what_our_loader_draws_for_them(ds, whole):
         assert torch.equal(whole.train[batch.input_id], seeds)
         order.append(seeds)
     assert len(torch.cat(order).unique()) == len(order) * 64
+
+
+def test_a_batch_has_the_seeds_asked_for_whatever_other_threads_do(ds):
+    """inference, and other loaders when memory is short, have the library's loader made again at any time."""
+    sampler, ending = NeighborSampler(ds, [3], seed=1), threading.Event()
+
+    def give_back():
+        while not ending.wait(0.001):
+            shared = ds._shared() if ds._shared is not None else None
+            if shared is not None:
+                shared.let_go()
+
+    thread = threading.Thread(target=give_back)
+    thread.start()
+    try:
+        for number in range(20):
+            seeds = torch.arange(10 * number, 10 * number + 8)
+            drawn = sampler.sample_from_nodes(NodeSamplerInput(input_id=None, node=seeds))
+            assert torch.equal(drawn.node[:8], seeds)
+    finally:
+        ending.set()
+        thread.join()
 
 
 def test_a_model_trains_with_pygs_loader_and_all_slots_stay_free(ds, whole):
