@@ -57,15 +57,15 @@ def test_man_page_names_every_option(verb):
 
 
 def test_every_exit_code_is_documented():
-    """Those of cli.h: in --help, the man page and both READMEs."""
+    """Those of cli.h: in --help, the man page and both pages for beginners."""
     codes = set(re.findall(r'^ +CLI_(?!OPTION)[A-Z_]+ = (\d+),?$', (SOURCE / 'programs' / 'command' / 'cli.h').read_text(), re.M))
     assert codes >= {'0', '5', '6', '75'}
     listed = output(PLIMSOLL, '--help').split('Exit codes:')[1]
     assert set(re.findall(r'(?<![\w-])(\d+) [a-z]', listed)) == codes
     page = MAN['plimsoll.1'].read_text().split('.Sh EXIT STATUS')[1].split('.Sh ')[0]
     assert set(re.findall(r'^\.It (\d+)$', page, re.M)) == codes
-    for name, begin in (('README.md', 'Exit codes:'), ('README.zh-CN.md', '退出码：0')):
-        text = begin + (SOURCE / name).read_text().split(begin)[1].split('\n\n')[0]
+    for name, begin in (('getting-started.md', 'Exit codes:'), ('getting-started.zh-CN.md', '退出码：0')):
+        text = begin + (SOURCE / 'docs' / name).read_text().split(begin)[1].split('\n\n')[0]
         assert codes <= set(re.findall(r'\d+', text)), name
 
 

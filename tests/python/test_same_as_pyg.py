@@ -15,7 +15,7 @@ from torch_geometric.loader import DataLoader, NodeLoader  # noqa: E402
 from torch_geometric.sampler import BaseSampler, SamplerOutput  # noqa: E402
 
 NODES, EDGES = 60, 300
-# What the README and `from_pyg` name: theirs that ours do not have, and ours that theirs do not have.
+# What docs/from-pyg.md and `from_pyg` name: theirs that ours do not have, and ours that theirs do not have.
 ABSENT, ADDED = {'e_id', 'train_mask', 'val_mask', 'test_mask'}, {'edge_position'}
 
 

@@ -1,0 +1,85 @@
+"""The pages: the first one is short, links lead somewhere, and what the tour, the glossary and the references name exists."""
+import ast
+import os
+import pathlib
+import re
+
+import pytest
+
+SOURCE = pathlib.Path(os.environ['PLIMSOLL_SOURCE'])
+FIRST = ['README.md', 'README.zh-CN.md']
+PAGES = [*FIRST, 'CONTRIBUTING.md', *sorted(str(page.relative_to(SOURCE)) for page in SOURCE.glob('docs/**/*.md'))]
+COLUMNS = 100
+NOT_YET = {'docs/benchmarks.md'}  # made from bench/results
+
+
+def text_of(page):
+    """The page without its code, where brackets are no links and # is no heading."""
+    return re.sub(r'^```.*?^```|^    .*?$|`[^`\n]*`', lambda code: '\n' * code.group().count('\n'), (SOURCE / page).read_text(), flags=re.M | re.S)
+
+
+def anchor(heading):
+    """As GitHub makes it from a heading."""
+    return re.sub(r'[^\w\- ]', '', heading.strip().lower()).replace(' ', '-')
+
+
+def anchors(page):
+    text = re.sub(r'^```.*?^```', '', page.read_text(), flags=re.M | re.S)
+    return {anchor(heading) for heading in re.findall(r'^#+ (.*)$', text, re.M)}
+
+
+def test_the_first_page_is_short():
+    text = (SOURCE / 'README.md').read_text()
+    assert len(text.split()) <= 1100
+    assert len(text.splitlines()) <= 135
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_links_lead_to_files_and_headings(page):
+    for target in re.findall(r'\]\(([^)\s]+)\)', text_of(page)):
+        if '://' in target:
+            continue
+        path, _, heading = target.partition('#')
+        file = (SOURCE / page).parent / path if path else SOURCE / page
+        if os.path.relpath(os.path.normpath(file), SOURCE) in NOT_YET and not file.exists():
+            continue
+        assert file.exists(), f'{page}: {target}'
+        assert not heading or heading in anchors(file), f'{page}: {target}'
+
+
+def test_every_page_is_linked():
+    linked = {(pathlib.Path(page).parent / target.partition('#')[0]) for page in PAGES for target in re.findall(r'\]\(([^)\s]+)\)', text_of(page))}
+    found = {os.path.normpath(target) for target in linked}
+    assert [page for page in PAGES if page not in found and page not in FIRST[:1]] == []
+
+
+@pytest.mark.parametrize('page', [page for page in PAGES if page not in ('CONTRIBUTING.md', 'docs/proofs.md', 'docs/benchmarks.md')])
+def test_lines_are_narrow(page):
+    """Where they can be broken: not in tables, and not in what a program printed."""
+    shown = False
+    for line in (SOURCE / page).read_text().splitlines():
+        if line.startswith('```'):
+            shown = not shown and line in ('```text', '```console')
+        elif not shown and not line.startswith(('|', '    ')):
+            assert len(line) <= COLUMNS, line
+
+
+def test_the_tour_names_functions_of_its_files():
+    stops = re.findall(r'^\| `([\w/]+\.c)` \| (.*?) \|', (SOURCE / 'docs' / 'tour.md').read_text(), re.M)
+    assert 10 <= len({file for file, _ in stops}) <= 25
+    for file, functions in stops:
+        code = (SOURCE / file).read_text()
+        for function in re.findall(r'`(\w+)`', functions):
+            assert re.search(rf'^[^\s/*#].*\b{function}\(', code, re.M), f'{file}: {function}'
+
+
+def test_the_glossary_has_few_terms_in_order():
+    terms = re.findall(r'^\| ([a-z][^|]*) \|', (SOURCE / 'docs' / 'glossary.md').read_text(), re.M)[1:]
+    assert terms == sorted(set(terms)) and len(terms) <= 40
+
+
+def test_the_python_page_names_every_public_name():
+    package = ast.parse((SOURCE / 'python' / 'plimsoll' / '__init__.py').read_text())
+    public = next(node.value for node in package.body if isinstance(node, ast.Assign) and node.targets[0].id == '__all__')
+    page = (SOURCE / 'docs' / 'python.md').read_text()
+    assert [name for name in ast.literal_eval(public) if not re.search(rf'`{name}\b', page)] == []
