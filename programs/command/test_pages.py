@@ -83,3 +83,13 @@ def test_the_python_page_names_every_public_name():
     public = next(node.value for node in package.body if isinstance(node, ast.Assign) and node.targets[0].id == '__all__')
     page = (SOURCE / 'docs' / 'python.md').read_text()
     assert [name for name in ast.literal_eval(public) if not re.search(rf'`{name}\b', page)] == []
+
+
+@pytest.mark.parametrize('page', ['docs/from-pyg.md', 'docs/from-pyg.zh-CN.md'])
+def test_every_argument_of_the_loader_is_compared_with_pygs(page):
+    loader = ast.parse((SOURCE / 'python' / 'plimsoll' / 'loader.py').read_text())
+    kind = next(node for node in loader.body if isinstance(node, ast.ClassDef) and node.name == 'NeighborLoader')
+    arguments = next(node.args for node in kind.body if isinstance(node, ast.FunctionDef) and node.name == '__init__')
+    names = {argument.arg for argument in [*arguments.args, *arguments.kwonlyargs]} - {'self'}
+    text = (SOURCE / page).read_text()
+    assert len(names) > 30 and [name for name in sorted(names) if not re.search(rf'`{name}\b', text)] == []
