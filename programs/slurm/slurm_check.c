@@ -13,7 +13,7 @@
 #define MIB ((int64_t)1 << 20)
 #define FILE_BYTES ((size_t)4 << 20) /* of a file that is read */
 
-/* Python, torch and PyG alone, and one worker more: measured (docs/design.md). */
+/* Python, torch and PyG alone, and one worker more: measured (docs/design/programs.md). */
 #define PROCESS_BYTES (234 * MIB)
 #define WORKER_BYTES (10 * MIB)
 
