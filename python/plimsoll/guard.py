@@ -64,20 +64,24 @@ class _Steps:
 
     def __init__(self) -> None:
         self.measured = 0
-        self.growth = 0  # bytes that one takes, …
+        self.growth = self.least = 0  # bytes that the largest and the smallest took, …
         self.heap = 0  # … of which these stay free in the C library's heap
         self.seconds = float('inf')  # of the fastest
 
     def add(self, growth: int, heap: int) -> None:
         """One more step. The first is replaced by the second, which is measured better."""
-        self.growth = max(growth, self.growth if self.measured > 1 else 0)
-        self.heap = max(heap, self.heap if self.measured > 1 else 0)
+        if self.measured < 2:
+            self.growth, self.least, self.heap = growth, growth, heap
+        self.growth, self.least, self.heap = max(growth, self.growth), min(growth, self.least), max(heap, self.heap)
         self.measured += 1
 
     @property
     def next(self) -> int:
-        """Bytes that the next one may take: where it fills a heap, blocks of slightly other sizes leave gaps (half of it was seen)."""
-        return self.growth + min(self.heap, self.growth) // 2
+        """Bytes that the next one may take. Where it fills a heap, blocks of slightly other sizes leave gaps: half of it was seen,
+        but no more than what the steps differ by, once there are some.
+        """
+        gaps = min(self.heap, self.growth) // 2
+        return self.growth + (min(gaps, self.growth - self.least) if self.measured > 2 else gaps)
 
 
 class StepGuard:
@@ -92,6 +96,7 @@ class StepGuard:
         self._since = self._next_look = time.monotonic()
         self._alarm = 0  # a peak above this is looked at, too
         self._faults = 0
+        self._margin: float = float('inf')  # bytes that the tightest step left, which was not slow for it
         self._files = 0  # the most bytes of code and libraries that were in memory
         self._batches = 0  # asked for since then
 
@@ -126,7 +131,7 @@ class StepGuard:
         usual = now.held + now.cached + steps.next
         self._alarm = usual + (now.free + now.cached - usual) // 4
         self._owner, self._before, self._faults, self._since, self._batches = weakref.ref(owner), now, faults, time.monotonic(), 0
-        if now.held + steps.next <= now.free and slowdown < _SLOWER:
+        if now.held + steps.next <= now.bound - min(now.reserve, self._margin) and slowdown < _SLOWER:
             return None
         return Shortage(steps.next, now, slowdown)
 
@@ -145,4 +150,7 @@ class StepGuard:
         read_again = (faults - self._faults) * mmap.PAGESIZE >= now.files
         short = now.held + steps.next + self._files > now.bound
         thrashing = read_again and short and seconds > _THRASHING_SECONDS
-        return seconds / steps.seconds if thrashing else 0
+        if not thrashing:
+            self._margin = min(self._margin, max(now.bound - (peak - now.cached), now.reserve // 2))
+            return 0
+        return seconds / steps.seconds

@@ -363,9 +363,10 @@ def _result(path: str) -> Iterator[BinaryIO]:
             raise IsADirectoryError(errno.EISDIR, 'it is a directory')
         _remove(partial)
         try:
-            file, is_named = open(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666), 'w+b'), False
-            _give_name(file, partial)  # tried now, since computing may take hours
+            with _without_name(folder) as tried:  # now, since computing may take hours
+                _give_name(tried, partial)
             _remove(partial)
+            file, is_named = _without_name(folder), False
         except OSError:
             file, is_named = open(partial, 'x+b'), True  # a new file: a link that others made there is not followed
     except OSError as error:
@@ -379,6 +380,10 @@ def _result(path: str) -> Iterator[BinaryIO]:
         os.replace(partial, path)
     finally:
         _remove(partial)
+
+
+def _without_name(folder: str) -> BinaryIO:
+    return open(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666), 'w+b')
 
 
 def _give_name(file: BinaryIO, path: str) -> None:

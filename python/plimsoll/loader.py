@@ -261,9 +261,6 @@ class _Shared:
             try:
                 _core.fits(job=job, memory=line, **self._recipe(loader))
             except MemoryLineError as error:
-                # What the script holds now it may free before the first batch, where this is looked at again.
-                if error.needed_bytes is not None and error.needed_bytes - _core.sample()['anonymous_bytes'] <= line:
-                    return
                 self.loaders.discard(loader)
                 raise self.refusal(loader, error) from None
 
@@ -280,8 +277,8 @@ class _Shared:
         else:
             limit, more = f'the limit is {_limit_text(found)}', f'ask for a limit of {needed} or more (Slurm: --mem={needed})'
         refused = MemoryLineError(
-            f'{loader._terms()} needs at least {needed} without the memory of your own steps; the process holds {held} now, and {limit}: '
-            f'{more}, and what a step of your model takes, or use {loader._smaller()}'
+            f'{loader._terms()} needs at least {needed} without the memory of your own steps; the process holds {held} now, '
+            f'and {limit}: {more}, and what a step of your model takes, free what the script no longer needs, or use {loader._smaller()}'
         )
         refused.needed_bytes, refused.available_bytes = error.needed_bytes, error.available_bytes
         return refused
@@ -388,7 +385,8 @@ class _Shared:
             'streams': [loader._plan_settings(self.seed) for loader in list(self.loaders)],
             'batch_size': first.batch_size,
             'fanout': first._fanout,
-            'slots': 1 if all(loader.copy for loader in list(self.loaders)) else 2,  # a loop holds a batch while it asks for the next
+            # A loop holds a batch while it asks for the next one, and its own batch while an inner loop evaluates.
+            'slots': min(3, 1 + sum(not loader.copy for loader in list(self.loaders))),
         }
 
 
