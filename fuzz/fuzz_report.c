@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void feed(plim__run_record_t *record, const char *text, size_t size,
-                 void (*take)(plim__run_record_t *record, plim__json_t line))
+static void feed(report_run_record_t *record, const char *text, size_t size,
+                 void (*take)(report_run_record_t *record, plim__json_t line))
 {
     const char *end = text + size, *newline;
     for (; (newline = memchr(text, '\n', (size_t)(end - text))) != NULL; text = newline + 1)
@@ -17,21 +17,21 @@ static void feed(plim__run_record_t *record, const char *text, size_t size,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    plim__run_record_t *record;
-    FUZZ_ASSERT(plim__run_record_begin(fuzz_job(), "run", &record) == PLIM_OK);
+    report_run_record_t *record;
+    FUZZ_ASSERT(report_run_record_begin("run", &record) == PLIM_OK);
     /* Half of it is the timeline; the first bytes of the rest are run.json and the verdict. */
     const char *text = (const char *)data, *rest = text + size / 2;
     const size_t length = size - size / 2 < 4096 ? size - size / 2 : 4096;
-    feed(record, text, size / 2, plim__run_record_timeline);
-    feed(record, rest, size - size / 2, plim__run_record_metrics);
+    feed(record, text, size / 2, report_run_record_timeline);
+    feed(record, rest, size - size / 2, report_run_record_metrics);
     memcpy(record->about, rest, length);
     memcpy(record->verdict, rest, length);
-    plim__page_t page = {NULL, 0, 0};
-    plim__report_page(&page, 1, &record);
+    report_page_t page = {NULL, 0, 0};
+    report_page(&page, 1, &record);
     const size_t counted = page.used;
-    page = (plim__page_t){malloc(counted + 1), counted + 1, 0};
+    page = (report_page_t){malloc(counted + 1), counted + 1, 0};
     FUZZ_ASSERT(page.text != NULL);
-    plim__report_page(&page, 1, &record);
+    report_page(&page, 1, &record);
     FUZZ_ASSERT(page.used == counted);
     for (size_t i = 0; i < counted;) {
         const size_t bytes = page.text[i] == '\n' ? 1 : plim__printable(page.text + i, counted - i);
@@ -39,7 +39,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         i += bytes;
     }
     free(page.text);
-    plim__run_record_destroy(record);
-    fuzz_check_ledger();
+    report_run_record_destroy(record);
     return 0;
 }

@@ -3,7 +3,6 @@
 #define PLIMSOLL_PLIMSOLL_H
 
 #include <plimsoll/dataset.h>
-#include <plimsoll/doctor.h>
 #include <plimsoll/ingest.h>
 #include <plimsoll/job.h>
 #include <plimsoll/limit.h>
@@ -11,11 +10,8 @@
 #include <plimsoll/meter.h>
 #include <plimsoll/peers.h>
 #include <plimsoll/plan.h>
-#include <plimsoll/pyg.h>
-#include <plimsoll/report.h>
 #include <plimsoll/status.h>
 #include <plimsoll/train.h>
 #include <plimsoll/version.h>
-#include <plimsoll/watch.h>
 
 #endif

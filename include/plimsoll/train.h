@@ -256,6 +256,25 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
                                        const plim_training_t *training,
                                        const plim_plan_params_t *params, plim_plan_t **plan_out);
 
+/* The size of one batch. */
+typedef struct plim_batch_size {
+    int64_t seeds;
+    int64_t nodes; /* distinct ones, seeds included */
+    int64_t edges; /* drawn, over all hops */
+} plim_batch_size_t;
+
+/*
+ * Sets nodes and edges of `count` batches by their seeds, as training->recipe.form draws them. Some
+ * batches are drawn to measure that (a second or two; the result is kept in the user's cache) if
+ * the job's line has room for it; otherwise, and for a dataset that is only a shape, the sizes are
+ * expected by the degrees. Any thread. PLIM_ERR_USAGE for settings that do not fit the dataset;
+ * PLIM_ERR_UNSUPPORTED, PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. Memory: what
+ * drawing takes, at most the job's line.
+ */
+PLIM_API plim_status_t plim_batch_sizes(const plim_job_t *job, const plim_dataset_t *dataset,
+                                        const plim_training_t *training, int count,
+                                        plim_batch_size_t *sizes);
+
 /* A change of the settings that changes the result, and the line that it needs. */
 typedef struct plim_advice {
     size_t size;         /* of this struct; for an array, that of its first entry */

@@ -169,6 +169,16 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
 /* Prints the library's last error, with --json also as an object. Returns the exit code. */
 int cli_failed(const cli_common_t *common, plim_status_t status);
 
+/* The same of a failure of a program: functions of doctor, report, watch and pyg and the shared
+ * helpers set the command's own copy of base/fail.h, not the library's. */
+int cli_program_failed(const cli_common_t *common, plim_status_t status);
+
+/* Makes a failure of the library one of a program; PLIM_OK stays. */
+plim_status_t cli_pass_failure(plim_status_t status);
+
+/* PLIM_ERR_STOPPED, as a failure of a program, after a signal that asks to stop. */
+plim_status_t cli_check_stopped(void);
+
 /* The exit code of a status. */
 int cli_exit_code(plim_status_t status);
 
@@ -195,10 +205,6 @@ const char *cli_minimum_text(const json_t *plan, char text_out[24]);
 /* An integer of an object, 0 if missing; whether one of its words is `word`. */
 int64_t cli_json_int(const json_t *object, const char *name);
 bool cli_json_is(const json_t *object, const char *name, const char *word);
-
-/* Reads the texts about a job in a directory: logs and timelines, known by their names. Texts that
- * cannot be read are left out. PLIM_ERR_STOPPED. */
-plim_status_t cli_read_texts(plim_doctor_t *doctor, const char *directory);
 
 /* Flushes standard output and stores the first error. */
 void cli_flush(void);

@@ -1,4 +1,5 @@
 /* The job of a verb: limits, signals, and the report at the end. */
+#include "base/fail.h"
 #include "command/cli.h"
 
 #include <signal.h>
@@ -83,6 +84,11 @@ static void print_line(const cli_common_t *common, const plim_limits_t *limits)
     if (limits->login_node)
         cli_warn("this looks like a login node (%s); submit long work as a job (sbatch, srun)",
                  limits->login_why);
+}
+
+plim_status_t cli_check_stopped(void)
+{
+    return stopped ? plim__fail(PLIM_ERR_STOPPED, "stopped on request") : PLIM_OK;
 }
 
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,

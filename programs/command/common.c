@@ -1,4 +1,6 @@
 /* Common options, errors, and text and JSON output. */
+#include "base/fail.h"
+#include "base/printable.h"
 #include "command/cli.h"
 
 #include <errno.h>
@@ -149,29 +151,10 @@ static void print_json_error(json_t *object, const char *message, plim_status_t 
     cli_print_json(object);
 }
 
-/* Bytes of the character at `text` if it is valid UTF-8 and not a control character, else 0. */
-static size_t printable(const unsigned char *text)
-{
-    if (text[0] < 0x80)
-        return text[0] >= 0x20 && text[0] != 0x7f;
-    const size_t size = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    /* Overlong forms and C1 (U+0080 to U+009F) are below these second bytes. */
-    const unsigned char minimum = text[0] == 0xc2   ? 0xa0
-                                  : text[0] == 0xe0 ? 0xa0
-                                  : text[0] == 0xf0 ? 0x90
-                                                    : 0x80;
-    if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < minimum)
-        return 0;
-    for (size_t i = 1; i < size; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    return size;
-}
-
 void cli_print_text(FILE *out, const char *text)
 {
-    while (*text != '\0') {
-        const size_t size = printable((const unsigned char *)text);
+    for (const char *end = text + strlen(text); text < end;) {
+        const size_t size = plim__printable(text, (size_t)(end - text));
         (void)fwrite(size > 0 ? text : "?", 1, size > 0 ? size : 1, out);
         text += size > 0 ? size : 1;
     }
@@ -230,6 +213,16 @@ int cli_exit_code(plim_status_t status)
 int cli_failed(const cli_common_t *common, plim_status_t status)
 {
     return cli_failed_with(common, status, plim_last_error(), NULL);
+}
+
+int cli_program_failed(const cli_common_t *common, plim_status_t status)
+{
+    return cli_failed_with(common, status, plim__fail_text(), NULL);
+}
+
+plim_status_t cli_pass_failure(plim_status_t status)
+{
+    return status == PLIM_OK ? PLIM_OK : plim__fail(status, "%s", plim_last_error());
 }
 
 int cli_failed_with(const cli_common_t *common, plim_status_t status, const char *message,

@@ -302,7 +302,9 @@ int plan_run_sweep(plan_t *plan)
     }
     if (said || status != PLIM_OK) {
         json_decref(rows);
-        return said ? CLI_WRONG_USE : cli_failed(common, status);
+        return said            ? CLI_WRONG_USE
+               : plan->for_pyg ? cli_program_failed(common, status)
+                               : cli_failed(common, status);
     }
     if (rows != NULL)
         cli_print_json(json_pack("{s:s, s:o, s:I, s:o, s:b, s:o}", "event", "sweep", "dataset",

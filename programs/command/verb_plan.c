@@ -329,7 +329,6 @@ plim_status_t plan_prepare(plan_t *plan)
 plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
                             json_t **estimate_out, bool *said_out)
 {
-    char text[PLIM_PYG_JSON_MAX];
     plim_status_t status = PLIM_ERR_BUDGET;
     plim_dataset_t *dataset;
     plim_job_t *job;
@@ -337,13 +336,14 @@ plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_o
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
         status = begin(plan, plan->line, endless == 1, &job, &dataset);
     if (status != PLIM_OK)
-        return status;
+        return cli_pass_failure(status);
     *said_out = !train_settle(train, plim_dataset_info(dataset));
-    if (!*said_out)
-        status =
-            plim_pyg_estimate(job, dataset, &train->training, &options->pyg, text, sizeof text);
-    if (!*said_out && status == PLIM_OK)
-        *estimate_out = json_loads(text, 0, NULL);
+    if (!*said_out) {
+        pyg_plan_t estimate;
+        status = pyg_plan(job, dataset, &train->training, &options->pyg, &estimate);
+        if (status == PLIM_OK)
+            *estimate_out = pyg_json(&estimate, &options->pyg);
+    }
     end(job, dataset);
     return status;
 }
@@ -360,7 +360,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     if (said)
         return CLI_WRONG_USE;
     if (status != PLIM_OK)
-        return cli_failed(common, status);
+        return cli_program_failed(common, status);
     plan_pyg_print(common, &plan->train.training, &plan->pyg, estimate);
     json_decref(estimate);
     return CLI_DONE;
@@ -375,7 +375,7 @@ static int run(int argc, char **argv)
                   .training = PLIM_TRAINING_INIT,
                   .params = {.size = sizeof(plim_plan_params_t), .no_reading = true}},
         .shape = PLIM_GENERATE_OPTIONS_INIT,
-        .pyg = {.pyg = PLIM_PYG_PARAMS_INIT}};
+        .pyg = {.pyg = PYG_PARAMS_INIT}};
     static plan_found_t found;
     train_t *train = &plan.train;
     bool said = false;

@@ -3,6 +3,7 @@
 #define PLIM_CLI_VERB_PLAN_H
 
 #include "command/verb_train.h"
+#include "pyg/pyg.h"
 
 #define PLAN_SWEEP_KEYS 8
 #define PLAN_SWEEP_VALUES 32
@@ -21,7 +22,7 @@ typedef struct plan_sweep {
 
 /* `plan --for pyg`: the form of the script, and the numbers that its peak is compared with. */
 typedef struct plan_pyg_options {
-    plim_pyg_params_t pyg;
+    pyg_params_t pyg;
     int64_t ours; /* plimsoll's minimum for the same training; 0: unknown */
 } plan_pyg_options_t;
 
@@ -61,7 +62,7 @@ bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options
 bool plan_pyg_set(const cli_common_t *common, const char *name, char *value,
                   plan_pyg_options_t *options);
 
-/* Prints an estimate for PyTorch Geometric (plim_pyg_estimate's object). */
+/* Prints an estimate for PyTorch Geometric (pyg_json). */
 void plan_pyg_print(const cli_common_t *common, const plim_training_t *training,
                     const plan_pyg_options_t *options, json_t *estimate);
 

@@ -5,11 +5,11 @@
  */
 #include "base/check.h"
 #include "doctor/verdict.h"
-#include "mem/size_text.h"
-#include "pyg/pyg_internal.h"
+#include "pyg/pyg.h"
 
 #include <inttypes.h>
 #include <plimsoll/ingest.h>
+#include <plimsoll/limit.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +18,16 @@
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
 
-static plim__change_t *add(plim__verdict_t *verdict, const char *format, ...)
+static doctor_change_t *add(doctor_verdict_t *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static plim__change_t *add(plim__verdict_t *verdict, const char *format, ...)
+static doctor_change_t *add(doctor_verdict_t *verdict, const char *format, ...)
 {
     va_list arguments;
-    const bool full = verdict->num_changes == PLIM__LISTED;
-    plim__change_t *change = &verdict->change[verdict->num_changes - full];
+    const bool full = verdict->num_changes == DOCTOR_LISTED;
+    doctor_change_t *change = &verdict->change[verdict->num_changes - full];
     if (!full) {
-        *change = (plim__change_t){.saves = -1, .peak = -1};
+        *change = (doctor_change_t){.saves = -1, .peak = -1};
         verdict->num_changes++;
         va_start(arguments, format);
         (void)vsnprintf(change->text, sizeof change->text, format, arguments);
@@ -38,11 +38,11 @@ static plim__change_t *add(plim__verdict_t *verdict, const char *format, ...)
 
 /* The training that the texts show, as a question to the estimate. */
 typedef struct case_of {
-    const plim_doctor_t *doctor;
+    const doctor_t *doctor;
     plim_dataset_t *dataset;
     plim_training_t training;
-    plim_pyg_params_t pyg;
-    plim__pyg_plan_t plan; /* of the script as it is */
+    pyg_params_t pyg;
+    pyg_plan_t plan; /* of the script as it is */
 } case_t;
 
 static int64_t or_else(int64_t value, int64_t otherwise)
@@ -50,10 +50,10 @@ static int64_t or_else(int64_t value, int64_t otherwise)
     return value >= 0 ? value : otherwise;
 }
 
-static void set_training(const plim__recipe_t *recipe, case_t *script)
+static void set_training(const doctor_recipe_t *recipe, case_t *script)
 {
     script->training = (plim_training_t)PLIM_TRAINING_INIT;
-    script->pyg = (plim_pyg_params_t)PLIM_PYG_PARAMS_INIT;
+    script->pyg = (pyg_params_t)PYG_PARAMS_INIT;
     plim_recipe_t *draws = &script->training.recipe;
     plim_model_t *model = &script->training.model;
     const int64_t layers = recipe->num_hops > 0 ? recipe->num_hops
@@ -78,9 +78,9 @@ static void set_training(const plim__recipe_t *recipe, case_t *script)
 }
 
 /* False when the texts do not show the graph, or the estimate refuses it. */
-static bool open_case(const plim_doctor_t *doctor, int64_t gpu_memory, case_t *script)
+static bool open_case(const doctor_t *doctor, int64_t gpu_memory, case_t *script)
 {
-    const plim__recipe_t *recipe = &doctor->recipe;
+    const doctor_recipe_t *recipe = &doctor->recipe;
     plim_generate_options_t shape = PLIM_GENERATE_OPTIONS_INIT;
     const bool counted = recipe->edges > 0 && recipe->nodes > 0;
     if (!counted && recipe->shape[0] == '\0')
@@ -97,8 +97,8 @@ static bool open_case(const plim_doctor_t *doctor, int64_t gpu_memory, case_t *s
         return false;
     set_training(recipe, script);
     script->pyg.gpu_memory = gpu_memory;
-    if (plim__pyg_plan(doctor->job, script->dataset, &script->training, &script->pyg,
-                       &script->plan) == PLIM_OK)
+    if (pyg_plan(doctor->job, script->dataset, &script->training, &script->pyg, &script->plan) ==
+        PLIM_OK)
         return true;
     plim_dataset_release(script->dataset);
     return false;
@@ -106,31 +106,31 @@ static bool open_case(const plim_doctor_t *doctor, int64_t gpu_memory, case_t *s
 
 /* Adds a change if it lowers the estimated peak by a hundredth. */
 static void try_change(const case_t *script, const plim_training_t *training,
-                       const plim_pyg_params_t *pyg, plim__verdict_t *verdict, const char *text)
+                       const pyg_params_t *pyg, doctor_verdict_t *verdict, const char *text)
 {
-    plim__pyg_plan_t plan;
-    if (plim__pyg_plan(script->doctor->job, script->dataset, training, pyg, &plan) != PLIM_OK ||
+    pyg_plan_t plan;
+    if (pyg_plan(script->doctor->job, script->dataset, training, pyg, &plan) != PLIM_OK ||
         script->plan.peak - plan.peak < script->plan.peak / 100)
         return;
-    plim__change_t *change = add(verdict, "%s", text);
+    doctor_change_t *change = add(verdict, "%s", text);
     change->saves = script->plan.peak - plan.peak;
     change->peak = plan.peak;
 }
 
 static int by_saving(const void *a, const void *b)
 {
-    const plim__change_t *left = a, *right = b;
+    const doctor_change_t *left = a, *right = b;
     return (left->saves < right->saves) - (left->saves > right->saves);
 }
 
-static void reckon_memory(const case_t *script, plim__verdict_t *verdict)
+static void reckon_memory(const case_t *script, doctor_verdict_t *verdict)
 {
-    const plim__recipe_t *recipe = &script->doctor->recipe;
-    plim_pyg_params_t pyg = script->pyg;
+    const doctor_recipe_t *recipe = &script->doctor->recipe;
+    pyg_params_t pyg = script->pyg;
     plim_training_t training = script->training;
     const int first = verdict->num_changes;
-    char text[PLIM__SENTENCE], bytes[PLIM__SIZE_TEXT];
-    pyg.graph = PLIM_PYG_CSC;
+    char text[DOCTOR_SENTENCE], bytes[24];
+    pyg.graph = PYG_CSC;
     try_change(script, &training, &pyg, verdict,
                "edges sorted by target beforehand and saved as colptr and row, one sampler for all "
                "loaders (is_sorted=True)");
@@ -162,20 +162,20 @@ static void reckon_memory(const case_t *script, plim__verdict_t *verdict)
     const int before = verdict->num_changes;
     try_change(script, &training, &pyg, verdict, text);
     if (verdict->num_changes == before && recipe->batch_size > 0)
-        plim__verdict_unknown(
+        doctor_verdict_unknown(
             verdict,
             "nothing about a smaller batch_size: it hardly matters here, a batch is "
             "a small part of the estimated peak of %s",
-            plim__size_text(script->plan.peak, bytes));
+            plim_size_text(script->plan.peak, bytes));
     qsort(&verdict->change[first], (size_t)(verdict->num_changes - first),
           sizeof verdict->change[0], by_saving);
     if (recipe->loaders == 0)
-        plim__verdict_unknown(verdict, "how many NeighborLoaders live at once: %d were assumed",
-                              script->pyg.num_loaders);
+        doctor_verdict_unknown(verdict, "how many NeighborLoaders live at once: %d were assumed",
+                               script->pyg.num_loaders);
 }
 
 /* The same training with plimsoll. */
-static void write_command(const plim__recipe_t *recipe, plim__verdict_t *verdict)
+static void write_command(const doctor_recipe_t *recipe, doctor_verdict_t *verdict)
 {
     char *to = verdict->command;
     size_t used = 0;
@@ -185,22 +185,22 @@ static void write_command(const plim__recipe_t *recipe, plim__verdict_t *verdict
         return;
     if (!graph && recipe->num_hops == 0 && !(gnn && recipe->batch_size > 0))
         return;
-    used += (size_t)snprintf(to, PLIM__SENTENCE, "plimsoll train DIR --model %s",
+    used += (size_t)snprintf(to, DOCTOR_SENTENCE, "plimsoll train DIR --model %s",
                              recipe->model[0] != '\0' ? recipe->model : "sage");
     if (recipe->hidden > 0)
-        used += (size_t)snprintf(to + used, PLIM__SENTENCE - used, " --hidden %" PRId64,
+        used += (size_t)snprintf(to + used, DOCTOR_SENTENCE - used, " --hidden %" PRId64,
                                  recipe->hidden);
     for (int i = 0; i < recipe->num_hops; i++)
-        used += (size_t)snprintf(to + used, PLIM__SENTENCE - used, "%s%" PRId64,
+        used += (size_t)snprintf(to + used, DOCTOR_SENTENCE - used, "%s%" PRId64,
                                  i == 0 ? " --fanout " : ",", recipe->fanout[i]);
     if (recipe->batch_size > 0)
-        used += (size_t)snprintf(to + used, PLIM__SENTENCE - used, " --batch %" PRId64,
+        used += (size_t)snprintf(to + used, DOCTOR_SENTENCE - used, " --batch %" PRId64,
                                  recipe->batch_size);
     if (recipe->epochs > 0)
-        used += (size_t)snprintf(to + used, PLIM__SENTENCE - used, " --epochs %" PRId64,
+        used += (size_t)snprintf(to + used, DOCTOR_SENTENCE - used, " --epochs %" PRId64,
                                  recipe->epochs);
     if (verdict->limit > 0)
-        (void)snprintf(to + used, PLIM__SENTENCE - used, " --memory %" PRId64 "M",
+        (void)snprintf(to + used, DOCTOR_SENTENCE - used, " --memory %" PRId64 "M",
                        verdict->limit / MIB);
 }
 
@@ -212,30 +212,30 @@ static int64_t round_up(int64_t bytes)
 }
 
 /* What was measured, and a fifth. */
-static void next_by_peak(plim__verdict_t *verdict, int64_t peak)
+static void next_by_peak(doctor_verdict_t *verdict, int64_t peak)
 {
     verdict->next_mem = round_up(peak + peak / 5);
     verdict->next_mem_basis = "measured";
 }
 
-static void choose_next(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void choose_next(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
-    const plim__growth_t *growth = &doctor->growth;
-    const plim__fact_t *root = verdict->root;
-    const int64_t tried = root != NULL ? root->figure[PLIM__TRIED] : -1;
+    const doctor_growth_t *growth = &doctor->growth;
+    const doctor_fact_t *root = verdict->root;
+    const int64_t tried = root != NULL ? root->figure[DOCTOR_TRIED] : -1;
     const int64_t limit = verdict->limit > 0 || !growth->on_host ? verdict->limit : growth->peak;
-    const bool endless = verdict->shape.pattern == PLIM__PATTERN_LEAK ||
-                         verdict->shape.pattern == PLIM__PATTERN_EPOCHS;
+    const bool endless = verdict->shape.pattern == DOCTOR_PATTERN_LEAK ||
+                         verdict->shape.pattern == DOCTOR_PATTERN_EPOCHS;
     if (verdict->next_mem > 0 || limit <= 0 || limit > ((int64_t)1 << 50) ||
-        !plim__cause_is_memory(verdict->cause, true))
+        !doctor_cause_is_memory(verdict->cause, true))
         return;
     if (endless) {
-        plim__verdict_unknown(verdict,
-                              "a request that suffices: memory grows as long as it runs, so "
-                              "any --mem only postpones the end; end the growth first");
+        doctor_verdict_unknown(verdict,
+                               "a request that suffices: memory grows as long as it runs, so "
+                               "any --mem only postpones the end; end the growth first");
         return;
     }
-    if (verdict->outcome == PLIM__OUTCOME_SURVIVED && growth->peak > 0) {
+    if (verdict->outcome == DOCTOR_OUTCOME_SURVIVED && growth->peak > 0) {
         next_by_peak(verdict, growth->peak);
         return;
     }
@@ -245,56 +245,56 @@ static void choose_next(const plim_doctor_t *doctor, plim__verdict_t *verdict)
         return;
     }
     verdict->next_mem = round_up(limit / 2 * 3);
-    plim__verdict_unknown(verdict,
-                          "how much was missing: a kill does not say; the next --mem is half "
-                          "more than %s",
-                          verdict->limit > 0 ? "the limit" : "what the job held");
+    doctor_verdict_unknown(verdict,
+                           "how much was missing: a kill does not say; the next --mem is half "
+                           "more than %s",
+                           verdict->limit > 0 ? "the limit" : "what the job held");
 }
 
-static void advise_growth(plim__verdict_t *verdict)
+static void advise_growth(doctor_verdict_t *verdict)
 {
-    char text[PLIM__SIZE_TEXT];
-    if (verdict->shape.pattern == PLIM__PATTERN_EPOCHS)
+    char text[24];
+    if (verdict->shape.pattern == DOCTOR_PATTERN_EPOCHS)
         (void)add(verdict,
                   "find what each epoch keeps (%s a phase): losses appended as tensors (use "
                   "loss.item()), outputs collected in lists, loaders made anew without "
                   "persistent_workers=False, caches without a bound",
-                  plim__size_text(verdict->shape.bytes_per_phase, text));
-    if (verdict->shape.pattern == PLIM__PATTERN_LEAK)
+                  plim_size_text(verdict->shape.bytes_per_phase, text));
+    if (verdict->shape.pattern == DOCTOR_PATTERN_LEAK)
         (void)add(
             verdict,
             "find what each step keeps (%s a second): total_loss += loss must be loss.item() or "
             "loss.detach(); lists of outputs; hooks; evaluation outside torch.no_grad()",
-            plim__size_text((int64_t)verdict->shape.bytes_per_s, text));
+            plim_size_text((int64_t)verdict->shape.bytes_per_s, text));
 }
 
-static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     static const char on_disk[] =
         "keep features on disk: np.load('x.npy', mmap_mode='r'), DGL's GraphBolt OnDiskDataset, or "
         "plimsoll.NeighborLoader, which stays under a given limit";
-    const plim__recipe_t *recipe = &doctor->recipe;
-    const plim__growth_t *growth = &doctor->growth;
-    const plim__pattern_t pattern = verdict->shape.pattern;
+    const doctor_recipe_t *recipe = &doctor->recipe;
+    const doctor_growth_t *growth = &doctor->growth;
+    const doctor_pattern_t pattern = verdict->shape.pattern;
     /* One process holds most of it, so that workers save little. */
     const bool one = growth->seen > 0 && growth->largest_at_peak * 3 >= growth->seen * 2;
-    char text[PLIM__SIZE_TEXT];
+    char text[24];
     case_t script;
-    if (verdict->cause == PLIM__OOM_TMPFS || pattern == PLIM__PATTERN_TMPFS)
+    if (verdict->cause == DOCTOR_OOM_TMPFS || pattern == DOCTOR_PATTERN_TMPFS)
         (void)add(verdict,
                   "write to a disk instead of /dev/shm and a tmpfs /tmp (export "
                   "TMPDIR=$SLURM_SUBMIT_DIR/tmp), and delete what is left there: such files "
                   "count as the job's memory until they are deleted");
     advise_growth(verdict);
-    if (pattern == PLIM__PATTERN_WORKERS)
+    if (pattern == DOCTOR_PATTERN_WORKERS)
         (void)add(verdict, "num_workers=0, or a few: each worker holds its own copy of what it "
                            "touches; keep large arrays in torch tensors or mapped files, not in "
                            "Python lists and dicts");
-    if (pattern == PLIM__PATTERN_SPIKE)
+    if (pattern == DOCTOR_PATTERN_SPIKE)
         (void)add(verdict,
                   "the peak is a spike of %s%s%s: do that step in pieces, or before the rest is "
                   "loaded (a second loader sorts all edges; torch.cat and .numpy() copy)",
-                  plim__size_text(verdict->shape.rise, text),
+                  plim_size_text(verdict->shape.rise, text),
                   verdict->shape.phase[0] != '\0' ? " in phase " : "", verdict->shape.phase);
     if (recipe->ours) {
         (void)add(verdict, "a lower memory= for plimsoll's loader (or --memory): it keeps to that, "
@@ -303,7 +303,7 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
     }
     if (open_case(doctor, 0, &script)) {
         reckon_memory(&script, verdict);
-        if (pattern != PLIM__PATTERN_LEAK && pattern != PLIM__PATTERN_EPOCHS &&
+        if (pattern != DOCTOR_PATTERN_LEAK && pattern != DOCTOR_PATTERN_EPOCHS &&
             script.plan.ask > verdict->limit) {
             verdict->next_mem = script.plan.ask;
             verdict->next_mem_basis = "estimate";
@@ -313,7 +313,7 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
     }
     if (one)
         (void)add(verdict, "%s", on_disk);
-    if (recipe->workers > 0 && pattern != PLIM__PATTERN_WORKERS)
+    if (recipe->workers > 0 && pattern != DOCTOR_PATTERN_WORKERS)
         (void)add(verdict,
                   "num_workers=0 instead of %" PRId64 ", persistent_workers=False, "
                   "prefetch_factor=None: each worker holds batches and private copies of pages",
@@ -324,24 +324,24 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
               "sampler) sorts or copies the graph for itself");
     if (!one)
         (void)add(verdict, "%s", on_disk);
-    if (verdict->cause == PLIM__OOM_HOST)
+    if (verdict->cause == DOCTOR_OOM_HOST)
         (void)add(verdict,
                   "run where nobody else does (sbatch --exclusive), or under a limit of its "
                   "own (--mem): other processes on the node took part of the memory");
-    plim__verdict_unknown(verdict,
-                          "what each change saves: the texts do not show the graph; print(data) "
-                          "and print(args) at the start of the script allow an estimate");
+    doctor_verdict_unknown(verdict,
+                           "what each change saves: the texts do not show the graph; print(data) "
+                           "and print(args) at the start of the script allow an estimate");
 }
 
 /* Memory that was there, but in pieces, or not allowed. */
-static void advise_pieces(const plim_doctor_t *doctor, const plim__fact_t *fact,
-                          plim__verdict_t *verdict)
+static void advise_pieces(const doctor_t *doctor, const doctor_fact_t *fact,
+                          doctor_verdict_t *verdict)
 {
     const bool old = strstr(fact->text, " total capacity; ") != NULL; /* before torch 2.1 */
     const char *variable = doctor->alloc_conf ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
-    if (!plim__cuda_fragmented(fact)) {
-        if (fact->figure[PLIM__ALLOWED] >= 0 &&
-            fact->figure[PLIM__FREE] >= fact->figure[PLIM__TRIED])
+    if (!doctor_cuda_fragmented(fact)) {
+        if (fact->figure[DOCTOR_ALLOWED] >= 0 &&
+            fact->figure[DOCTOR_FREE] >= fact->figure[DOCTOR_TRIED])
             (void)add(verdict, "a larger torch.cuda.set_per_process_memory_fraction: the GPU has "
                                "the memory, but this process may not use it");
     } else if (old || doctor->not_expandable) {
@@ -355,15 +355,15 @@ static void advise_pieces(const plim_doctor_t *doctor, const plim__fact_t *fact,
     }
 }
 
-static void advise_cuda(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void advise_cuda(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
-    const plim__fact_t *fact = verdict->root;
-    const int64_t total = fact != NULL ? fact->figure[PLIM__TOTAL] : -1;
+    const doctor_fact_t *fact = verdict->root;
+    const int64_t total = fact != NULL ? fact->figure[DOCTOR_TOTAL] : -1;
     case_t script;
     if (fact != NULL)
         advise_pieces(doctor, fact, verdict);
     if (total > 0 && open_case(doctor, total, &script)) {
-        const plim__pyg_gpu_t *gpu = &script.plan.gpu;
+        const pyg_gpu_t *gpu = &script.plan.gpu;
         const plim_precision_t f32 = PLIM_PRECISION_F32, bf16 = PLIM_PRECISION_BF16;
         if (!gpu->fits && gpu->largest_batch[f32] > 0)
             (void)add(
@@ -398,89 +398,90 @@ static void advise_cuda(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 
 /* Lines for causes that need no reckoning, at most three each. */
 static const struct {
-    plim__cause_t cause;
+    doctor_cause_t cause;
     const char *change;
 } usual[] = {
-    {PLIM__SHM_FULL, "docker run --shm-size=8g (Kubernetes: an emptyDir with medium: Memory at "
-                     "/dev/shm); it counts as the job's memory"},
-    {PLIM__SHM_FULL,
+    {DOCTOR_SHM_FULL, "docker run --shm-size=8g (Kubernetes: an emptyDir with medium: Memory at "
+                      "/dev/shm); it counts as the job's memory"},
+    {DOCTOR_SHM_FULL,
      "num_workers=0, or fewer workers and a smaller prefetch_factor: each holds its "
      "batches there"},
-    {PLIM__SHM_FULL, "delete what dead jobs left: ls -l /dev/shm/torch_*"},
-    {PLIM__DISK_FULL, "make space: df -h . $TMPDIR /tmp; quota -s; lfs quota -h -u $USER DIR"},
-    {PLIM__DISK_FULL,
+    {DOCTOR_SHM_FULL, "delete what dead jobs left: ls -l /dev/shm/torch_*"},
+    {DOCTOR_DISK_FULL, "make space: df -h . $TMPDIR /tmp; quota -s; lfs quota -h -u $USER DIR"},
+    {DOCTOR_DISK_FULL,
      "keep the last checkpoints only; write to NAME.tmp and os.replace it, so that a "
      "full disk does not destroy the last good one"},
-    {PLIM__OPEN_FILES, "ulimit -n 65536 before python, in the batch script"},
-    {PLIM__OPEN_FILES, "torch.multiprocessing.set_sharing_strategy('file_system') at the start"},
-    {PLIM__THREADS, "OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK, fewer workers; see ulimit -u and ulimit "
-                    "-v"},
-    {PLIM__TIME_LIMIT, "save checkpoints and ask for the signal before the end: #SBATCH "
-                       "--signal=B:USR1@300; plimsoll train does both, --resume continues"},
-    {PLIM__TIME_LIMIT, "a larger --time"},
-    {PLIM__PREEMPTED, "#SBATCH --requeue, and a script that continues from its last checkpoint"},
-    {PLIM__REQUEUED, "a script that continues from its last checkpoint"},
-    {PLIM__NODE_FAIL, "submit it again, from the last checkpoint; #SBATCH --exclude=NODE if it "
-                      "repeats"},
-    {PLIM__HARDWARE, "tell the administrators the node's name; submit it again with #SBATCH "
-                     "--exclude=NODE"},
-    {PLIM__SEGFAULT, "python -X faulthandler shows the line; num_workers=0 shows it in the main "
-                     "process"},
-    {PLIM__SEGFAULT,
+    {DOCTOR_OPEN_FILES, "ulimit -n 65536 before python, in the batch script"},
+    {DOCTOR_OPEN_FILES, "torch.multiprocessing.set_sharing_strategy('file_system') at the start"},
+    {DOCTOR_THREADS,
+     "OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK, fewer workers; see ulimit -u and ulimit "
+     "-v"},
+    {DOCTOR_TIME_LIMIT, "save checkpoints and ask for the signal before the end: #SBATCH "
+                        "--signal=B:USR1@300; plimsoll train does both, --resume continues"},
+    {DOCTOR_TIME_LIMIT, "a larger --time"},
+    {DOCTOR_PREEMPTED, "#SBATCH --requeue, and a script that continues from its last checkpoint"},
+    {DOCTOR_REQUEUED, "a script that continues from its last checkpoint"},
+    {DOCTOR_NODE_FAIL, "submit it again, from the last checkpoint; #SBATCH --exclude=NODE if it "
+                       "repeats"},
+    {DOCTOR_HARDWARE, "tell the administrators the node's name; submit it again with #SBATCH "
+                      "--exclude=NODE"},
+    {DOCTOR_SEGFAULT, "python -X faulthandler shows the line; num_workers=0 shows it in the main "
+                      "process"},
+    {DOCTOR_SEGFAULT,
      "check that pyg-lib, torch-sparse and torch-scatter were built for this version "
      "of torch: python -c 'import torch, pyg_lib'"},
-    {PLIM__BUS_ERROR,
+    {DOCTOR_BUS_ERROR,
      "look whether /dev/shm or the disk of a mapped file was full: df -h /dev/shm ."},
-    {PLIM__ABORTED, "the message of the library that aborted stands above, on standard error"},
-    {PLIM__WORKER_EXIT, "num_workers=0 shows the error in the main process"},
-    {PLIM__PEER_LOST, "look into the log of each rank for the first one that ended"},
-    {PLIM__KILLED,
+    {DOCTOR_ABORTED, "the message of the library that aborted stands above, on standard error"},
+    {DOCTOR_WORKER_EXIT, "num_workers=0 shows the error in the main process"},
+    {DOCTOR_PEER_LOST, "look into the log of each rank for the first one that ended"},
+    {DOCTOR_KILLED,
      "plimsoll watch -- COMMAND records memory and the kernel's counters until the end"},
-    {PLIM__EXIT_CODE,
+    {DOCTOR_EXIT_CODE,
      "plimsoll watch -- COMMAND tells a signal from an exit, and whether memory was "
      "the reason"},
-    {PLIM__ALLOC_REFUSED,
+    {DOCTOR_ALLOC_REFUSED,
      "look at ulimit -v and the size that was asked for: a wrong shape asks for "
      "terabytes; float32 or float16 instead of float64 halves it"},
 };
 
 /* Of a run that ended well, what it needs; of one that grew, what to look for; of a training in the
  * middle, how it goes on. */
-static void advise_healthy(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void advise_healthy(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     const int64_t peak = doctor->growth.peak > 0 ? doctor->growth.peak : doctor->slurm.resident;
     int length;
-    if (verdict->outcome == PLIM__OUTCOME_FINISHED && peak > 0)
+    if (verdict->outcome == DOCTOR_OUTCOME_FINISHED && peak > 0)
         next_by_peak(verdict, peak);
     if (!doctor->growth.training)
         advise_growth(verdict);
-    if (verdict->outcome == PLIM__OUTCOME_FINISHED || doctor->epochs_done < 0)
+    if (verdict->outcome == DOCTOR_OUTCOME_FINISHED || doctor->epochs_done < 0)
         return;
-    const char *run = plim__doctor_run(doctor, &length);
+    const char *run = doctor_run(doctor, &length);
     if (run != NULL)
-        (void)snprintf(verdict->command, PLIM__SENTENCE, "plimsoll train --resume %.*s", length,
+        (void)snprintf(verdict->command, DOCTOR_SENTENCE, "plimsoll train --resume %.*s", length,
                        run);
 }
 
-void plim__verdict_advise(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
-    if (verdict->outcome == PLIM__OUTCOME_FINISHED || verdict->cause == PLIM__NONE) {
+    if (verdict->outcome == DOCTOR_OUTCOME_FINISHED || verdict->cause == DOCTOR_NONE) {
         advise_healthy(doctor, verdict);
         return;
     }
     /* Whoever has watched the command needs no advice to do so. */
     const bool watched = doctor->growth.ended &&
-                         (verdict->cause == PLIM__KILLED || verdict->cause == PLIM__EXIT_CODE);
+                         (verdict->cause == DOCTOR_KILLED || verdict->cause == DOCTOR_EXIT_CODE);
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
         if (usual[i].cause == verdict->cause && !watched)
             (void)add(verdict, "%s", usual[i].change);
-    if (verdict->cause == PLIM__CUDA_OOM)
+    if (verdict->cause == DOCTOR_CUDA_OOM)
         advise_cuda(doctor, verdict);
-    if (plim__cause_is_memory(verdict->cause, true)) {
+    if (doctor_cause_is_memory(verdict->cause, true)) {
         advise_memory(doctor, verdict);
         choose_next(doctor, verdict);
     }
-    if (plim__cause_is_memory(verdict->cause, true) || verdict->cause == PLIM__TIME_LIMIT ||
-        verdict->cause == PLIM__KILLED)
+    if (doctor_cause_is_memory(verdict->cause, true) || verdict->cause == DOCTOR_TIME_LIMIT ||
+        verdict->cause == DOCTOR_KILLED)
         write_command(&doctor->recipe, verdict);
 }

@@ -1,71 +1,58 @@
-/* The public calls, and the verdict as JSON. */
-#include <plimsoll/doctor.h>
-
-#include "base/process.h"
+/* Reading, and the verdict as JSON. */
+#include "base/fail.h"
+#include "command/cli.h"
 #include "doctor/verdict.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ACCOUNT "doctor"
-#define BUFFER_BYTES ((size_t)256 << 10)
-
-static void lay_out(plim__arena_t *arena, void *object)
+plim_status_t doctor_create(const plim_job_t *job, doctor_t **doctor_out)
 {
-    plim_doctor_t *doctor = object;
-    doctor->found = plim__arena_carve(arena, (size_t)plim__num_texts + PLIM__NUM_OTHER,
-                                      sizeof *doctor->found, 8);
-    doctor->buffer = plim__arena_carve(arena, BUFFER_BYTES, 1, 1);
-    doctor->present = plim__arena_carve(arena, (size_t)plim__num_texts, sizeof(bool), 1);
-    doctor->verdict = plim__arena_carve(arena, 1, sizeof *doctor->verdict, 8);
-}
-
-plim_status_t plim_doctor_create(const plim_job_t *job, plim_doctor_t **doctor_out)
-{
-    PLIM_ENTER(job);
-    plim_doctor_t draft = {.process = getpid(),
-                           .job = job,
-                           .limit = -1,
-                           .shmem = -1,
-                           .anon = -1,
-                           .kills = -1,
-                           .epochs_done = -1,
-                           .slurm = {.code = -1, .signal = -1, .requested = -1, .resident = -1},
-                           .recipe = plim__recipe_none()};
-    plim_doctor_t *doctor;
-    PLIM_TRY(plim__object_create(job->ledger, ACCOUNT, lay_out, &draft, sizeof draft, &draft.arena,
-                                 &doctor));
-    plim__growth_reset(&doctor->growth);
-    plim__facts_prepare(doctor);
-    plim_job_retain(job);
+    doctor_t *doctor = calloc(1, sizeof *doctor);
+    if (doctor == NULL)
+        return plim__fail_errno(ENOMEM, "the doctor");
+    doctor->found = calloc((size_t)doctor_num_texts + DOCTOR_NUM_OTHER, sizeof *doctor->found);
+    doctor->present = calloc((size_t)doctor_num_texts, sizeof *doctor->present);
+    doctor->verdict = calloc(1, sizeof *doctor->verdict);
+    if (doctor->found == NULL || doctor->present == NULL || doctor->verdict == NULL) {
+        doctor_destroy(doctor);
+        return plim__fail_errno(ENOMEM, "the doctor");
+    }
+    doctor->job = job;
+    doctor->limit = doctor->shmem = doctor->anon = doctor->kills = doctor->epochs_done = -1;
+    doctor->slurm = (doctor_slurm_t){.code = -1, .signal = -1, .requested = -1, .resident = -1};
+    doctor->recipe = doctor_recipe_none();
+    doctor_growth_reset(&doctor->growth);
+    doctor_facts_prepare(doctor);
     *doctor_out = doctor;
     return PLIM_OK;
 }
 
-void plim_doctor_destroy(plim_doctor_t *doctor)
+void doctor_destroy(doctor_t *doctor)
 {
-    if (doctor == NULL || !plim__process_is(doctor->process))
+    if (doctor == NULL)
         return;
-    const plim_job_t *job = doctor->job;
-    plim__arena_t arena = doctor->arena;
-    plim__arena_destroy(&arena);
-    plim_job_release(job);
+    free(doctor->found);
+    free(doctor->present);
+    free(doctor->verdict);
+    free(doctor);
 }
 
-void plim__doctor_source(plim_doctor_t *doctor, const char *name)
+void doctor_source(doctor_t *doctor, const char *name)
 {
     /* More than so many are read as one. */
-    if (doctor->num_sources < PLIM__SOURCES) {
-        plim__source_t *source = &doctor->source[doctor->num_sources++];
+    if (doctor->num_sources < DOCTOR_SOURCES) {
+        doctor_source_t *source = &doctor->source[doctor->num_sources++];
         plim__text_printable(name, strlen(name), source->name, sizeof source->name);
     }
     doctor->lines.length = 0;
     doctor->traceback = doctor->root_cause = doctor->heading = false;
 }
 
-const char *plim__doctor_run(const plim_doctor_t *doctor, int *length_out)
+const char *doctor_run(const doctor_t *doctor, int *length_out)
 {
     for (int i = 0; i < doctor->num_sources; i++) {
         const char *name = doctor->source[i].name, *slash = strrchr(name, '/');
@@ -77,34 +64,32 @@ const char *plim__doctor_run(const plim_doctor_t *doctor, int *length_out)
     return NULL;
 }
 
-plim_status_t plim_doctor_read(plim_doctor_t *doctor, const char *name, int file)
+plim_status_t doctor_read(doctor_t *doctor, const char *name, int file)
 {
-    PLIM_TRY(plim__process_check(doctor->process));
-    PLIM_ENTER(doctor->job);
-    plim__doctor_source(doctor, name);
+    doctor_source(doctor, name);
     for (;;) {
-        PLIM_TRY(plim__job_check(doctor->job));
-        const ssize_t got = read(file, doctor->buffer, BUFFER_BYTES);
+        PLIM_TRY(cli_check_stopped());
+        const ssize_t got = read(file, doctor->buffer, sizeof doctor->buffer);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
             return plim__fail_errno(errno, "%s: cannot be read", name);
         if (got == 0)
             break;
-        plim__log_bytes(doctor, doctor->buffer, (size_t)got);
+        doctor_log_bytes(doctor, doctor->buffer, (size_t)got);
     }
-    plim__log_end(doctor);
+    doctor_log_end(doctor);
     return PLIM_OK;
 }
 
-static json_t *json_fact(const plim_doctor_t *doctor, const plim__fact_t *fact)
+static json_t *json_fact(const doctor_t *doctor, const doctor_fact_t *fact)
 {
     return json_pack("{s:s, s:I, s:s, s:s}", "source", doctor->source[fact->source].name, "line",
                      (json_int_t)fact->line, "text", fact->text, "cause",
-                     plim__cause_name(fact->cause));
+                     doctor_cause_name(fact->cause));
 }
 
-static json_t *json_facts(const plim_doctor_t *doctor, const plim__fact_t *const *list, int count)
+static json_t *json_facts(const doctor_t *doctor, const doctor_fact_t *const *list, int count)
 {
     json_t *array = json_array();
     for (int i = 0; i < count; i++)
@@ -125,22 +110,22 @@ static void set_text(json_t *object, const char *name, const char *text)
 }
 
 /* The figures of the root, of the kernel's lines and of Slurm. */
-static json_t *json_figures(const plim_doctor_t *doctor, const plim__verdict_t *verdict)
+static json_t *json_figures(const doctor_t *doctor, const doctor_verdict_t *verdict)
 {
     static const struct {
-        plim__figure_t figure;
+        doctor_figure_t figure;
         const char *name;
-    } names[] = {{PLIM__TRIED, "tried_bytes"},
-                 {PLIM__TOTAL, "gpu_total_bytes"},
-                 {PLIM__FREE, "gpu_free_bytes"},
-                 {PLIM__ALLOCATED, "gpu_allocated_bytes"},
-                 {PLIM__RESERVED, "gpu_reserved_bytes"},
-                 {PLIM__UNALLOCATED, "gpu_unallocated_bytes"},
-                 {PLIM__IN_USE, "gpu_in_use_bytes"},
-                 {PLIM__ALLOWED, "gpu_allowed_bytes"},
-                 {PLIM__ANON, "victim_bytes"},
-                 {PLIM__PID, "pid"},
-                 {PLIM__COUNT, "kills"}};
+    } names[] = {{DOCTOR_TRIED, "tried_bytes"},
+                 {DOCTOR_TOTAL, "gpu_total_bytes"},
+                 {DOCTOR_FREE, "gpu_free_bytes"},
+                 {DOCTOR_ALLOCATED, "gpu_allocated_bytes"},
+                 {DOCTOR_RESERVED, "gpu_reserved_bytes"},
+                 {DOCTOR_UNALLOCATED, "gpu_unallocated_bytes"},
+                 {DOCTOR_IN_USE, "gpu_in_use_bytes"},
+                 {DOCTOR_ALLOWED, "gpu_allowed_bytes"},
+                 {DOCTOR_ANON, "victim_bytes"},
+                 {DOCTOR_PID, "pid"},
+                 {DOCTOR_COUNT, "kills"}};
     json_t *object = json_object();
     for (size_t i = 0; i < sizeof names / sizeof names[0] && verdict->root != NULL; i++)
         set_int(object, names[i].name, verdict->root->figure[names[i].figure]);
@@ -148,17 +133,17 @@ static json_t *json_figures(const plim_doctor_t *doctor, const plim__verdict_t *
     set_int(object, "shared_bytes", doctor->shmem);
     set_int(object, "requested_bytes", doctor->slurm.requested);
     set_int(object, "max_rss_bytes", doctor->slurm.resident);
-    if (verdict->cause == PLIM__CUDA_OOM && verdict->root != NULL &&
-        verdict->root->figure[PLIM__TRIED] > 0)
+    if (verdict->cause == DOCTOR_CUDA_OOM && verdict->root != NULL &&
+        verdict->root->figure[DOCTOR_TRIED] > 0)
         (void)json_object_set_new(object, "fragmented",
-                                  json_boolean(plim__cuda_fragmented(verdict->root)));
+                                  json_boolean(doctor_cuda_fragmented(verdict->root)));
     return object;
 }
 
-static json_t *json_growth(const plim_doctor_t *doctor, const plim__verdict_t *verdict)
+static json_t *json_growth(const doctor_t *doctor, const doctor_verdict_t *verdict)
 {
-    const plim__shape_t *shape = &verdict->shape;
-    json_t *object = json_pack("{s:s}", "pattern", plim__pattern_name(shape->pattern));
+    const doctor_shape_t *shape = &verdict->shape;
+    json_t *object = json_pack("{s:s}", "pattern", doctor_pattern_name(shape->pattern));
     set_text(object, "phase", shape->phase);
     set_int(object, "peak_bytes", doctor->growth.peak);
     set_int(object, "limit_bytes", doctor->growth.limit);
@@ -179,7 +164,7 @@ static json_t *json_growth(const plim_doctor_t *doctor, const plim__verdict_t *v
     return object;
 }
 
-static json_t *json_recipe(const plim__recipe_t *recipe)
+static json_t *json_recipe(const doctor_recipe_t *recipe)
 {
     json_t *object = json_object(), *fanout = json_array();
     set_int(object, "num_nodes", recipe->nodes);
@@ -205,7 +190,7 @@ static json_t *json_recipe(const plim__recipe_t *recipe)
     return object;
 }
 
-static json_t *json_changes(const plim__verdict_t *verdict)
+static json_t *json_changes(const doctor_verdict_t *verdict)
 {
     json_t *array = json_array();
     for (int i = 0; i < verdict->num_changes; i++) {
@@ -217,7 +202,7 @@ static json_t *json_changes(const plim__verdict_t *verdict)
     return array;
 }
 
-static json_t *json_verdict(const plim_doctor_t *doctor, const plim__verdict_t *verdict)
+static json_t *json_verdict(const doctor_t *doctor, const doctor_verdict_t *verdict)
 {
     static const char *const outcomes[] = {"unknown", "died", "survived", "finished"};
     static const char *const confidences[] = {"possible", "likely", "proven"};
@@ -228,7 +213,7 @@ static json_t *json_verdict(const plim_doctor_t *doctor, const plim__verdict_t *
         (void)json_array_append_new(unknown, json_string(verdict->unknown[i]));
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "outcome",
-        outcomes[verdict->outcome], "cause", plim__cause_name(verdict->cause), "confidence",
+        outcomes[verdict->outcome], "cause", doctor_cause_name(verdict->cause), "confidence",
         confidences[verdict->confidence], "summary", verdict->summary, "sources", sources,
         "figures", json_figures(doctor, verdict), "evidence",
         json_facts(doctor, verdict->evidence, verdict->num_evidence), "consequences",
@@ -257,24 +242,11 @@ static json_t *json_verdict(const plim_doctor_t *doctor, const plim__verdict_t *
     return object;
 }
 
-plim_status_t plim_doctor_verdict(plim_doctor_t *doctor, char *json, size_t size)
+json_t *doctor_verdict(doctor_t *doctor)
 {
-    PLIM_TRY(plim__process_check(doctor->process));
-    PLIM_ENTER(doctor->job);
-    plim__verdict_t *verdict = doctor->verdict;
-    plim__verdict_find(doctor, verdict);
-    plim__verdict_summarise(doctor, verdict);
-    plim__verdict_advise(doctor, verdict);
-    json_t *object = json_verdict(doctor, verdict);
-    const size_t used = object == NULL ? 0 : json_dumpb(object, json, size, JSON_COMPACT);
-    json_decref(object);
-    if (used == 0)
-        return plim__fail(PLIM_ERR_NOMEM, "no memory for the verdict's JSON text");
-    if (used >= size)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "the verdict takes %zu bytes of JSON, the buffer has %zu; "
-                          "PLIM_DOCTOR_JSON_MAX is always enough",
-                          used + 1, size);
-    json[used] = '\0';
-    return PLIM_OK;
+    doctor_verdict_t *verdict = doctor->verdict;
+    doctor_verdict_find(doctor, verdict);
+    doctor_verdict_summarise(doctor, verdict);
+    doctor_verdict_advise(doctor, verdict);
+    return json_verdict(doctor, verdict);
 }

@@ -8,9 +8,9 @@
 #include <signal.h>
 #include <string.h>
 
-const char *plim__cause_name(plim__cause_t cause)
+const char *doctor_cause_name(doctor_cause_t cause)
 {
-    static const char *const names[PLIM__NUM_CAUSES] = {
+    static const char *const names[DOCTOR_NUM_CAUSES] = {
         "oom_tmpfs",  "oom_parent",  "oom_numa",      "oom_cgroup", "oom_host",   "oom_kernel",
         "oom_slurm",  "oom_daemon",  "oom_evicted",   "cuda_oom",   "shm_full",   "disk_full",
         "open_files", "threads",     "alloc_refused", "hardware",   "node_fail",  "preempted",
@@ -20,27 +20,27 @@ const char *plim__cause_name(plim__cause_t cause)
     return names[cause];
 }
 
-bool plim__cause_is_memory(plim__cause_t cause, bool refused)
+bool doctor_cause_is_memory(doctor_cause_t cause, bool refused)
 {
-    return cause <= PLIM__OOM_EVICTED || (refused && cause == PLIM__ALLOC_REFUSED);
+    return cause <= DOCTOR_OOM_EVICTED || (refused && cause == DOCTOR_ALLOC_REFUSED);
 }
 
-plim__fact_t *plim__facts_add(plim_doctor_t *doctor, int row, plim__cause_t cause,
-                              plim__role_t role, const char *line, size_t length)
+doctor_fact_t *doctor_facts_add(doctor_t *doctor, int row, doctor_cause_t cause, doctor_role_t role,
+                                const char *line, size_t length)
 {
-    plim__found_t *found = &doctor->found[row];
+    doctor_found_t *found = &doctor->found[row];
     const int source = doctor->num_sources - 1;
     const int64_t number = doctor->source[source].lines + 1;
     /* The pieces of a long line overlap: a text in both is one. */
     if (found->count > 0 && found->last.source == source && found->last.line == number)
         return &found->last;
-    plim__fact_t *fact = &found->last;
-    *fact = (plim__fact_t){.cause = cause,
-                           .role = role,
-                           .source = source,
-                           .line = number,
-                           .progress = doctor->source[source].progress};
-    for (int i = 0; i < PLIM__NUM_FIGURES; i++)
+    doctor_fact_t *fact = &found->last;
+    *fact = (doctor_fact_t){.cause = cause,
+                            .role = role,
+                            .source = source,
+                            .line = number,
+                            .progress = doctor->source[source].progress};
+    for (int i = 0; i < DOCTOR_NUM_FIGURES; i++)
         fact->figure[i] = -1;
     plim__text_printable(line, length, fact->text, sizeof fact->text);
     found->count++;
@@ -57,106 +57,107 @@ static int64_t signal_of(int64_t code)
     return code >= 256 - 31 && code < 256 ? 256 - code : 0;
 }
 
-static plim__cause_t cause_of_signal(int64_t number)
+static doctor_cause_t cause_of_signal(int64_t number)
 {
     switch (number) {
     case SIGKILL:
-        return PLIM__KILLED;
+        return DOCTOR_KILLED;
     case SIGSEGV:
-        return PLIM__SEGFAULT;
+        return DOCTOR_SEGFAULT;
     case SIGBUS:
-        return PLIM__BUS_ERROR;
+        return DOCTOR_BUS_ERROR;
     case SIGABRT:
-        return PLIM__ABORTED;
+        return DOCTOR_ABORTED;
     case SIGTERM:
     case SIGINT:
-        return PLIM__TERMINATED;
+        return DOCTOR_TERMINATED;
     case SIGXCPU:
-        return PLIM__TIME_LIMIT;
+        return DOCTOR_TIME_LIMIT;
     default:
-        return PLIM__EXIT_CODE;
+        return DOCTOR_EXIT_CODE;
     }
 }
 
 /* A launcher that names a negative code, or a signal, saw that signal; 137 may be anything. */
-static void settle_signal(plim_doctor_t *doctor, const plim__text_row_t *row, plim__fact_t *fact)
+static void settle_signal(doctor_t *doctor, const doctor_text_row_t *row, doctor_fact_t *fact)
 {
-    const int64_t code = fact->figure[PLIM__CODE];
+    const int64_t code = fact->figure[DOCTOR_CODE];
     if (row->signal != 0)
-        fact->figure[PLIM__SIGNAL] = row->signal;
+        fact->figure[DOCTOR_SIGNAL] = row->signal;
     if (code < -1 && signal_of(code) > 0)
-        fact->figure[PLIM__SIGNAL] = signal_of(code);
-    if (fact->cause == PLIM__EXIT_CODE && fact->role == PLIM__ROLE_SYMPTOM &&
-        fact->figure[PLIM__SIGNAL] > 0)
-        fact->cause = cause_of_signal(fact->figure[PLIM__SIGNAL]);
+        fact->figure[DOCTOR_SIGNAL] = signal_of(code);
+    if (fact->cause == DOCTOR_EXIT_CODE && fact->role == DOCTOR_ROLE_SYMPTOM &&
+        fact->figure[DOCTOR_SIGNAL] > 0)
+        fact->cause = cause_of_signal(fact->figure[DOCTOR_SIGNAL]);
     /* torchrun ends the other ranks itself: only the first failure is one. */
     if (strncmp(row->pattern, "^exitcode :", 11) == 0) {
         if (!doctor->root_cause)
-            fact->role = PLIM__ROLE_CONSEQUENCE;
+            fact->role = DOCTOR_ROLE_CONSEQUENCE;
         doctor->root_cause = false;
     }
-    if (code == 0 && fact->cause == PLIM__EXIT_CODE)
-        fact->role = PLIM__ROLE_CONTEXT;
+    if (code == 0 && fact->cause == DOCTOR_EXIT_CODE)
+        fact->role = DOCTOR_ROLE_CONTEXT;
 }
 
-static void keep_context(plim_doctor_t *doctor, const plim__text_row_t *row,
-                         const plim__fact_t *fact)
+static void keep_context(doctor_t *doctor, const doctor_text_row_t *row, const doctor_fact_t *fact)
 {
-    if (row->role != PLIM__ROLE_CONTEXT)
+    if (row->role != DOCTOR_ROLE_CONTEXT)
         return;
-    if (fact->figure[PLIM__LIMIT] > 0)
-        doctor->limit = fact->figure[PLIM__LIMIT];
-    if (fact->figure[PLIM__SHMEM] >= 0)
-        doctor->shmem = fact->figure[PLIM__SHMEM];
-    if (fact->figure[PLIM__ANON] >= 0)
-        doctor->anon = fact->figure[PLIM__ANON];
-    if (fact->figure[PLIM__COUNT] >= 0)
-        doctor->kills = plim__max_i64(doctor->kills, fact->figure[PLIM__COUNT]);
+    if (fact->figure[DOCTOR_LIMIT] > 0)
+        doctor->limit = fact->figure[DOCTOR_LIMIT];
+    if (fact->figure[DOCTOR_SHMEM] >= 0)
+        doctor->shmem = fact->figure[DOCTOR_SHMEM];
+    if (fact->figure[DOCTOR_ANON] >= 0)
+        doctor->anon = fact->figure[DOCTOR_ANON];
+    if (fact->figure[DOCTOR_COUNT] >= 0)
+        doctor->kills = plim__max_i64(doctor->kills, fact->figure[DOCTOR_COUNT]);
 }
 
-void plim__facts_prepare(plim_doctor_t *doctor)
+void doctor_facts_prepare(doctor_t *doctor)
 {
-    for (int i = 0; i < plim__num_texts; i++)
-        if (plim__texts[i].pattern[0] != '^')
-            doctor->triples[plim__triple_hash(plim__pattern_triple(plim__texts[i].pattern))] = true;
+    for (int i = 0; i < doctor_num_texts; i++)
+        if (doctor_texts[i].pattern[0] != '^')
+            doctor->triples[doctor_triple_hash(doctor_pattern_triple(doctor_texts[i].pattern))] =
+                true;
 }
 
 /* Finds which texts the line may hold, in one pass over it. */
-static void find_present(plim_doctor_t *doctor, const char *line, const char *end)
+static void find_present(doctor_t *doctor, const char *line, const char *end)
 {
-    memset(doctor->present, 0, (size_t)plim__num_texts * sizeof(bool));
+    memset(doctor->present, 0, (size_t)doctor_num_texts * sizeof(bool));
     for (const char *at = line; end - at >= 3; at++) {
-        if (!doctor->triples[plim__triple_hash(at)])
+        if (!doctor->triples[doctor_triple_hash(at)])
             continue;
-        for (int i = 0; i < plim__num_texts; i++)
+        for (int i = 0; i < doctor_num_texts; i++)
             doctor->present[i] = doctor->present[i] ||
-                                 memcmp(at, plim__pattern_triple(plim__texts[i].pattern), 3) == 0;
+                                 memcmp(at, doctor_pattern_triple(doctor_texts[i].pattern), 3) == 0;
     }
 }
 
-static bool match_texts(plim_doctor_t *doctor, const char *line, const char *begin, const char *end)
+static bool match_texts(doctor_t *doctor, const char *line, const char *begin, const char *end)
 {
-    plim__captured_t captured;
+    doctor_captured_t captured;
     find_present(doctor, line, end);
-    for (int i = 0; i < plim__num_texts; i++) {
-        const plim__text_row_t *row = &plim__texts[i];
+    for (int i = 0; i < doctor_num_texts; i++) {
+        const doctor_text_row_t *row = &doctor_texts[i];
         if (row->pattern[0] != '^' && !doctor->present[i])
             continue;
-        if (!plim__pattern_match(row->pattern, line, begin, end, &captured))
+        if (!doctor_pattern_match(row->pattern, line, begin, end, &captured))
             continue;
         /* Of a long line the part around the text. */
         const char *from = captured.at - begin > 80 ? captured.at - 40 : begin;
-        plim__fact_t *fact = plim__facts_add(doctor, i, (plim__cause_t)row->cause,
-                                             (plim__role_t)row->role, from, (size_t)(end - from));
+        doctor_fact_t *fact =
+            doctor_facts_add(doctor, i, (doctor_cause_t)row->cause, (doctor_role_t)row->role, from,
+                             (size_t)(end - from));
         for (int k = 0; k < captured.numbers; k++)
-            if (row->figure[k] != PLIM__FIGURE_NONE)
+            if (row->figure[k] != DOCTOR_FIGURE_NONE)
                 fact->figure[row->figure[k]] = captured.number[k];
         for (int k = 0; k < captured.words; k++)
             plim__text_printable(captured.word[k], strlen(captured.word[k]), fact->word[k],
                                  sizeof fact->word[k]);
-        if (fact->cause == PLIM__OOM_CGROUP && fact->word[1][0] != '\0' &&
+        if (fact->cause == DOCTOR_OOM_CGROUP && fact->word[1][0] != '\0' &&
             strcmp(fact->word[0], fact->word[1]) != 0)
-            fact->cause = PLIM__OOM_PARENT;
+            fact->cause = DOCTOR_OOM_PARENT;
         settle_signal(doctor, row, fact);
         keep_context(doctor, row, fact);
         if (doctor->found[i].count == 1)
@@ -183,8 +184,8 @@ static bool names_exception(const char *begin, const char *end)
 }
 
 /* Lines of a traceback are indented; the first one that is not names the exception. */
-static void follow_traceback(plim_doctor_t *doctor, const char *begin, const char *end,
-                             bool indented, bool recognised)
+static void follow_traceback(doctor_t *doctor, const char *begin, const char *end, bool indented,
+                             bool recognised)
 {
     if (begins_with(begin, end, "Traceback (most recent call last)")) {
         doctor->traceback = true;
@@ -195,9 +196,9 @@ static void follow_traceback(plim_doctor_t *doctor, const char *begin, const cha
     doctor->traceback = false;
     if (recognised || !names_exception(begin, end))
         return;
-    const int row = plim__num_texts + PLIM__FACT_PYTHON;
-    const plim__fact_t *fact = plim__facts_add(doctor, row, PLIM__PYTHON_ERROR, PLIM__ROLE_CAUSE,
-                                               begin, (size_t)(end - begin));
+    const int row = doctor_num_texts + DOCTOR_FACT_PYTHON;
+    const doctor_fact_t *fact = doctor_facts_add(doctor, row, DOCTOR_PYTHON_ERROR,
+                                                 DOCTOR_ROLE_CAUSE, begin, (size_t)(end - begin));
     if (doctor->found[row].count == 1)
         doctor->found[row].first = *fact;
 }
@@ -218,7 +219,7 @@ static bool is_progress(const char *begin, const char *end)
 }
 
 /* How torch's allocator is set. Its own message tells to try a setting: that sets nothing. */
-static void follow_allocator(plim_doctor_t *doctor, const char *begin, const char *end)
+static void follow_allocator(doctor_t *doctor, const char *begin, const char *end)
 {
     static const char segments[] = "expandable_segments", tries[] = "try setting ";
     const size_t length = (size_t)(end - begin);
@@ -235,12 +236,12 @@ static void follow_allocator(plim_doctor_t *doctor, const char *begin, const cha
         doctor->expandable = true;
 }
 
-void plim__facts_line(plim_doctor_t *doctor, const char *line, size_t length)
+void doctor_facts_line(doctor_t *doctor, const char *line, size_t length)
 {
     const char *end = line + length;
-    if (plim__growth_line(doctor, line, length) || plim__slurm_line(doctor, line, length))
+    if (doctor_growth_line(doctor, line, length) || doctor_slurm_line(doctor, line, length))
         return;
-    const char *begin = plim__message_begin(line, end);
+    const char *begin = doctor_message_begin(line, end);
     if (begins_with(begin, end, "Root Cause (first observed failure)"))
         doctor->root_cause = true;
     const bool recognised = match_texts(doctor, line, begin, end);
@@ -252,7 +253,7 @@ void plim__facts_line(plim_doctor_t *doctor, const char *line, size_t length)
     const char *name = doctor->source[doctor->num_sources - 1].name;
     const size_t name_length = strlen(name);
     const bool script = name_length > 3 && strcmp(name + name_length - 3, ".py") == 0;
-    plim__recipe_line(&doctor->recipe, line, length, script);
+    doctor_recipe_line(&doctor->recipe, line, length, script);
     if (!recognised && !doctor->traceback && is_progress(begin, end))
         doctor->source[doctor->num_sources - 1].progress++;
 }

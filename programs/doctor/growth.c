@@ -25,7 +25,7 @@ static bool get_is(plim__json_t object, const char *key, const char *word)
     return plim__json_is(plim__json_get(object, key), word);
 }
 
-void plim__growth_reset(plim__growth_t *growth)
+void doctor_growth_reset(doctor_growth_t *growth)
 {
     memset(growth, 0, sizeof *growth);
     growth->stride = 1;
@@ -40,44 +40,44 @@ void plim__growth_reset(plim__growth_t *growth)
     growth->interval = INFINITY;
 }
 
-static void add_point(plim__growth_t *growth, double seconds, int64_t bytes)
+static void add_point(doctor_growth_t *growth, double seconds, int64_t bytes)
 {
     growth->samples++;
     if (growth->in_point > 0 && growth->in_point < growth->stride) {
-        plim__point_t *point = &growth->point[growth->num_points - 1];
+        doctor_point_t *point = &growth->point[growth->num_points - 1];
         point->seconds = seconds;
         point->bytes = plim__max_i64(point->bytes, bytes);
         growth->in_point++;
         return;
     }
-    if (growth->num_points == PLIM__POINTS) {
-        for (int i = 0; i < PLIM__POINTS / 2; i++) {
-            const plim__point_t *a = &growth->point[(size_t)2 * (size_t)i], *b = a + 1;
-            growth->point[i] = (plim__point_t){b->seconds, plim__max_i64(a->bytes, b->bytes)};
+    if (growth->num_points == DOCTOR_POINTS) {
+        for (int i = 0; i < DOCTOR_POINTS / 2; i++) {
+            const doctor_point_t *a = &growth->point[(size_t)2 * (size_t)i], *b = a + 1;
+            growth->point[i] = (doctor_point_t){b->seconds, plim__max_i64(a->bytes, b->bytes)};
         }
-        growth->num_points = PLIM__POINTS / 2;
+        growth->num_points = DOCTOR_POINTS / 2;
         growth->stride *= 2;
     }
-    growth->point[growth->num_points++] = (plim__point_t){seconds, bytes};
+    growth->point[growth->num_points++] = (doctor_point_t){seconds, bytes};
     growth->in_point = 1;
 }
 
-static void add_mark(plim__growth_t *growth, plim__json_t line)
+static void add_mark(doctor_growth_t *growth, plim__json_t line)
 {
-    if (growth->num_phases == PLIM__PHASES) {
+    if (growth->num_phases == DOCTOR_PHASES) {
         /* The first quarter stays: growth is seen against the beginning. */
-        const int keep = PLIM__PHASES / 4;
+        const int keep = DOCTOR_PHASES / 4;
         memmove(&growth->phase[keep], &growth->phase[keep + 1],
-                (size_t)(PLIM__PHASES - keep - 1) * sizeof growth->phase[0]);
+                (size_t)(DOCTOR_PHASES - keep - 1) * sizeof growth->phase[0]);
         growth->num_phases--;
     }
-    plim__phase_t *phase = &growth->phase[growth->num_phases++];
-    *phase = (plim__phase_t){
+    doctor_phase_t *phase = &growth->phase[growth->num_phases++];
+    *phase = (doctor_phase_t){
         .begin = get_real(line, "at_s", 0), .first = growth->last, .peak = growth->last};
     plim__json_text(plim__json_get(line, "text"), phase->name, sizeof phase->name);
 }
 
-static void take_processes(plim__growth_t *growth, plim__json_t line)
+static void take_processes(doctor_growth_t *growth, plim__json_t line)
 {
     const plim__json_t list = plim__json_get(line, "processes");
     const char *at = NULL;
@@ -86,7 +86,7 @@ static void take_processes(plim__growth_t *growth, plim__json_t line)
         int i = 0;
         while (i < growth->num_processes && growth->process[i].pid != pid)
             i++;
-        if (i == PLIM__TREE || pid < 0)
+        if (i == DOCTOR_TREE || pid < 0)
             continue;
         if (bytes < 0) { /* it ended */
             if (i < growth->num_processes)
@@ -95,18 +95,18 @@ static void take_processes(plim__growth_t *growth, plim__json_t line)
         }
         if (bytes == 0 && i < growth->num_processes)
             continue; /* it dies: what it held before counts */
-        growth->process[i] = (plim__process_t){pid, bytes};
+        growth->process[i] = (doctor_process_t){pid, bytes};
         growth->num_processes += i == growth->num_processes;
     }
 }
 
-static void copy_phase(const plim__growth_t *growth, char name_out[64])
+static void copy_phase(const doctor_growth_t *growth, char name_out[64])
 {
     if (growth->num_phases > 0)
         memcpy(name_out, growth->phase[growth->num_phases - 1].name, 64);
 }
 
-static void take_counters(plim__growth_t *growth, plim__json_t line, double seconds)
+static void take_counters(doctor_growth_t *growth, plim__json_t line, double seconds)
 {
     const int64_t hits = get_int(line, "group_limit_hits"), kills = get_int(line, "group_kills");
     if (growth->first_hits < 0)
@@ -125,7 +125,7 @@ static void take_counters(plim__growth_t *growth, plim__json_t line, double seco
 
 /* `bytes`: memory under the limit. Where that is the host's, all processes share it, and the job's
  * memory is what its own hold. */
-static void take_sample(plim__growth_t *growth, plim__json_t line, double seconds, int64_t bytes)
+static void take_sample(doctor_growth_t *growth, plim__json_t line, double seconds, int64_t bytes)
 {
     const int64_t held = get_int(line, "held_bytes"), used = bytes;
     const bool on_host =
@@ -143,7 +143,7 @@ static void take_sample(plim__growth_t *growth, plim__json_t line, double second
     add_point(growth, seconds, bytes);
     growth->last = bytes;
     if (growth->num_phases > 0) {
-        plim__phase_t *phase = &growth->phase[growth->num_phases - 1];
+        doctor_phase_t *phase = &growth->phase[growth->num_phases - 1];
         phase->peak = plim__max_i64(phase->peak, bytes);
     }
     if (bytes >= growth->peak)
@@ -175,15 +175,15 @@ static int find_host(plim__json_t limits)
 }
 
 /* The command's words say what was run, and with which options. */
-static void take_begin(plim_doctor_t *doctor, plim__json_t line)
+static void take_begin(doctor_t *doctor, plim__json_t line)
 {
-    plim__growth_t *growth = &doctor->growth;
+    doctor_growth_t *growth = &doctor->growth;
     const plim__json_t command = plim__json_get(line, "command"),
                        environment = plim__json_get(line, "environment");
     char text[4096];
     size_t used = 0;
     const char *at = NULL;
-    plim__growth_reset(growth);
+    doctor_growth_reset(growth);
     growth->host_index = find_host(plim__json_get(line, "limits"));
     growth->interval = get_real(line, "interval_s", growth->interval);
     for (plim__json_t word; plim__json_next_element(command, &at, &word);) {
@@ -194,13 +194,13 @@ static void take_begin(plim_doctor_t *doctor, plim__json_t line)
         used += length - 2;
         text[used++] = ' ';
     }
-    plim__recipe_line(&doctor->recipe, text, used, false);
+    doctor_recipe_line(&doctor->recipe, text, used, false);
     plim__json_text(plim__json_get(environment, "SLURM_JOB_ID"), growth->job, sizeof growth->job);
 }
 
 /* A kill at `limit` shows that memory had come to it, though perhaps between two ticks; not so
  * where ticks measured another one. */
-static void reach_limit(plim__growth_t *growth, int64_t limit)
+static void reach_limit(doctor_growth_t *growth, int64_t limit)
 {
     int i = 0;
     if (growth->kills <= 0 || growth->kill_s < 0 || growth->limit != limit ||
@@ -219,7 +219,7 @@ static void reach_limit(plim__growth_t *growth, int64_t limit)
     memcpy(growth->peak_phase, growth->kill_phase, sizeof growth->peak_phase);
 }
 
-static void take_end(plim__growth_t *growth, plim__json_t line)
+static void take_end(doctor_growth_t *growth, plim__json_t line)
 {
     static const struct {
         const char *name;
@@ -270,9 +270,9 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
     growth->peak = plim__max_i64(growth->peak, used > 0 ? used : get_int(line, "peak_bytes"));
 }
 
-bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)
+bool doctor_growth_line(doctor_t *doctor, const char *text, size_t length)
 {
-    plim__growth_t *growth = &doctor->growth;
+    doctor_growth_t *growth = &doctor->growth;
     const plim__json_t line = {text, text + length};
     if (length < 8 || text[0] != '{' || text[1] != '"')
         return false;
@@ -318,12 +318,12 @@ bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)
     return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu");
 }
 
-bool plim__growth_is_cut(const plim__growth_t *growth)
+bool doctor_growth_is_cut(const doctor_growth_t *growth)
 {
     return growth->samples > 0 && !growth->ended && !growth->training;
 }
 
-const char *plim__pattern_name(plim__pattern_t pattern)
+const char *doctor_pattern_name(doctor_pattern_t pattern)
 {
     static const char *const names[] = {"none",  "start",   "leak",  "growth_per_epoch",
                                         "spike", "workers", "tmpfs", "page_cache"};
@@ -351,7 +351,7 @@ static bool same_kind(const char *a, const char *b)
 }
 
 /* The median rise between phases of the last one's kind, if nearly each of them rose; 0: not so. */
-static int64_t rise_per_phase(const plim__growth_t *growth)
+static int64_t rise_per_phase(const doctor_growth_t *growth)
 {
     int64_t previous = -1, first = -1;
     int count = 0, rises = 0;
@@ -359,7 +359,7 @@ static int64_t rise_per_phase(const plim__growth_t *growth)
         return 0;
     const char *kind = growth->phase[growth->num_phases - 1].name;
     for (int i = 0; i < growth->num_phases; i++) {
-        const plim__phase_t *phase = &growth->phase[i];
+        const doctor_phase_t *phase = &growth->phase[i];
         if (!same_kind(phase->name, kind))
             continue;
         /* Not its end: of the last phase that is already a part of the death. */
@@ -379,9 +379,9 @@ static int64_t rise_per_phase(const plim__growth_t *growth)
 /* The end of the plateau before the peak, -1: there is none. On a plateau, use stays within a tenth
  * of the peak; it takes more than half of the time until its end, and more than four times the time
  * of the rise that follows, which is a fifth of the peak or more. */
-static int plateau_end(const plim__growth_t *growth, int top)
+static int plateau_end(const doctor_growth_t *growth, int top)
 {
-    const plim__point_t *point = growth->point;
+    const doctor_point_t *point = growth->point;
     for (int end = top - 1; end > 0; end--) {
         int begin = end;
         if (point[end].bytes > growth->peak - growth->peak / 5)
@@ -399,13 +399,13 @@ static int plateau_end(const plim__growth_t *growth, int top)
 
 /* The same by marks: the point before the last phase, if that was short, if its rise was a fifth of
  * the peak or more, and if the phase before it had hardly grown; -1: not so. */
-static int phase_rise_begin(const plim__growth_t *growth, int top)
+static int phase_rise_begin(const doctor_growth_t *growth, int top)
 {
-    const plim__point_t *point = growth->point;
+    const doctor_point_t *point = growth->point;
     int begin = top;
     if (growth->num_phases < 2)
         return -1;
-    const plim__phase_t *last = &growth->phase[growth->num_phases - 1], *before = last - 1;
+    const doctor_phase_t *last = &growth->phase[growth->num_phases - 1], *before = last - 1;
     const int64_t rise = growth->peak - last->first;
     if (strcmp(last->name, growth->peak_phase) != 0 || rise < growth->peak / 5 ||
         before->peak - before->first > rise / 4 ||
@@ -417,7 +417,7 @@ static int phase_rise_begin(const plim__growth_t *growth, int top)
 }
 
 /* The rise that ended at the peak: where it began. Dips of a twentieth are none. */
-static int rise_begin(const plim__growth_t *growth, int top)
+static int rise_begin(const doctor_growth_t *growth, int top)
 {
     int begin = top;
     int64_t low = growth->point[top].bytes;
@@ -437,16 +437,16 @@ static int rise_begin(const plim__growth_t *growth, int top)
     return begin;
 }
 
-plim__shape_t plim__growth_shape(const plim__growth_t *growth, bool progress)
+doctor_shape_t doctor_growth_shape(const doctor_growth_t *growth, bool progress)
 {
-    plim__shape_t shape = {.pattern = PLIM__PATTERN_NONE, .phase = ""};
+    doctor_shape_t shape = {.pattern = DOCTOR_PATTERN_NONE, .phase = ""};
     int top = 0;
     if (growth->num_points == 0)
         return shape;
     for (int i = 1; i < growth->num_points; i++)
         if (growth->point[i].bytes >= growth->point[top].bytes)
             top = i;
-    const plim__point_t *peak = &growth->point[top];
+    const doctor_point_t *peak = &growth->point[top];
     int begin = plateau_end(growth, top);
     if (begin < 0)
         begin = phase_rise_begin(growth, top);
@@ -458,27 +458,27 @@ plim__shape_t plim__growth_shape(const plim__growth_t *growth, bool progress)
     const int64_t limit = growth->limit > 0 ? growth->limit : growth->peak;
     shape.rise = growth->peak - growth->point[begin].bytes;
     if (seconds > 0)
-        shape.bytes_per_s = fmin((double)shape.rise / seconds, (double)PLIM__FIGURE_MOST);
+        shape.bytes_per_s = fmin((double)shape.rise / seconds, (double)DOCTOR_FIGURE_MOST);
     shape.phase = growth->peak_phase;
     shape.bytes_per_phase = rise_per_phase(growth);
     const bool rose = shape.rise * 5 >= growth->peak;
     /* Fast: a third of the limit a second. */
     const bool fast = seconds <= 0 || shape.bytes_per_s * 3 >= (double)limit;
     if (growth->shared_last * 2 >= growth->last && growth->shared_last * 3 >= limit)
-        shape.pattern = PLIM__PATTERN_TMPFS;
+        shape.pattern = DOCTOR_PATTERN_TMPFS;
     else if (growth->peak * 5 < limit * 4 && growth->kills <= 0 && growth->hits > 0 &&
              growth->cache_last * 2 >= limit)
-        shape.pattern = PLIM__PATTERN_CACHE;
+        shape.pattern = DOCTOR_PATTERN_CACHE;
     else if (growth->processes_at_peak >= 3 && growth->largest_at_peak > 0 &&
              growth->largest_at_peak * 2 < growth->seen)
-        shape.pattern = PLIM__PATTERN_WORKERS;
+        shape.pattern = DOCTOR_PATTERN_WORKERS;
     else if (shape.bytes_per_phase > 0)
-        shape.pattern = PLIM__PATTERN_EPOCHS;
+        shape.pattern = DOCTOR_PATTERN_EPOCHS;
     else if (flat_before || (rose && fast && before > 2 * seconds && before > 0.5))
-        shape.pattern = PLIM__PATTERN_SPIKE;
+        shape.pattern = DOCTOR_PATTERN_SPIKE;
     else if (rose && !fast && (before > seconds / 10 || growth->num_phases > 1 || progress))
-        shape.pattern = PLIM__PATTERN_LEAK;
+        shape.pattern = DOCTOR_PATTERN_LEAK;
     else if (rose)
-        shape.pattern = PLIM__PATTERN_START;
+        shape.pattern = DOCTOR_PATTERN_START;
     return shape;
 }

@@ -9,7 +9,7 @@
 enum { ESCAPE_NONE, ESCAPE_BEGUN, ESCAPE_SEQUENCE, ESCAPE_STRING };
 
 /* Whether the byte belongs to an escape sequence, which is left out. */
-static bool in_escape(plim__log_lines_t *lines, unsigned char c)
+static bool in_escape(doctor_log_lines_t *lines, unsigned char c)
 {
     switch (lines->escape) {
     case ESCAPE_NONE:
@@ -30,24 +30,24 @@ static bool in_escape(plim__log_lines_t *lines, unsigned char c)
     }
 }
 
-static void hand_out(plim_doctor_t *doctor, bool whole)
+static void hand_out(doctor_t *doctor, bool whole)
 {
-    plim__log_lines_t *lines = &doctor->lines;
+    doctor_log_lines_t *lines = &doctor->lines;
     lines->text[lines->length] = '\0';
     if (lines->length > 0)
-        plim__facts_line(doctor, lines->text, lines->length);
+        doctor_facts_line(doctor, lines->text, lines->length);
     if (whole) {
         lines->length = 0;
         return;
     }
-    memmove(lines->text, lines->text + lines->length - PLIM__LINE_OVERLAP, PLIM__LINE_OVERLAP);
-    lines->length = PLIM__LINE_OVERLAP;
+    memmove(lines->text, lines->text + lines->length - DOCTOR_LINE_OVERLAP, DOCTOR_LINE_OVERLAP);
+    lines->length = DOCTOR_LINE_OVERLAP;
 }
 
-void plim__log_bytes(plim_doctor_t *doctor, const char *bytes, size_t size)
+void doctor_log_bytes(doctor_t *doctor, const char *bytes, size_t size)
 {
-    plim__log_lines_t *lines = &doctor->lines;
-    plim__source_t *source = &doctor->source[doctor->num_sources - 1];
+    doctor_log_lines_t *lines = &doctor->lines;
+    doctor_source_t *source = &doctor->source[doctor->num_sources - 1];
     for (size_t i = 0; i < size; i++) {
         const unsigned char c = (unsigned char)bytes[i];
         if (c == '\n') {
@@ -60,13 +60,13 @@ void plim__log_bytes(plim_doctor_t *doctor, const char *bytes, size_t size)
             continue;
         } else {
             lines->text[lines->length++] = c < 0x20 || c == 0x7f ? ' ' : (char)c;
-            if (lines->length == PLIM__LINE_MAX)
+            if (lines->length == DOCTOR_LINE_MAX)
                 hand_out(doctor, false);
         }
     }
 }
 
-void plim__log_end(plim_doctor_t *doctor)
+void doctor_log_end(doctor_t *doctor)
 {
     const bool some = doctor->lines.length > 0; /* without a newline at the end */
     hand_out(doctor, true);

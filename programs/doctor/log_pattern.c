@@ -23,7 +23,7 @@ static const char *parse_integer(const char *at, const char *end, int64_t *value
     if (!digit(at, end))
         return NULL;
     for (; digit(at, end); at++)
-        value = value > PLIM__FIGURE_MOST / 10 ? PLIM__FIGURE_MOST : value * 10 + (*at - '0');
+        value = value > DOCTOR_FIGURE_MOST / 10 ? DOCTOR_FIGURE_MOST : value * 10 + (*at - '0');
     *value_out = negative ? -value : value;
     return at;
 }
@@ -46,7 +46,7 @@ static const char *parse_unit(const char *at, const char *end, int *power_out)
     return at;
 }
 
-const char *plim__size_parse_at(const char *at, const char *end, int64_t *bytes_out)
+const char *doctor_size_parse_at(const char *at, const char *end, int64_t *bytes_out)
 {
     double value = 0, part = 0.1;
     int power;
@@ -68,7 +68,7 @@ const char *plim__size_parse_at(const char *at, const char *end, int64_t *bytes_
     }
     for (; power > 0; power--)
         value *= 1024;
-    *bytes_out = value < (double)PLIM__FIGURE_MOST ? (int64_t)(value + 0.5) : PLIM__FIGURE_MOST;
+    *bytes_out = value < (double)DOCTOR_FIGURE_MOST ? (int64_t)(value + 0.5) : DOCTOR_FIGURE_MOST;
     return behind > unit ? behind : at;
 }
 
@@ -82,10 +82,10 @@ typedef struct wildcard {
     int numbers, words;
 } wildcard_t;
 
-static void copy_word(char word_out[PLIM__WORD], const char *begin, const char *end)
+static void copy_word(char word_out[DOCTOR_WORD], const char *begin, const char *end)
 {
     const size_t length =
-        (size_t)(end - begin) < PLIM__WORD ? (size_t)(end - begin) : PLIM__WORD - 1;
+        (size_t)(end - begin) < DOCTOR_WORD ? (size_t)(end - begin) : DOCTOR_WORD - 1;
     memcpy(word_out, begin, length);
     word_out[length] = '\0';
 }
@@ -99,15 +99,15 @@ static const char *skip_blanks(const char *at, const char *end)
 
 /* One element of the pattern at *at; false when it does not match. */
 static bool match_element(const char **pattern, const char **at, const char *end,
-                          plim__captured_t *captured)
+                          doctor_captured_t *captured)
 {
     const char *p = *pattern, *s = *at;
     int64_t value;
     if (p[0] == '%') {
-        s = p[1] == 'd' ? parse_integer(s, end, &value) : plim__size_parse_at(s, end, &value);
+        s = p[1] == 'd' ? parse_integer(s, end, &value) : doctor_size_parse_at(s, end, &value);
         if (s == NULL)
             return false;
-        if (captured->numbers < PLIM__CAPTURES)
+        if (captured->numbers < DOCTOR_CAPTURES)
             captured->number[captured->numbers++] = value;
         p += 2;
     } else if (p[0] == ' ') {
@@ -132,7 +132,7 @@ static bool match_element(const char **pattern, const char **at, const char *end
 }
 
 static bool match_here(const char *pattern, const char *at, const char *end,
-                       plim__captured_t *captured)
+                       doctor_captured_t *captured)
 {
     wildcard_t open = {NULL, NULL, -1, 0, 0};
     const char *begin[2] = {at, at}, *behind[2] = {at, at};
@@ -248,7 +248,7 @@ static bool is_told(const char *at, const char *end)
 }
 
 static bool match_report(const char *text, const char *line, const char *begin, const char *end,
-                         plim__captured_t *captured)
+                         doctor_captured_t *captured)
 {
     const size_t length = strlen(text);
     captured->numbers = captured->words = 0;
@@ -264,8 +264,8 @@ static bool match_report(const char *text, const char *line, const char *begin, 
     return false;
 }
 
-bool plim__pattern_match(const char *pattern, const char *line, const char *begin, const char *end,
-                         plim__captured_t *captured_out)
+bool doctor_pattern_match(const char *pattern, const char *line, const char *begin, const char *end,
+                          doctor_captured_t *captured_out)
 {
     captured_out->at = begin;
     if (pattern[0] == '~')
@@ -352,7 +352,7 @@ static const char *skip_label(const char *at, const char *end)
     return NULL;
 }
 
-const char *plim__message_begin(const char *line, const char *end)
+const char *doctor_message_begin(const char *line, const char *end)
 {
     line = skip_blanks(line, end);
     for (int i = 0; i < 8; i++) {
@@ -372,13 +372,13 @@ const char *plim__message_begin(const char *line, const char *end)
     return line;
 }
 
-const char *plim__pattern_triple(const char *pattern)
+const char *doctor_pattern_triple(const char *pattern)
 {
     return pattern + (pattern[0] == '~');
 }
 
-unsigned plim__triple_hash(const char *at)
+unsigned doctor_triple_hash(const char *at)
 {
     const unsigned char *byte = (const unsigned char *)at;
-    return (byte[0] * 31U + byte[1] * 5U + byte[2] * 131U) % PLIM__TRIPLES;
+    return (byte[0] * 31U + byte[1] * 5U + byte[2] * 131U) % DOCTOR_TRIPLES;
 }

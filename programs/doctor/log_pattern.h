@@ -1,7 +1,7 @@
 /*
  * Patterns of texts: literal characters and
  *
- *     ^    at the beginning only: the message begins here (plim__message_begin)
+ *     ^    at the beginning only: the message begins here (doctor_message_begin)
  *     ~    at the beginning only: the literal text behind it is reported, not mentioned: it begins
  *          the message or follows a label or a sign, and ends a sentence
  *     $    at the end only: nothing but blanks follows
@@ -11,32 +11,32 @@
  *     %*   any characters, as few as possible
  *     a blank stands for one or more.
  */
-#ifndef PLIM_DOCTOR_LOG_PATTERN_H
-#define PLIM_DOCTOR_LOG_PATTERN_H
+#ifndef DOCTOR_LOG_PATTERN_H
+#define DOCTOR_LOG_PATTERN_H
 
 #include "doctor/facts.h"
 
-typedef struct plim__captured {
+typedef struct doctor_captured {
     int numbers;
-    int64_t number[PLIM__CAPTURES];
+    int64_t number[DOCTOR_CAPTURES];
     int words;
-    char word[2][PLIM__WORD];
+    char word[2][DOCTOR_WORD];
     const char *at; /* where the pattern begins in the line */
-} plim__captured_t;
+} doctor_captured_t;
 
 /* Whether the line holds the pattern; `begin` is where its message begins. */
-bool plim__pattern_match(const char *pattern, const char *line, const char *begin, const char *end,
-                         plim__captured_t *captured_out);
+bool doctor_pattern_match(const char *pattern, const char *line, const char *begin, const char *end,
+                          doctor_captured_t *captured_out);
 
-/* A hash of three bytes, below PLIM__TRIPLES: a pattern that may stand anywhere begins (behind a ~)
- * with three literal characters, and is looked for only in lines that hold them. */
-unsigned plim__triple_hash(const char *at);
-const char *plim__pattern_triple(const char *pattern);
+/* A hash of three bytes, below DOCTOR_TRIPLES: a pattern that may stand anywhere begins (behind a
+ * ~) with three literal characters, and is looked for only in lines that hold them. */
+unsigned doctor_triple_hash(const char *at);
+const char *doctor_pattern_triple(const char *pattern);
 
 /* Skips what others put before a message: times, "kernel: ", "slurmstepd: error: ", "[rank0]: ". */
-const char *plim__message_begin(const char *line, const char *end);
+const char *doctor_message_begin(const char *line, const char *end);
 
 /* A number with a unit of 1024 at `at`; NULL when there is none, else the end. */
-const char *plim__size_parse_at(const char *at, const char *end, int64_t *bytes_out);
+const char *doctor_size_parse_at(const char *at, const char *end, int64_t *bytes_out);
 
 #endif

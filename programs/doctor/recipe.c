@@ -12,19 +12,19 @@
 #include <string.h>
 #include <strings.h>
 
-plim__recipe_t plim__recipe_none(void)
+doctor_recipe_t doctor_recipe_none(void)
 {
-    return (plim__recipe_t){.nodes = -1,
-                            .edges = -1,
-                            .features = -1,
-                            .batch_size = -1,
-                            .workers = -1,
-                            .prefetch = -1,
-                            .hidden = -1,
-                            .layers = -1,
-                            .epochs = -1,
-                            .persistent = -1,
-                            .pinned = -1};
+    return (doctor_recipe_t){.nodes = -1,
+                             .edges = -1,
+                             .features = -1,
+                             .batch_size = -1,
+                             .workers = -1,
+                             .prefetch = -1,
+                             .hidden = -1,
+                             .layers = -1,
+                             .epochs = -1,
+                             .persistent = -1,
+                             .pinned = -1};
 }
 
 /* Names of settings in PyG's, OGB's and DGL's examples. */
@@ -33,22 +33,22 @@ static const struct {
     size_t offset;
     int64_t most;
 } numbers[] = {
-    {"batch_size", offsetof(plim__recipe_t, batch_size), 1 << 30},
-    {"num_workers", offsetof(plim__recipe_t, workers), 1024},
-    {"n_workers", offsetof(plim__recipe_t, workers), 1024},
-    {"workers", offsetof(plim__recipe_t, workers), 1024},
-    {"prefetch_factor", offsetof(plim__recipe_t, prefetch), 1024},
-    {"hidden_channels", offsetof(plim__recipe_t, hidden), 1 << 20},
-    {"hidden_dim", offsetof(plim__recipe_t, hidden), 1 << 20},
-    {"num_hidden", offsetof(plim__recipe_t, hidden), 1 << 20},
-    {"n_hidden", offsetof(plim__recipe_t, hidden), 1 << 20},
-    {"hidden", offsetof(plim__recipe_t, hidden), 1 << 20},
-    {"num_layers", offsetof(plim__recipe_t, layers), 8},
-    {"n_layers", offsetof(plim__recipe_t, layers), 8},
-    {"layers", offsetof(plim__recipe_t, layers), 8},
-    {"epochs", offsetof(plim__recipe_t, epochs), 1 << 30},
-    {"num_epochs", offsetof(plim__recipe_t, epochs), 1 << 30},
-    {"n_epochs", offsetof(plim__recipe_t, epochs), 1 << 30},
+    {"batch_size", offsetof(doctor_recipe_t, batch_size), 1 << 30},
+    {"num_workers", offsetof(doctor_recipe_t, workers), 1024},
+    {"n_workers", offsetof(doctor_recipe_t, workers), 1024},
+    {"workers", offsetof(doctor_recipe_t, workers), 1024},
+    {"prefetch_factor", offsetof(doctor_recipe_t, prefetch), 1024},
+    {"hidden_channels", offsetof(doctor_recipe_t, hidden), 1 << 20},
+    {"hidden_dim", offsetof(doctor_recipe_t, hidden), 1 << 20},
+    {"num_hidden", offsetof(doctor_recipe_t, hidden), 1 << 20},
+    {"n_hidden", offsetof(doctor_recipe_t, hidden), 1 << 20},
+    {"hidden", offsetof(doctor_recipe_t, hidden), 1 << 20},
+    {"num_layers", offsetof(doctor_recipe_t, layers), 8},
+    {"n_layers", offsetof(doctor_recipe_t, layers), 8},
+    {"layers", offsetof(doctor_recipe_t, layers), 8},
+    {"epochs", offsetof(doctor_recipe_t, epochs), 1 << 30},
+    {"num_epochs", offsetof(doctor_recipe_t, epochs), 1 << 30},
+    {"n_epochs", offsetof(doctor_recipe_t, epochs), 1 << 30},
 };
 
 static const char *const fanouts[] = {"num_neighbors", "fan_out", "fanout", "sizes"};
@@ -76,18 +76,18 @@ static const char *skip(const char *at, const char *end, const char *set)
 }
 
 /* "[15, 10, 5]", "15,10,5", "15 10 5"; false: none. */
-static bool take_fanout(plim__recipe_t *recipe, const char *at, const char *end)
+static bool take_fanout(doctor_recipe_t *recipe, const char *at, const char *end)
 {
     int count = 0;
-    int64_t fanout[PLIM__HOPS];
+    int64_t fanout[DOCTOR_HOPS];
     const char *behind = skip(at, end, "[('\"");
     const bool list = behind > at;
-    while (count < PLIM__HOPS) {
-        plim__captured_t captured;
+    while (count < DOCTOR_HOPS) {
+        doctor_captured_t captured;
         const char *stop = behind;
         while (stop < end && ((*stop >= '0' && *stop <= '9') || *stop == '-'))
             stop++;
-        if (!plim__pattern_match("^%d$", behind, behind, stop, &captured) ||
+        if (!doctor_pattern_match("^%d$", behind, behind, stop, &captured) ||
             captured.number[0] < -1 || captured.number[0] > 1 << 20)
             break;
         fanout[count++] = captured.number[0];
@@ -110,7 +110,7 @@ static void take_word(const char *at, const char *end, char *word_out, size_t si
         plim__text_printable(at, (size_t)(stop - at), word_out, size);
 }
 
-static void take_model(plim__recipe_t *recipe, const char *at, const char *end)
+static void take_model(doctor_recipe_t *recipe, const char *at, const char *end)
 {
     enum { GCN = 1 };
     static const char *const models[] = {"sage", [GCN] = "gcn", "gat", "gin"};
@@ -128,13 +128,13 @@ static void take_model(plim__recipe_t *recipe, const char *at, const char *end)
 }
 
 /* A setting's name stands at [begin, end), its value at `value`. */
-static void take_setting(plim__recipe_t *recipe, const char *begin, const char *end,
+static void take_setting(doctor_recipe_t *recipe, const char *begin, const char *end,
                          const char *value, const char *stop)
 {
-    plim__captured_t captured;
+    doctor_captured_t captured;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (same(begin, end, numbers[i].name) &&
-            plim__pattern_match("^%d", value, value, stop, &captured) && captured.number[0] >= 0 &&
+            doctor_pattern_match("^%d", value, value, stop, &captured) && captured.number[0] >= 0 &&
             captured.number[0] <= numbers[i].most)
             memcpy((char *)recipe + numbers[i].offset, &captured.number[0], sizeof(int64_t));
     for (size_t i = 0; i < sizeof fanouts / sizeof fanouts[0]; i++)
@@ -152,9 +152,9 @@ static void take_setting(plim__recipe_t *recipe, const char *begin, const char *
 
 /* Finds the pattern where it begins a word: "x=[" is not the end of "edge_index=[". */
 static bool find_field(const char *pattern, const char *line, const char *end,
-                       plim__captured_t *captured_out)
+                       doctor_captured_t *captured_out)
 {
-    for (const char *at = line; plim__pattern_match(pattern, at, at, end, captured_out);
+    for (const char *at = line; doctor_pattern_match(pattern, at, at, end, captured_out);
          at = captured_out->at + 1)
         if (captured_out->at == line || !letter(captured_out->at[-1]))
             return true;
@@ -164,21 +164,21 @@ static bool find_field(const char *pattern, const char *line, const char *end,
 /* The edges of a printed graph; -1: none. */
 static int64_t find_edges(const char *line, const char *end)
 {
-    plim__captured_t captured;
+    doctor_captured_t captured;
     if (find_field("edge_index=[2, %d]", line, end, &captured))
         return captured.number[0];
     if (find_field("adj_t=[%d, %d, nnz=%d]", line, end, &captured))
         return captured.number[2];
-    if (plim__pattern_match("Graph(num_nodes=%d, num_edges=%d,", line, line, end, &captured))
+    if (doctor_pattern_match("Graph(num_nodes=%d, num_edges=%d,", line, line, end, &captured))
         return captured.number[1];
     return -1;
 }
 
 /* PyG's Data, its fields in any order, or DGL's Graph. Of several, the largest: batches are printed
  * too. DGL has the width of the rows on a later line. */
-static void take_data(plim__recipe_t *recipe, const char *line, const char *end)
+static void take_data(doctor_recipe_t *recipe, const char *line, const char *end)
 {
-    plim__captured_t captured;
+    doctor_captured_t captured;
     const int64_t edges = find_edges(line, end);
     if (edges > recipe->edges) {
         recipe->edges = edges;
@@ -191,11 +191,11 @@ static void take_data(plim__recipe_t *recipe, const char *line, const char *end)
         }
     }
     if (recipe->features == 0 &&
-        plim__pattern_match("'feat': Scheme(shape=(%d,)", line, line, end, &captured))
+        doctor_pattern_match("'feat': Scheme(shape=(%d,)", line, line, end, &captured))
         recipe->features = captured.number[0];
 }
 
-static void take_shape(plim__recipe_t *recipe, const char *line, const char *end)
+static void take_shape(doctor_recipe_t *recipe, const char *line, const char *end)
 {
     static const struct {
         const char *text, *shape;
@@ -234,7 +234,7 @@ static bool calls_ours(const char *line, size_t length)
     return false;
 }
 
-void plim__recipe_line(plim__recipe_t *recipe, const char *line, size_t length, bool script)
+void doctor_recipe_line(doctor_recipe_t *recipe, const char *line, size_t length, bool script)
 {
     const char *end = line + length;
     if (length > 8192)

@@ -53,20 +53,20 @@ static int split(const char *line, const char *end, bool piped, field_t *fields)
 /* The states as sacct writes them, whole or cut to ten columns, and what each of them means. */
 static const struct {
     const char *name, *begin;
-    plim__cause_t cause;
+    doctor_cause_t cause;
 } states[] = {
-    {"COMPLETED", "COMPLETED", PLIM__NONE},
-    {"FAILED", "FAILED", PLIM__EXIT_CODE},
-    {"OUT_OF_MEMORY", "OUT_OF_ME", PLIM__OOM_SLURM},
-    {"CANCELLED", "CANCELLED", PLIM__CANCELLED},
-    {"TIMEOUT", "TIMEOUT", PLIM__TIME_LIMIT},
-    {"NODE_FAIL", "NODE_FAIL", PLIM__NODE_FAIL},
-    {"PREEMPTED", "PREEMPTED", PLIM__PREEMPTED},
-    {"BOOT_FAIL", "BOOT_FAIL", PLIM__NODE_FAIL},
-    {"DEADLINE", "DEADLINE", PLIM__TIME_LIMIT},
-    {"REQUEUED", "REQUEUED", PLIM__REQUEUED},
-    {"RUNNING", "RUNNING", PLIM__NONE},
-    {"PENDING", "PENDING", PLIM__NONE},
+    {"COMPLETED", "COMPLETED", DOCTOR_NONE},
+    {"FAILED", "FAILED", DOCTOR_EXIT_CODE},
+    {"OUT_OF_MEMORY", "OUT_OF_ME", DOCTOR_OOM_SLURM},
+    {"CANCELLED", "CANCELLED", DOCTOR_CANCELLED},
+    {"TIMEOUT", "TIMEOUT", DOCTOR_TIME_LIMIT},
+    {"NODE_FAIL", "NODE_FAIL", DOCTOR_NODE_FAIL},
+    {"PREEMPTED", "PREEMPTED", DOCTOR_PREEMPTED},
+    {"BOOT_FAIL", "BOOT_FAIL", DOCTOR_NODE_FAIL},
+    {"DEADLINE", "DEADLINE", DOCTOR_TIME_LIMIT},
+    {"REQUEUED", "REQUEUED", DOCTOR_REQUEUED},
+    {"RUNNING", "RUNNING", DOCTOR_NONE},
+    {"PENDING", "PENDING", DOCTOR_NONE},
 };
 
 static int state_of(field_t field)
@@ -95,8 +95,8 @@ static bool is_job(field_t field, field_t *step_out)
 /* "0:125": status and signal. */
 static bool parse_exit(field_t field, int *code_out, int *signal_out)
 {
-    plim__captured_t captured;
-    if (!plim__pattern_match("^%d:%d$", field.begin, field.begin, field.end, &captured) ||
+    doctor_captured_t captured;
+    if (!doctor_pattern_match("^%d:%d$", field.begin, field.begin, field.end, &captured) ||
         captured.number[0] < 0 || captured.number[0] > 255 || captured.number[1] < 0 ||
         captured.number[1] > 255)
         return false;
@@ -110,28 +110,28 @@ static void copy(field_t field, char *text_out, size_t size)
     plim__text_printable(field.begin, (size_t)(field.end - field.begin), text_out, size);
 }
 
-static void add_state(plim_doctor_t *doctor, int state, int code, int signal, const char *line,
+static void add_state(doctor_t *doctor, int state, int code, int signal, const char *line,
                       size_t length)
 {
-    const int row = plim__num_texts + PLIM__FACT_STATE;
-    plim__cause_t cause = states[state].cause;
-    plim__role_t role = cause == PLIM__EXIT_CODE ? PLIM__ROLE_SYMPTOM : PLIM__ROLE_CAUSE;
+    const int row = doctor_num_texts + DOCTOR_FACT_STATE;
+    doctor_cause_t cause = states[state].cause;
+    doctor_role_t role = cause == DOCTOR_EXIT_CODE ? DOCTOR_ROLE_SYMPTOM : DOCTOR_ROLE_CAUSE;
     /* A task killed by KILL. 125 is Slurm's own number for out of memory. */
-    if (cause == PLIM__EXIT_CODE && signal == 9)
-        cause = PLIM__KILLED;
-    else if (cause == PLIM__EXIT_CODE && signal == 11)
-        cause = PLIM__SEGFAULT;
-    else if (cause == PLIM__EXIT_CODE && signal == 125) {
-        cause = PLIM__OOM_SLURM;
-        role = PLIM__ROLE_CAUSE;
+    if (cause == DOCTOR_EXIT_CODE && signal == 9)
+        cause = DOCTOR_KILLED;
+    else if (cause == DOCTOR_EXIT_CODE && signal == 11)
+        cause = DOCTOR_SEGFAULT;
+    else if (cause == DOCTOR_EXIT_CODE && signal == 125) {
+        cause = DOCTOR_OOM_SLURM;
+        role = DOCTOR_ROLE_CAUSE;
     }
-    if (cause == PLIM__NONE)
-        role = PLIM__ROLE_CONTEXT;
-    plim__fact_t *fact = plim__facts_add(doctor, row, cause, role, line, length);
+    if (cause == DOCTOR_NONE)
+        role = DOCTOR_ROLE_CONTEXT;
+    doctor_fact_t *fact = doctor_facts_add(doctor, row, cause, role, line, length);
     if (code > 0)
-        fact->figure[PLIM__CODE] = code;
+        fact->figure[DOCTOR_CODE] = code;
     if (signal > 0 && signal < 65)
-        fact->figure[PLIM__SIGNAL] = signal;
+        fact->figure[DOCTOR_SIGNAL] = signal;
     if (doctor->found[row].count == 1)
         doctor->found[row].first = *fact;
 }
@@ -139,12 +139,12 @@ static void add_state(plim_doctor_t *doctor, int state, int code, int signal, co
 static void take_memory(const char *begin, const char *end, int64_t *bytes)
 {
     int64_t value;
-    if (plim__size_parse_at(begin, end, &value) != NULL && value > *bytes)
+    if (doctor_size_parse_at(begin, end, &value) != NULL && value > *bytes)
         *bytes = value;
 }
 
 /* The heading says where the columns are; false: this is no heading. */
-static bool take_heading(plim_doctor_t *doctor, const field_t *fields, int count, bool piped)
+static bool take_heading(doctor_t *doctor, const field_t *fields, int count, bool piped)
 {
     static const char *const names[] = {"", "JobID", "State", "ExitCode", "ReqMem", "MaxRSS"};
     bool job = false, state = false;
@@ -163,7 +163,7 @@ static bool take_heading(plim_doctor_t *doctor, const field_t *fields, int count
     return true;
 }
 
-static bool take_row(plim_doctor_t *doctor, const field_t *fields, int count, const char *line,
+static bool take_row(doctor_t *doctor, const field_t *fields, int count, const char *line,
                      size_t length)
 {
     /* The order that the man page names: without a heading. */
@@ -171,7 +171,7 @@ static bool take_row(plim_doctor_t *doctor, const field_t *fields, int count, co
                                           COLUMN_OTHER, COLUMN_REQUESTED, COLUMN_RESIDENT};
     const unsigned char *columns = doctor->heading ? doctor->columns : usual;
     const int known = doctor->heading ? (int)sizeof doctor->columns : (int)sizeof usual;
-    plim__slurm_t *slurm = &doctor->slurm;
+    doctor_slurm_t *slurm = &doctor->slurm;
     field_t step = {NULL, NULL}, job = {NULL, NULL};
     int state = -1, code = -1, signal = -1;
     int64_t requested = -1, resident = -1;
@@ -205,7 +205,7 @@ static bool take_row(plim_doctor_t *doctor, const field_t *fields, int count, co
     if (step.begin < step.end) { /* a step */
         const bool numbered =
             step.end - step.begin > 1 && step.begin[1] >= '0' && step.begin[1] <= '9';
-        const bool done = states[state].cause == PLIM__NONE && code == 0 && signal == 0;
+        const bool done = states[state].cause == DOCTOR_NONE && code == 0 && signal == 0;
         slurm->num_steps += numbered;
         slurm->steps_done += numbered && done;
         return true;
@@ -219,18 +219,18 @@ static bool take_row(plim_doctor_t *doctor, const field_t *fields, int count, co
 }
 
 /* JobState=OUT_OF_MEMORY Reason=OutOfMemory; ExitCode=0:125; JobId=123; MinMemoryNode=4G. */
-static bool take_scontrol(plim_doctor_t *doctor, const char *line, const char *end)
+static bool take_scontrol(doctor_t *doctor, const char *line, const char *end)
 {
-    plim__slurm_t *slurm = &doctor->slurm;
-    plim__captured_t captured;
+    doctor_slurm_t *slurm = &doctor->slurm;
+    doctor_captured_t captured;
     int code, signal;
     bool found = false;
-    if (plim__pattern_match("JobId=%w ", line, line, end, &captured)) {
+    if (doctor_pattern_match("JobId=%w ", line, line, end, &captured)) {
         const field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         copy(job, slurm->job, sizeof slurm->job);
         found = true;
     }
-    if (plim__pattern_match("JobState=%w Reason=%w ", line, line, end, &captured)) {
+    if (doctor_pattern_match("JobState=%w Reason=%w ", line, line, end, &captured)) {
         const field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         const int state = state_of(field);
         if (state >= 0) {
@@ -239,7 +239,7 @@ static bool take_scontrol(plim_doctor_t *doctor, const char *line, const char *e
         }
         found = true;
     }
-    if (plim__pattern_match("ExitCode=%d:%d", line, line, end, &captured) &&
+    if (doctor_pattern_match("ExitCode=%d:%d", line, line, end, &captured) &&
         captured.number[0] >= 0 && captured.number[0] < 256 && captured.number[1] >= 0 &&
         captured.number[1] < 256) {
         code = (int)captured.number[0];
@@ -248,18 +248,18 @@ static bool take_scontrol(plim_doctor_t *doctor, const char *line, const char *e
         slurm->signal = signal;
         found = true;
     }
-    if (plim__pattern_match("MinMemoryNode=%z", line, line, end, &captured)) {
+    if (doctor_pattern_match("MinMemoryNode=%z", line, line, end, &captured)) {
         slurm->requested = captured.number[0];
         found = true;
     }
     return found;
 }
 
-static bool take_seff(plim_doctor_t *doctor, const char *line, const char *end)
+static bool take_seff(doctor_t *doctor, const char *line, const char *end)
 {
-    plim__slurm_t *slurm = &doctor->slurm;
-    plim__captured_t captured;
-    if (plim__pattern_match("^State: %w (exit code %d)", line, line, end, &captured)) {
+    doctor_slurm_t *slurm = &doctor->slurm;
+    doctor_captured_t captured;
+    if (doctor_pattern_match("^State: %w (exit code %d)", line, line, end, &captured)) {
         const field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         const int state = state_of(field);
         if (state < 0)
@@ -270,15 +270,15 @@ static bool take_seff(plim_doctor_t *doctor, const char *line, const char *end)
         add_state(doctor, state, slurm->code, -1, line, (size_t)(end - line));
         return true;
     }
-    if (plim__pattern_match("^Memory Utilized: %z", line, line, end, &captured)) {
+    if (doctor_pattern_match("^Memory Utilized: %z", line, line, end, &captured)) {
         slurm->resident = captured.number[0];
         return true;
     }
-    if (plim__pattern_match("^Memory Efficiency: %* of %z", line, line, end, &captured)) {
+    if (doctor_pattern_match("^Memory Efficiency: %* of %z", line, line, end, &captured)) {
         slurm->requested = captured.number[0];
         return true;
     }
-    if (plim__pattern_match("^Job ID: %w", line, line, end, &captured)) {
+    if (doctor_pattern_match("^Job ID: %w", line, line, end, &captured)) {
         const field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         copy(job, slurm->job, sizeof slurm->job);
         return true;
@@ -286,7 +286,7 @@ static bool take_seff(plim_doctor_t *doctor, const char *line, const char *end)
     return false;
 }
 
-bool plim__slurm_line(plim_doctor_t *doctor, const char *line, size_t length)
+bool doctor_slurm_line(doctor_t *doctor, const char *line, size_t length)
 {
     const char *end = line + length;
     field_t fields[FIELDS];

@@ -1,126 +1,126 @@
 /* The verdict in a sentence, and what the texts do not tell. */
 #include "doctor/verdict.h"
-#include "mem/size_text.h"
 
 #include <inttypes.h>
+#include <plimsoll/limit.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* A size in a sentence. */
 typedef struct text {
-    char text[PLIM__SIZE_TEXT];
+    char text[24];
 } text_t;
 
 static text_t size(int64_t bytes)
 {
     text_t text;
-    (void)plim__size_text(bytes, text.text);
+    (void)plim_size_text(bytes, text.text);
     return text;
 }
 
-void plim__verdict_unknown(plim__verdict_t *verdict, const char *format, ...)
+void doctor_verdict_unknown(doctor_verdict_t *verdict, const char *format, ...)
 {
     va_list arguments;
-    if (verdict->num_unknown == PLIM__LISTED)
+    if (verdict->num_unknown == DOCTOR_LISTED)
         return;
     va_start(arguments, format);
-    (void)vsnprintf(verdict->unknown[verdict->num_unknown++], PLIM__SENTENCE, format, arguments);
+    (void)vsnprintf(verdict->unknown[verdict->num_unknown++], DOCTOR_SENTENCE, format, arguments);
     va_end(arguments);
 }
 
 /* Causes whose sentence has no figures. */
-static const char *plain_sentence(plim__cause_t cause)
+static const char *plain_sentence(doctor_cause_t cause)
 {
     switch (cause) {
-    case PLIM__OOM_TMPFS:
+    case DOCTOR_OOM_TMPFS:
         return "files in memory (tmpfs, /dev/shm, /tmp) filled the job's memory limit, and the "
                "kernel killed a process that held little itself";
-    case PLIM__OOM_PARENT:
+    case DOCTOR_OOM_PARENT:
         return "the kernel killed a process for memory at the limit of a group above its own: "
                "others in the same job or container share that limit";
-    case PLIM__OOM_NUMA:
+    case DOCTOR_OOM_NUMA:
         return "the memory of the NUMA nodes that the job was bound to ran out; other nodes may "
                "have had some left";
-    case PLIM__OOM_CGROUP:
+    case DOCTOR_OOM_CGROUP:
         return "the kernel killed a process because the job reached its own memory limit";
-    case PLIM__OOM_HOST:
+    case DOCTOR_OOM_HOST:
         return "the whole machine ran out of memory and the kernel killed a process";
-    case PLIM__OOM_KERNEL:
+    case DOCTOR_OOM_KERNEL:
         return "the kernel killed a process for memory";
-    case PLIM__OOM_SLURM:
+    case DOCTOR_OOM_SLURM:
         return "the job exceeded its memory limit under Slurm";
-    case PLIM__OOM_DAEMON:
+    case DOCTOR_OOM_DAEMON:
         return "a memory guard (systemd-oomd, earlyoom or Ray) ended the process before the kernel "
                "had to";
-    case PLIM__OOM_EVICTED:
+    case DOCTOR_OOM_EVICTED:
         return "Kubernetes evicted the pod from a node that was short of memory";
-    case PLIM__SHM_FULL:
+    case DOCTOR_SHM_FULL:
         return "/dev/shm is full: DataLoader workers pass their batches through it";
-    case PLIM__DISK_FULL:
+    case DOCTOR_DISK_FULL:
         return "a disk, a quota or a file size limit was full while a file was written";
-    case PLIM__OPEN_FILES:
+    case DOCTOR_OPEN_FILES:
         return "the process ran out of open files, which DataLoader workers use to pass tensors";
-    case PLIM__THREADS:
+    case DOCTOR_THREADS:
         return "the system refused a new thread or process: a limit on processes or address space";
-    case PLIM__HARDWARE:
+    case DOCTOR_HARDWARE:
         return "the node's memory is defective (uncorrectable error); the program is not at fault";
-    case PLIM__NODE_FAIL:
+    case DOCTOR_NODE_FAIL:
         return "the node failed; the program is not at fault";
-    case PLIM__PREEMPTED:
+    case DOCTOR_PREEMPTED:
         return "Slurm preempted the job for another one";
-    case PLIM__TIME_LIMIT:
+    case DOCTOR_TIME_LIMIT:
         return "the job reached its time limit";
-    case PLIM__REQUEUED:
+    case DOCTOR_REQUEUED:
         return "Slurm put the job back into the queue";
-    case PLIM__CANCELLED:
+    case DOCTOR_CANCELLED:
         return "somebody cancelled the job (scancel, or a signal by its owner or an administrator)";
-    case PLIM__SEGFAULT:
+    case DOCTOR_SEGFAULT:
         return "a process crashed with a segmentation fault: a bug in compiled code, not a memory "
                "limit";
-    case PLIM__BUS_ERROR:
+    case DOCTOR_BUS_ERROR:
         return "a process ended with a bus error: a mapped file or /dev/shm could not be filled";
-    case PLIM__ABORTED:
+    case DOCTOR_ABORTED:
         return "a process aborted itself (SIGABRT) after an error that compiled code printed";
-    case PLIM__PEER_LOST:
+    case DOCTOR_PEER_LOST:
         return "a rank waited for another one in vain: the other's end is the cause, and it is not "
                "in these texts";
-    case PLIM__WORKER_EXIT:
+    case DOCTOR_WORKER_EXIT:
         return "a worker process ended; the main process only reports that";
-    case PLIM__TERMINATED:
+    case DOCTOR_TERMINATED:
         return "the process was asked to end (SIGTERM or SIGINT), by a user or the scheduler";
     default:
         return NULL;
     }
 }
 
-static void say_cuda(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
+static void say_cuda(const doctor_t *doctor, doctor_verdict_t *verdict, char *to, size_t room)
 {
-    const plim__fact_t *fact = verdict->root;
-    if (fact == NULL || fact->figure[PLIM__TRIED] < 0) {
+    const doctor_fact_t *fact = verdict->root;
+    if (fact == NULL || fact->figure[DOCTOR_TRIED] < 0) {
         (void)snprintf(to, room, "the GPU ran out of memory");
-        plim__verdict_unknown(verdict,
-                              "how much GPU memory was in use: this message has no figures");
+        doctor_verdict_unknown(verdict,
+                               "how much GPU memory was in use: this message has no figures");
         return;
     }
-    const int64_t total = fact->figure[PLIM__TOTAL], free_now = fact->figure[PLIM__FREE];
-    int64_t used = fact->figure[PLIM__IN_USE];
-    const int64_t allocated = fact->figure[PLIM__ALLOCATED], idle = plim__cuda_idle(fact);
+    const int64_t total = fact->figure[DOCTOR_TOTAL], free_now = fact->figure[DOCTOR_FREE];
+    int64_t used = fact->figure[DOCTOR_IN_USE];
+    const int64_t allocated = fact->figure[DOCTOR_ALLOCATED], idle = doctor_cuda_idle(fact);
     if (used < 0 && allocated >= 0 && idle >= 0)
         used = allocated + idle;
     int length = snprintf(to, room, "the GPU ran out of memory: an allocation of %s failed",
-                          size(fact->figure[PLIM__TRIED]).text);
+                          size(fact->figure[DOCTOR_TRIED]).text);
     if (total > 0 && free_now >= 0 && (size_t)length < room)
         length += snprintf(to + length, room - (size_t)length, ", %s of %s were free",
                            size(free_now).text, size(total).text);
-    if (fact->figure[PLIM__ALLOWED] >= 0 && (size_t)length < room)
+    if (fact->figure[DOCTOR_ALLOWED] >= 0 && (size_t)length < room)
         length += snprintf(to + length, room - (size_t)length, " (this process may use %s of it)",
-                           size(fact->figure[PLIM__ALLOWED]).text);
+                           size(fact->figure[DOCTOR_ALLOWED]).text);
     if ((size_t)length >= room)
         return;
     to += length;
     room -= (size_t)length;
-    if (plim__cuda_fragmented(fact))
+    if (doctor_cuda_fragmented(fact))
         (void)snprintf(to, room,
                        "; PyTorch held %s unused in pieces, and in one piece it would have fitted: "
                        "fragmentation%s",
@@ -139,19 +139,19 @@ static void say_cuda(const plim_doctor_t *doctor, plim__verdict_t *verdict, char
 }
 
 /* A watch does not record what the command prints: its log may hold the reason. */
-static void say_why_unknown(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void say_why_unknown(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     int length = 3;
-    const char *run = plim__doctor_run(doctor, &length);
+    const char *run = doctor_run(doctor, &length);
     if (doctor->growth.ended && doctor->num_sources == 1)
-        plim__verdict_unknown(verdict,
-                              "why: give the program's log too, like: plimsoll doctor %.*s LOG",
-                              length, run != NULL ? run : "RUN");
+        doctor_verdict_unknown(verdict,
+                               "why: give the program's log too, like: plimsoll doctor %.*s LOG",
+                               length, run != NULL ? run : "RUN");
     else
-        plim__verdict_unknown(verdict, "why: the texts hold no message that explains the code");
+        doctor_verdict_unknown(verdict, "why: the texts hold no message that explains the code");
 }
 
-static void say_code(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
+static void say_code(const doctor_t *doctor, doctor_verdict_t *verdict, char *to, size_t room)
 {
     const int64_t code = verdict->code;
     const bool watched = doctor->growth.ended;
@@ -168,9 +168,9 @@ static void say_code(const plim_doctor_t *doctor, plim__verdict_t *verdict, char
                        "exit code %s: SIGKILL, or a code that the program chose; the number alone "
                        "does not tell who sent it",
                        code == 9 ? "9:0, which sacct before 25.11 also prints for 137," : "137");
-        plim__verdict_unknown(verdict,
-                              "whether memory was the reason: docker stop, kill -9 and timeout end "
-                              "with 137 too");
+        doctor_verdict_unknown(
+            verdict, "whether memory was the reason: docker stop, kill -9 and timeout end "
+                     "with 137 too");
         return;
     }
     if (code > 0)
@@ -180,35 +180,35 @@ static void say_code(const plim_doctor_t *doctor, plim__verdict_t *verdict, char
     say_why_unknown(doctor, verdict);
 }
 
-static void say_cause(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
+static void say_cause(const doctor_t *doctor, doctor_verdict_t *verdict, char *to, size_t room)
 {
     const char *sentence = plain_sentence(verdict->cause);
-    const plim__fact_t *root = verdict->root;
-    const plim__growth_t *growth = &doctor->growth;
-    const int64_t tried = root != NULL ? root->figure[PLIM__TRIED] : -1;
-    if (plim__cause_is_memory(verdict->cause, false) && verdict->limit > 0 &&
-        verdict->cause != PLIM__OOM_HOST)
+    const doctor_fact_t *root = verdict->root;
+    const doctor_growth_t *growth = &doctor->growth;
+    const int64_t tried = root != NULL ? root->figure[DOCTOR_TRIED] : -1;
+    if (doctor_cause_is_memory(verdict->cause, false) && verdict->limit > 0 &&
+        verdict->cause != DOCTOR_OOM_HOST)
         (void)snprintf(to, room, "%s (limit %s)", sentence, size(verdict->limit).text);
-    else if (verdict->cause == PLIM__OOM_HOST && growth->on_host)
+    else if (verdict->cause == DOCTOR_OOM_HOST && growth->on_host)
         (void)snprintf(to, room, "%s: this job held %s, other processes %s of %s", sentence,
                        size(growth->peak).text, size(growth->others).text,
                        size(growth->limit).text);
     else if (sentence != NULL)
         (void)snprintf(to, room, "%s", sentence);
-    else if (verdict->cause == PLIM__CUDA_OOM)
+    else if (verdict->cause == DOCTOR_CUDA_OOM)
         say_cuda(doctor, verdict, to, room);
-    else if (verdict->cause == PLIM__ALLOC_REFUSED && tried > 0)
+    else if (verdict->cause == DOCTOR_ALLOC_REFUSED && tried > 0)
         (void)snprintf(to, room,
                        "the system refused an allocation of %s: not a kill, but an error that the "
                        "program could catch",
                        size(tried).text);
-    else if (verdict->cause == PLIM__ALLOC_REFUSED)
+    else if (verdict->cause == DOCTOR_ALLOC_REFUSED)
         (void)snprintf(to, room,
                        "the system refused memory to the program (ulimit -v, overcommit, "
                        "or no memory left): an error, not a kill");
-    else if (verdict->cause == PLIM__PYTHON_ERROR && root != NULL)
+    else if (verdict->cause == DOCTOR_PYTHON_ERROR && root != NULL)
         (void)snprintf(to, room, "Python ended with an error: %s", root->text);
-    else if (verdict->cause == PLIM__KILLED)
+    else if (verdict->cause == DOCTOR_KILLED)
         (void)snprintf(to, room, "SIGKILL ended %s; the texts do not say who sent it%s",
                        root != NULL && strstr(root->text, "DataLoader") != NULL
                            ? "a DataLoader worker"
@@ -221,10 +221,10 @@ static void say_cause(const plim_doctor_t *doctor, plim__verdict_t *verdict, cha
 }
 
 /* How much memory a run that ended well had used. */
-static void say_used(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
+static void say_used(const doctor_t *doctor, doctor_verdict_t *verdict, char *to, size_t room)
 {
-    const plim__growth_t *growth = &doctor->growth;
-    const plim__slurm_t *slurm = &doctor->slurm;
+    const doctor_growth_t *growth = &doctor->growth;
+    const doctor_slurm_t *slurm = &doctor->slurm;
     if (growth->peak > 0 && growth->limit > 0 && !growth->on_host)
         (void)snprintf(to, room, "; it used at most %s of its limit of %s (%.0f %%)",
                        size(growth->peak).text, size(growth->limit).text,
@@ -235,82 +235,82 @@ static void say_used(const plim_doctor_t *doctor, plim__verdict_t *verdict, char
     else if (slurm->resident > 0 && slurm->requested > 0) {
         (void)snprintf(to, room, "; it used at most %s of the %s that it asked for",
                        size(slurm->resident).text, size(slurm->requested).text);
-        plim__verdict_unknown(verdict, "spikes of memory: Slurm looks every 30 seconds only");
+        doctor_verdict_unknown(verdict, "spikes of memory: Slurm looks every 30 seconds only");
     }
 }
 
-static void say_nothing(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void say_nothing(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     char *to = verdict->summary;
     int64_t lines = 0;
     for (int i = 0; i < doctor->num_sources; i++)
         lines += doctor->source[i].lines;
-    if (verdict->outcome == PLIM__OUTCOME_FINISHED) {
-        (void)snprintf(to, PLIM__SENTENCE, "it ended normally");
-        say_used(doctor, verdict, to + strlen(to), PLIM__SENTENCE - strlen(to));
+    if (verdict->outcome == DOCTOR_OUTCOME_FINISHED) {
+        (void)snprintf(to, DOCTOR_SENTENCE, "it ended normally");
+        say_used(doctor, verdict, to + strlen(to), DOCTOR_SENTENCE - strlen(to));
     } else if (lines == 0) {
-        (void)snprintf(to, PLIM__SENTENCE,
+        (void)snprintf(to, DOCTOR_SENTENCE,
                        doctor->num_sources == 0
                            ? "there is nothing to examine: the directory holds no log, timeline or "
                              "run (*.out, *.err, *.log, *.txt, timeline.jsonl)"
                            : "there is nothing to examine: the text is empty");
     } else if (doctor->epochs_done >= 0 && doctor->recipe.epochs > 0) {
-        (void)snprintf(to, PLIM__SENTENCE,
+        (void)snprintf(to, DOCTOR_SENTENCE,
                        "the training has completed %" PRId64 " of %" PRId64
                        " epochs; no cause of an end is in these texts",
                        doctor->epochs_done, doctor->recipe.epochs);
-    } else if (plim__growth_is_cut(&doctor->growth)) {
-        (void)snprintf(to, PLIM__SENTENCE,
+    } else if (doctor_growth_is_cut(&doctor->growth)) {
+        (void)snprintf(to, DOCTOR_SENTENCE,
                        "the record of the watch has no end: the watcher was killed too, or still "
                        "runs; memory was not at its limit");
     } else {
-        (void)snprintf(to, PLIM__SENTENCE, "no cause of death is in these texts");
+        (void)snprintf(to, DOCTOR_SENTENCE, "no cause of death is in these texts");
     }
-    if (verdict->num_evidence > 0 || verdict->shape.pattern == PLIM__PATTERN_CACHE)
+    if (verdict->num_evidence > 0 || verdict->shape.pattern == DOCTOR_PATTERN_CACHE)
         (void)snprintf(
-            to + strlen(to), PLIM__SENTENCE - strlen(to),
+            to + strlen(to), DOCTOR_SENTENCE - strlen(to),
             "; memory was at its limit, but nothing was killed: page cache fills a group "
             "and is harmless");
-    if (verdict->outcome == PLIM__OUTCOME_UNKNOWN)
-        plim__verdict_unknown(verdict,
-                              "how it ended: give the exit code's log line, sacct's answer "
-                              "(plimsoll doctor JOBID) or the kernel's log too");
+    if (verdict->outcome == DOCTOR_OUTCOME_UNKNOWN)
+        doctor_verdict_unknown(verdict,
+                               "how it ended: give the exit code's log line, sacct's answer "
+                               "(plimsoll doctor JOBID) or the kernel's log too");
 }
 
-static void say_unknown(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void say_unknown(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
-    const bool memory = plim__cause_is_memory(verdict->cause, false);
-    if (memory && verdict->limit < 0 && verdict->cause != PLIM__OOM_HOST)
-        plim__verdict_unknown(verdict, "the limit: the texts do not name it");
-    if (memory && plim__growth_is_cut(&doctor->growth))
-        plim__verdict_unknown(
+    const bool memory = doctor_cause_is_memory(verdict->cause, false);
+    if (memory && verdict->limit < 0 && verdict->cause != DOCTOR_OOM_HOST)
+        doctor_verdict_unknown(verdict, "the limit: the texts do not name it");
+    if (memory && doctor_growth_is_cut(&doctor->growth))
+        doctor_verdict_unknown(
             verdict, "what killed it: the record of the watch ends at the limit, without an "
                      "end; memory.oom.group takes the watcher too. Or it still runs");
     if (memory && doctor->growth.samples == 0)
-        plim__verdict_unknown(verdict, "what grew, and when: run it under plimsoll watch for a "
-                                       "timeline of its memory");
-    if (verdict->cause == PLIM__OOM_SLURM && verdict->outcome == PLIM__OUTCOME_DIED)
-        plim__verdict_unknown(verdict,
-                              "which process was killed: Slurm counts kills in the step, a "
-                              "helper's too; your work may have been done before");
-    if (verdict->cause == PLIM__KILLED && !doctor->growth.ended)
-        plim__verdict_unknown(
+        doctor_verdict_unknown(verdict, "what grew, and when: run it under plimsoll watch for a "
+                                        "timeline of its memory");
+    if (verdict->cause == DOCTOR_OOM_SLURM && verdict->outcome == DOCTOR_OUTCOME_DIED)
+        doctor_verdict_unknown(verdict,
+                               "which process was killed: Slurm counts kills in the step, a "
+                               "helper's too; your work may have been done before");
+    if (verdict->cause == DOCTOR_KILLED && !doctor->growth.ended)
+        doctor_verdict_unknown(
             verdict, "who sent the signal: see dmesg -T | grep -i oom on the node, sacct -j "
                      "JOBID -o State,ExitCode,MaxRSS,ReqMem, or memory.events of the group");
-    if (verdict->cause == PLIM__TERMINATED || verdict->cause == PLIM__CANCELLED)
-        plim__verdict_unknown(verdict, "why somebody did that");
+    if (verdict->cause == DOCTOR_TERMINATED || verdict->cause == DOCTOR_CANCELLED)
+        doctor_verdict_unknown(verdict, "why somebody did that");
 }
 
-void plim__verdict_summarise(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+void doctor_verdict_summarise(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     char *to = verdict->summary;
-    if (verdict->cause == PLIM__NONE) {
+    if (verdict->cause == DOCTOR_NONE) {
         say_nothing(doctor, verdict);
         return;
     }
-    say_cause(doctor, verdict, to, PLIM__SENTENCE);
-    if (verdict->outcome == PLIM__OUTCOME_SURVIVED)
-        (void)snprintf(to + strlen(to), PLIM__SENTENCE - strlen(to),
+    say_cause(doctor, verdict, to, DOCTOR_SENTENCE);
+    if (verdict->outcome == DOCTOR_OUTCOME_SURVIVED)
+        (void)snprintf(to + strlen(to), DOCTOR_SENTENCE - strlen(to),
                        "; but the program went on, so this did not end it");
     say_unknown(doctor, verdict);
 }

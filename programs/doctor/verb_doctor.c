@@ -1,5 +1,7 @@
 /* plimsoll doctor: why a job died, from what it left behind. */
+#include "base/fail.h"
 #include "command/cli.h"
+#include "doctor/doctor.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -29,7 +31,7 @@ static const char help[] =
 typedef struct patient {
     const cli_common_t *common;
     plim_job_t *job;
-    plim_doctor_t *doctor;
+    doctor_t *doctor;
 } patient_t;
 
 static plim_status_t read_path(const patient_t *patient, const char *path)
@@ -37,7 +39,7 @@ static plim_status_t read_path(const patient_t *patient, const char *path)
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return PLIM_ERR_IO;
-    const plim_status_t status = plim_doctor_read(patient->doctor, path, file);
+    const plim_status_t status = doctor_read(patient->doctor, path, file);
     (void)close(file);
     return status;
 }
@@ -74,7 +76,7 @@ static bool read_program(const patient_t *patient, const char *name, char *const
     const int output = start_program(words, &child);
     if (output < 0)
         return false;
-    (void)plim_doctor_read(patient->doctor, name, output);
+    (void)doctor_read(patient->doctor, name, output);
     (void)close(output);
     wait_for(child);
     return true;
@@ -177,7 +179,7 @@ static plim_status_t read_texts(const patient_t *patient, const char *directory,
     return PLIM_OK;
 }
 
-plim_status_t cli_read_texts(plim_doctor_t *doctor, const char *directory)
+plim_status_t doctor_read_directory(doctor_t *doctor, const char *directory)
 {
     const patient_t patient = {.doctor = doctor};
     struct dirent **entries = NULL;
@@ -293,11 +295,9 @@ static void print_text(const json_t *object)
 /* Prints the verdict; `task` (NULL: none) is the task of an array that it is about. */
 static plim_status_t print_verdict(const patient_t *patient, const char *task, size_t length)
 {
-    static char text[PLIM_DOCTOR_JSON_MAX];
-    const plim_status_t status = plim_doctor_verdict(patient->doctor, text, sizeof text);
-    if (status != PLIM_OK)
-        return status;
-    json_t *object = json_loads(text, 0, NULL);
+    json_t *object = doctor_verdict(patient->doctor);
+    if (object == NULL)
+        return plim__fail_errno(ENOMEM, "the verdict");
     if (task != NULL)
         (void)json_object_set_new(object, "task", json_stringn(task, length));
     if (patient->common->json) {
@@ -327,9 +327,9 @@ static plim_status_t examine_tasks(patient_t *patient, const char *directory,
                    memcmp(before, task, length) == 0;
         if (seen)
             continue;
-        plim_doctor_destroy(patient->doctor);
+        doctor_destroy(patient->doctor);
         patient->doctor = NULL;
-        status = plim_doctor_create(patient->job, &patient->doctor);
+        status = doctor_create(patient->job, &patient->doctor);
         if (status == PLIM_OK)
             status = read_texts(patient, directory, entries, count, task, length);
         if (status == PLIM_OK)
@@ -449,9 +449,9 @@ static plim_status_t examine_array(patient_t *patient, char *job, bool *printed_
     for (int i = 0; i < tasks.count && status == PLIM_OK && *printed_out; i++) {
         char name[64];
         (void)snprintf(name, sizeof name, "%s_%ld", job, tasks.task[i]);
-        plim_doctor_destroy(patient->doctor);
+        doctor_destroy(patient->doctor);
         patient->doctor = NULL;
-        status = plim_doctor_create(patient->job, &patient->doctor);
+        status = doctor_create(patient->job, &patient->doctor);
         *printed_out = status == PLIM_OK && ask_slurm(patient, name);
         if (*printed_out)
             status = print_verdict(patient, name, strlen(name));
@@ -465,14 +465,14 @@ static int read_word(patient_t *patient, char *word, bool alone, bool *printed_o
     struct stat about;
     plim_status_t status;
     if (strcmp(word, "-") == 0)
-        status = plim_doctor_read(patient->doctor, "standard input", STDIN_FILENO);
+        status = doctor_read(patient->doctor, "standard input", STDIN_FILENO);
     else if (stat(word, &about) == 0 && S_ISDIR(about.st_mode))
         status = read_directory(patient, word, alone, printed_out);
     else if (stat(word, &about) != 0 && is_job_id(word)) {
         status = alone && strpbrk(word, "_.") == NULL ? examine_array(patient, word, printed_out)
                                                       : PLIM_OK;
         if (status != PLIM_OK)
-            return cli_failed(patient->common, status);
+            return cli_program_failed(patient->common, status);
         if (*printed_out || ask_slurm(patient, word))
             return CLI_DONE;
         return cli_wrong_use(patient->common,
@@ -485,7 +485,7 @@ static int read_word(patient_t *patient, char *word, bool alone, bool *printed_o
         if (status == PLIM_ERR_IO && errno != 0)
             return cli_wrong_use(patient->common, "%s cannot be read: %s", word, strerror(errno));
     }
-    return status == PLIM_OK ? CLI_DONE : cli_failed(patient->common, status);
+    return status == PLIM_OK ? CLI_DONE : cli_program_failed(patient->common, status);
 }
 
 static int examine(patient_t *patient, int count, char **words)
@@ -505,7 +505,7 @@ static int examine(patient_t *patient, int count, char **words)
     if (printed)
         return CLI_DONE;
     const plim_status_t status = print_verdict(patient, NULL, 0);
-    return status == PLIM_OK ? CLI_DONE : cli_failed(patient->common, status);
+    return status == PLIM_OK ? CLI_DONE : cli_program_failed(patient->common, status);
 }
 
 static int run(int argc, char **argv)
@@ -526,11 +526,12 @@ static int run(int argc, char **argv)
     if (status == PLIM_OK)
         status = cli_job_start_under(&common, &limits, limits.memory[limits.line].value, false,
                                      true, &patient.job);
+    status = cli_pass_failure(status);
     if (status == PLIM_OK)
-        status = plim_doctor_create(patient.job, &patient.doctor);
+        status = doctor_create(patient.job, &patient.doctor);
     exit_code = status == PLIM_OK ? examine(&patient, argc - optind, argv + optind)
-                                  : cli_failed(&common, status);
-    plim_doctor_destroy(patient.doctor);
+                                  : cli_program_failed(&common, status);
+    doctor_destroy(patient.doctor);
     if (patient.job != NULL)
         cli_job_end(patient.job);
     return exit_code;

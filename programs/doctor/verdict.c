@@ -9,15 +9,15 @@
 /* Lines of progress after a text: from so many on the program went on. */
 #define WENT_ON 3
 
-static bool went_on(const plim_doctor_t *doctor, const plim__fact_t *fact)
+static bool went_on(const doctor_t *doctor, const doctor_fact_t *fact)
 {
     return doctor->source[fact->source].progress - fact->progress >= WENT_ON;
 }
 
-static bool ended_well(const plim_doctor_t *doctor)
+static bool ended_well(const doctor_t *doctor)
 {
-    const plim__growth_t *growth = &doctor->growth;
-    const plim__slurm_t *slurm = &doctor->slurm;
+    const doctor_growth_t *growth = &doctor->growth;
+    const doctor_slurm_t *slurm = &doctor->slurm;
     if (growth->ended)
         return growth->code == 0 && growth->signal < 0;
     if (doctor->recipe.epochs > 0 && doctor->epochs_done >= doctor->recipe.epochs)
@@ -31,13 +31,13 @@ static bool ended_well(const plim_doctor_t *doctor)
 
 static int num_rows(void)
 {
-    return plim__num_texts + PLIM__NUM_OTHER;
+    return doctor_num_texts + DOCTOR_NUM_OTHER;
 }
 
 /* The fact of a row that may be the end; NULL: the program went on after each. */
-static const plim__fact_t *fatal(const plim_doctor_t *doctor, int row)
+static const doctor_fact_t *fatal(const doctor_t *doctor, int row)
 {
-    const plim__found_t *found = &doctor->found[row];
+    const doctor_found_t *found = &doctor->found[row];
     if (found->count == 0)
         return NULL;
     if (!went_on(doctor, &found->first))
@@ -45,59 +45,59 @@ static const plim__fact_t *fatal(const plim_doctor_t *doctor, int row)
     return went_on(doctor, &found->last) ? NULL : &found->last;
 }
 
-static bool is_candidate(const plim__fact_t *fact)
+static bool is_candidate(const doctor_fact_t *fact)
 {
-    return fact->role == PLIM__ROLE_CAUSE || fact->role == PLIM__ROLE_SYMPTOM;
+    return fact->role == DOCTOR_ROLE_CAUSE || fact->role == DOCTOR_ROLE_SYMPTOM;
 }
 
 /* The fact with the first cause; of equal ones the one that tells most. */
-static const plim__fact_t *choose(const plim_doctor_t *doctor, bool survived)
+static const doctor_fact_t *choose(const doctor_t *doctor, bool survived)
 {
-    const plim__fact_t *best = NULL;
+    const doctor_fact_t *best = NULL;
     for (int i = 0; i < num_rows(); i++) {
-        const plim__fact_t *fact = fatal(doctor, i);
+        const doctor_fact_t *fact = fatal(doctor, i);
         if (survived && fact == NULL && doctor->found[i].count > 0)
             fact = &doctor->found[i].last;
         if (fact == NULL || !is_candidate(fact))
             continue;
         if (best == NULL || fact->cause < best->cause ||
-            (fact->cause == best->cause && best->figure[PLIM__ANON] < 0 &&
-             fact->figure[PLIM__ANON] >= 0))
+            (fact->cause == best->cause && best->figure[DOCTOR_ANON] < 0 &&
+             fact->figure[DOCTOR_ANON] >= 0))
             best = fact;
     }
     return best;
 }
 
 /* What the watch of the command saw at its end. */
-static void take_timeline(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void take_timeline(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
-    const plim__growth_t *growth = &doctor->growth;
-    plim__cause_t cause = PLIM__NONE;
+    const doctor_growth_t *growth = &doctor->growth;
+    doctor_cause_t cause = DOCTOR_NONE;
     if (growth->kills > 0 && growth->hits > 0)
-        cause = PLIM__OOM_CGROUP;
+        cause = DOCTOR_OOM_CGROUP;
     else if (growth->kills > 0 && growth->parent_hits > 0)
-        cause = PLIM__OOM_PARENT;
+        cause = DOCTOR_OOM_PARENT;
     else if (growth->kills > 0 && growth->host_kills > 0)
-        cause = PLIM__OOM_HOST;
+        cause = DOCTOR_OOM_HOST;
     else if (growth->kills > 0)
-        cause = PLIM__OOM_KERNEL;
+        cause = DOCTOR_OOM_KERNEL;
     else if (growth->signal == SIGSEGV)
-        cause = PLIM__SEGFAULT;
+        cause = DOCTOR_SEGFAULT;
     else if (growth->signal == SIGBUS)
-        cause = PLIM__BUS_ERROR;
+        cause = DOCTOR_BUS_ERROR;
     else if (growth->signal == SIGABRT)
-        cause = PLIM__ABORTED;
+        cause = DOCTOR_ABORTED;
     else if (growth->signal == SIGKILL)
-        cause = PLIM__KILLED;
+        cause = DOCTOR_KILLED;
     else if (growth->signal == SIGTERM || growth->signal == SIGINT)
-        cause = PLIM__TERMINATED;
+        cause = DOCTOR_TERMINATED;
     else if (growth->code > 0)
-        cause = PLIM__EXIT_CODE;
+        cause = DOCTOR_EXIT_CODE;
     /* memory.oom.group takes the watcher too, and then the record ends just before the kill. */
-    const bool cut = plim__growth_is_cut(growth) && !growth->on_host && growth->limit > 0 &&
+    const bool cut = doctor_growth_is_cut(growth) && !growth->on_host && growth->limit > 0 &&
                      growth->last * 10 >= growth->limit * 9;
-    if (cut && cause == PLIM__NONE)
-        cause = PLIM__OOM_CGROUP;
+    if (cut && cause == DOCTOR_NONE)
+        cause = DOCTOR_OOM_CGROUP;
     if (growth->code >= 0)
         verdict->code = growth->code;
     if (growth->signal > 0)
@@ -105,105 +105,105 @@ static void take_timeline(const plim_doctor_t *doctor, plim__verdict_t *verdict)
     if (cause < verdict->cause) {
         verdict->cause = cause;
         verdict->root = NULL;
-        verdict->confidence = cause == PLIM__EXIT_CODE ? PLIM__POSSIBLE
-                              : cut                    ? PLIM__LIKELY
-                                                       : PLIM__PROVEN;
+        verdict->confidence = cause == DOCTOR_EXIT_CODE ? DOCTOR_POSSIBLE
+                              : cut                     ? DOCTOR_LIKELY
+                                                        : DOCTOR_PROVEN;
     }
 }
 
 /* Small victims and much shared memory: files in memory filled the group. */
-static void look_for_tmpfs(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void look_for_tmpfs(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     const int64_t limit = doctor->limit;
-    const int64_t victim = verdict->root != NULL ? verdict->root->figure[PLIM__ANON] : -1;
-    if (!plim__cause_is_memory(verdict->cause, false) || verdict->cause == PLIM__OOM_HOST)
+    const int64_t victim = verdict->root != NULL ? verdict->root->figure[DOCTOR_ANON] : -1;
+    if (!doctor_cause_is_memory(verdict->cause, false) || verdict->cause == DOCTOR_OOM_HOST)
         return;
     if ((doctor->shmem > 0 && limit > 0 && doctor->shmem * 2 >= limit && victim * 4 < limit) ||
-        (verdict->shape.pattern == PLIM__PATTERN_TMPFS && doctor->growth.kills > 0))
-        verdict->cause = PLIM__OOM_TMPFS;
+        (verdict->shape.pattern == DOCTOR_PATTERN_TMPFS && doctor->growth.kills > 0))
+        verdict->cause = DOCTOR_OOM_TMPFS;
 }
 
 /* A SIGKILL whose sender is not told, while memory was nearly full. */
-static void look_for_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void look_for_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
-    const plim__growth_t *growth = &doctor->growth;
-    const plim__slurm_t *slurm = &doctor->slurm;
+    const doctor_growth_t *growth = &doctor->growth;
+    const doctor_slurm_t *slurm = &doctor->slurm;
     /* Somebody ended without a reason, and the group's counter has one. */
-    if (doctor->kills > 0 && verdict->cause >= PLIM__KILLED &&
-        verdict->cause != PLIM__PYTHON_ERROR && verdict->cause != PLIM__TERMINATED) {
-        verdict->cause = PLIM__OOM_CGROUP;
-        verdict->confidence = PLIM__LIKELY;
+    if (doctor->kills > 0 && verdict->cause >= DOCTOR_KILLED &&
+        verdict->cause != DOCTOR_PYTHON_ERROR && verdict->cause != DOCTOR_TERMINATED) {
+        verdict->cause = DOCTOR_OOM_CGROUP;
+        verdict->confidence = DOCTOR_LIKELY;
     }
-    if (verdict->cause != PLIM__KILLED)
+    if (verdict->cause != DOCTOR_KILLED)
         return;
     const bool counted = growth->ended && growth->kills >= 0;
     if (counted || doctor->kills == 0)
         return; /* the kernel's counter says that it was not memory */
     const int64_t full = growth->peak + plim__max_i64(growth->others, 0);
     if (growth->limit > 0 && full * 10 >= growth->limit * 9) {
-        verdict->cause = PLIM__OOM_KERNEL;
-        verdict->confidence = PLIM__LIKELY;
+        verdict->cause = DOCTOR_OOM_KERNEL;
+        verdict->confidence = DOCTOR_LIKELY;
     } else if (slurm->requested > 0 && slurm->resident * 10 >= slurm->requested * 9) {
-        verdict->cause = PLIM__OOM_SLURM;
-        verdict->confidence = PLIM__LIKELY;
+        verdict->cause = DOCTOR_OOM_SLURM;
+        verdict->confidence = DOCTOR_LIKELY;
     }
 }
 
-static plim__confidence_t confidence_of(const plim__fact_t *fact)
+static doctor_confidence_t confidence_of(const doctor_fact_t *fact)
 {
     static const char *const vague[] = {"CUBLAS_STATUS", "basic_ios", "inline_container",
                                         "PytorchStreamWriter"};
-    if (fact->cause >= PLIM__PEER_LOST && fact->cause != PLIM__TERMINATED)
-        return PLIM__POSSIBLE;
+    if (fact->cause >= DOCTOR_PEER_LOST && fact->cause != DOCTOR_TERMINATED)
+        return DOCTOR_POSSIBLE;
     for (size_t i = 0; i < sizeof vague / sizeof vague[0]; i++)
         if (strstr(fact->text, vague[i]) != NULL)
-            return PLIM__LIKELY;
-    if (fact->cause == PLIM__SHM_FULL && strstr(fact->text, "Bus error") != NULL &&
+            return DOCTOR_LIKELY;
+    if (fact->cause == DOCTOR_SHM_FULL && strstr(fact->text, "Bus error") != NULL &&
         strstr(fact->text, "shared memory") == NULL)
-        return PLIM__LIKELY;
-    return PLIM__PROVEN;
+        return DOCTOR_LIKELY;
+    return DOCTOR_PROVEN;
 }
 
-static void list_fact(const plim__fact_t **list, int *count, const plim__fact_t *fact)
+static void list_fact(const doctor_fact_t **list, int *count, const doctor_fact_t *fact)
 {
     for (int i = 0; i < *count; i++)
         if (list[i] == fact || (list[i]->source == fact->source && list[i]->line == fact->line))
             return;
-    if (*count < PLIM__LISTED)
+    if (*count < DOCTOR_LISTED)
         list[(*count)++] = fact;
 }
 
 /* Facts of the same kind support the cause; later ones follow from it. */
-static void list_facts(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+static void list_facts(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     if (verdict->root != NULL)
         list_fact(verdict->evidence, &verdict->num_evidence, verdict->root);
     for (int i = 0; i < num_rows(); i++) {
-        const plim__found_t *found = &doctor->found[i];
+        const doctor_found_t *found = &doctor->found[i];
         if (found->count == 0)
             continue;
-        const plim__fact_t *fact = &found->first;
+        const doctor_fact_t *fact = &found->first;
         const bool alike =
-            fact->cause == verdict->cause || (plim__cause_is_memory(verdict->cause, false) &&
-                                              plim__cause_is_memory(fact->cause, false));
-        const bool figures = fact->role == PLIM__ROLE_CONTEXT && fact->cause == PLIM__NONE &&
-                             fact->figure[PLIM__LIMIT] > 0 &&
-                             plim__cause_is_memory(verdict->cause, false);
-        const bool harmless = fact->role == PLIM__ROLE_HARMLESS && verdict->cause == PLIM__NONE;
+            fact->cause == verdict->cause || (doctor_cause_is_memory(verdict->cause, false) &&
+                                              doctor_cause_is_memory(fact->cause, false));
+        const bool figures = fact->role == DOCTOR_ROLE_CONTEXT && fact->cause == DOCTOR_NONE &&
+                             fact->figure[DOCTOR_LIMIT] > 0 &&
+                             doctor_cause_is_memory(verdict->cause, false);
+        const bool harmless = fact->role == DOCTOR_ROLE_HARMLESS && verdict->cause == DOCTOR_NONE;
         if ((is_candidate(fact) && alike) || figures || harmless)
             list_fact(verdict->evidence, &verdict->num_evidence, fact);
-        else if (fact->role == PLIM__ROLE_CONSEQUENCE ||
-                 (is_candidate(fact) && verdict->cause != PLIM__NONE))
+        else if (fact->role == DOCTOR_ROLE_CONSEQUENCE ||
+                 (is_candidate(fact) && verdict->cause != DOCTOR_NONE))
             list_fact(verdict->consequence, &verdict->num_consequences, fact);
     }
 }
 
 /* The first consequence, when nothing else is there: somebody died, and it is not told of what. */
-static const plim__fact_t *only_consequence(const plim_doctor_t *doctor)
+static const doctor_fact_t *only_consequence(const doctor_t *doctor)
 {
     for (int i = 0; i < num_rows(); i++) {
-        const plim__found_t *found = &doctor->found[i];
-        if (found->count > 0 && found->last.role == PLIM__ROLE_CONSEQUENCE &&
+        const doctor_found_t *found = &doctor->found[i];
+        if (found->count > 0 && found->last.role == DOCTOR_ROLE_CONSEQUENCE &&
             !went_on(doctor, &found->last))
             return &found->last;
     }
@@ -215,31 +215,31 @@ static int64_t first_known(int64_t a, int64_t b, int64_t c)
     return a > 0 ? a : b > 0 ? b : c > 0 ? c : -1;
 }
 
-void plim__verdict_find(const plim_doctor_t *doctor, plim__verdict_t *verdict_out)
+void doctor_verdict_find(const doctor_t *doctor, doctor_verdict_t *verdict_out)
 {
-    plim__verdict_t *verdict = verdict_out;
+    doctor_verdict_t *verdict = verdict_out;
     const bool well = ended_well(doctor);
     bool progress = false;
-    *verdict = (plim__verdict_t){.cause = PLIM__NONE,
-                                 .confidence = PLIM__POSSIBLE,
-                                 .code = -1,
-                                 .signal = -1,
-                                 .next_mem = -1};
+    *verdict = (doctor_verdict_t){.cause = DOCTOR_NONE,
+                                  .confidence = DOCTOR_POSSIBLE,
+                                  .code = -1,
+                                  .signal = -1,
+                                  .next_mem = -1};
     for (int i = 0; i < doctor->num_sources; i++)
         progress = progress || doctor->source[i].progress >= WENT_ON;
-    verdict->shape = plim__growth_shape(&doctor->growth, progress);
-    const plim__fact_t *root = choose(doctor, false);
+    verdict->shape = doctor_growth_shape(&doctor->growth, progress);
+    const doctor_fact_t *root = choose(doctor, false);
     if (root == NULL)
         root = only_consequence(doctor);
-    const plim__fact_t *survived = root == NULL ? choose(doctor, true) : NULL;
+    const doctor_fact_t *survived = root == NULL ? choose(doctor, true) : NULL;
     if (root == NULL)
         root = survived;
     if (root != NULL) {
         verdict->root = root;
         verdict->cause = root->cause;
         verdict->confidence = confidence_of(root);
-        verdict->code = root->figure[PLIM__CODE];
-        verdict->signal = root->figure[PLIM__SIGNAL];
+        verdict->code = root->figure[DOCTOR_CODE];
+        verdict->signal = root->figure[DOCTOR_SIGNAL];
     }
     if (verdict->code < 0 && doctor->slurm.code > 0)
         verdict->code = doctor->slurm.code;
@@ -248,36 +248,36 @@ void plim__verdict_find(const plim_doctor_t *doctor, plim__verdict_t *verdict_ou
     look_for_tmpfs(doctor, verdict);
     verdict->limit = first_known(doctor->limit, doctor->growth.on_host ? -1 : doctor->growth.limit,
                                  doctor->slurm.requested);
-    if (verdict->cause == PLIM__NONE)
-        verdict->outcome = well ? PLIM__OUTCOME_FINISHED : PLIM__OUTCOME_UNKNOWN;
+    if (verdict->cause == DOCTOR_NONE)
+        verdict->outcome = well ? DOCTOR_OUTCOME_FINISHED : DOCTOR_OUTCOME_UNKNOWN;
     else if (well || survived != NULL)
-        verdict->outcome = PLIM__OUTCOME_SURVIVED;
+        verdict->outcome = DOCTOR_OUTCOME_SURVIVED;
     else
-        verdict->outcome = PLIM__OUTCOME_DIED;
-    if (verdict->cause == PLIM__NONE && well)
-        verdict->confidence = PLIM__PROVEN;
+        verdict->outcome = DOCTOR_OUTCOME_DIED;
+    if (verdict->cause == DOCTOR_NONE && well)
+        verdict->confidence = DOCTOR_PROVEN;
     list_facts(doctor, verdict);
 }
 
-int64_t plim__cuda_idle(const plim__fact_t *fact)
+int64_t doctor_cuda_idle(const doctor_fact_t *fact)
 {
     const int64_t *figure = fact->figure;
-    if (figure[PLIM__UNALLOCATED] >= 0 || figure[PLIM__RESERVED] < 0)
-        return figure[PLIM__UNALLOCATED];
-    return plim__max_i64(0, figure[PLIM__RESERVED] - figure[PLIM__ALLOCATED]);
+    if (figure[DOCTOR_UNALLOCATED] >= 0 || figure[DOCTOR_RESERVED] < 0)
+        return figure[DOCTOR_UNALLOCATED];
+    return plim__max_i64(0, figure[DOCTOR_RESERVED] - figure[DOCTOR_ALLOCATED]);
 }
 
-int64_t plim__cuda_free(const plim__fact_t *fact)
+int64_t doctor_cuda_free(const doctor_fact_t *fact)
 {
-    const int64_t *figure = fact->figure, idle = plim__cuda_idle(fact);
-    if (figure[PLIM__ALLOWED] < 0 || idle < 0)
-        return figure[PLIM__FREE];
-    const int64_t rest = plim__max_i64(0, figure[PLIM__ALLOWED] - figure[PLIM__ALLOCATED] - idle);
-    return plim__min_i64(figure[PLIM__FREE], rest);
+    const int64_t *figure = fact->figure, idle = doctor_cuda_idle(fact);
+    if (figure[DOCTOR_ALLOWED] < 0 || idle < 0)
+        return figure[DOCTOR_FREE];
+    const int64_t rest = plim__max_i64(0, figure[DOCTOR_ALLOWED] - figure[DOCTOR_ALLOCATED] - idle);
+    return plim__min_i64(figure[DOCTOR_FREE], rest);
 }
 
-bool plim__cuda_fragmented(const plim__fact_t *fact)
+bool doctor_cuda_fragmented(const doctor_fact_t *fact)
 {
-    const int64_t tried = fact->figure[PLIM__TRIED], idle = plim__cuda_idle(fact);
-    return tried > 0 && idle >= 0 && plim__max_i64(0, plim__cuda_free(fact)) + idle >= tried;
+    const int64_t tried = fact->figure[DOCTOR_TRIED], idle = doctor_cuda_idle(fact);
+    return tried > 0 && idle >= 0 && plim__max_i64(0, doctor_cuda_free(fact)) + idle >= tried;
 }

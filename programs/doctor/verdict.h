@@ -1,68 +1,72 @@
 /* The verdict: one cause, told from its consequences, and what to change. */
-#ifndef PLIM_DOCTOR_VERDICT_H
-#define PLIM_DOCTOR_VERDICT_H
+#ifndef DOCTOR_VERDICT_H
+#define DOCTOR_VERDICT_H
 
 #include "doctor/facts.h"
 
-typedef enum plim__outcome {
-    PLIM__OUTCOME_UNKNOWN,
-    PLIM__OUTCOME_DIED,
-    PLIM__OUTCOME_SURVIVED, /* a part was killed, or an error caught, and the work went on */
-    PLIM__OUTCOME_FINISHED
-} plim__outcome_t;
+typedef enum doctor_outcome {
+    DOCTOR_OUTCOME_UNKNOWN,
+    DOCTOR_OUTCOME_DIED,
+    DOCTOR_OUTCOME_SURVIVED, /* a part was killed, or an error caught, and the work went on */
+    DOCTOR_OUTCOME_FINISHED
+} doctor_outcome_t;
 
-typedef enum plim__confidence { PLIM__POSSIBLE, PLIM__LIKELY, PLIM__PROVEN } plim__confidence_t;
+typedef enum doctor_confidence {
+    DOCTOR_POSSIBLE,
+    DOCTOR_LIKELY,
+    DOCTOR_PROVEN
+} doctor_confidence_t;
 
-#define PLIM__LISTED 8
-#define PLIM__SENTENCE 512
+#define DOCTOR_LISTED 8
+#define DOCTOR_SENTENCE 512
 
 /* One change, and what it saves; -1: not reckoned. */
-typedef struct plim__change {
-    char text[PLIM__SENTENCE];
+typedef struct doctor_change {
+    char text[DOCTOR_SENTENCE];
     int64_t saves, peak;
-} plim__change_t;
+} doctor_change_t;
 
-typedef struct plim__verdict {
-    plim__cause_t cause;
-    plim__outcome_t outcome;
-    plim__confidence_t confidence;
-    const plim__fact_t *root; /* NULL: a timeline or Slurm's state alone says so */
+typedef struct doctor_verdict {
+    doctor_cause_t cause;
+    doctor_outcome_t outcome;
+    doctor_confidence_t confidence;
+    const doctor_fact_t *root; /* NULL: a timeline or Slurm's state alone says so */
     int num_evidence, num_consequences, num_unknown, num_changes;
-    const plim__fact_t *evidence[PLIM__LISTED];
-    const plim__fact_t *consequence[PLIM__LISTED];
-    char summary[PLIM__SENTENCE];
-    char unknown[PLIM__LISTED][PLIM__SENTENCE];
-    plim__change_t change[PLIM__LISTED];
-    plim__shape_t shape;
+    const doctor_fact_t *evidence[DOCTOR_LISTED];
+    const doctor_fact_t *consequence[DOCTOR_LISTED];
+    char summary[DOCTOR_SENTENCE];
+    char unknown[DOCTOR_LISTED][DOCTOR_SENTENCE];
+    doctor_change_t change[DOCTOR_LISTED];
+    doctor_shape_t shape;
     int64_t limit;        /* of the machine's memory, that the job had; -1 */
     int64_t code, signal; /* -1 */
     int64_t next_mem;     /* -1 */
     const char *next_mem_basis;
-    char command[PLIM__SENTENCE]; /* "": the recipe does not show */
-} plim__verdict_t;
+    char command[DOCTOR_SENTENCE]; /* "": the recipe does not show */
+} doctor_verdict_t;
 
 /* verdict.c: cause, outcome, evidence. */
-void plim__verdict_find(const plim_doctor_t *doctor, plim__verdict_t *verdict_out);
+void doctor_verdict_find(const doctor_t *doctor, doctor_verdict_t *verdict_out);
 
 /* summary.c: the sentence, and what is not known. */
-void plim__verdict_summarise(const plim_doctor_t *doctor, plim__verdict_t *verdict);
+void doctor_verdict_summarise(const doctor_t *doctor, doctor_verdict_t *verdict);
 
 /* advice.c: changes, the next request, the command. Errors of plim_dataset_from_shape are none:
  * then nothing is reckoned. */
-void plim__verdict_advise(const plim_doctor_t *doctor, plim__verdict_t *verdict);
+void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict);
 
-void plim__verdict_unknown(plim__verdict_t *verdict, const char *format, ...)
+void doctor_verdict_unknown(doctor_verdict_t *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Bytes that PyTorch held reserved and unused, by the message; -1: not told. Before it raises,
  * torch releases all that is not split, so what is left lies in pieces. */
-int64_t plim__cuda_idle(const plim__fact_t *fact);
+int64_t doctor_cuda_idle(const doctor_fact_t *fact);
 
 /* Bytes that torch could still have taken: free, and within a memory fraction; -1: not told. */
-int64_t plim__cuda_free(const plim__fact_t *fact);
+int64_t doctor_cuda_free(const doctor_fact_t *fact);
 
 /* Whether the GPU's memory was there, but in pieces: what was free and what torch held unused would
  * have been enough together. */
-bool plim__cuda_fragmented(const plim__fact_t *fact);
+bool doctor_cuda_fragmented(const doctor_fact_t *fact);
 
 #endif

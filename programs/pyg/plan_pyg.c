@@ -1,4 +1,4 @@
-/* `plimsoll plan --for pyg`: the estimate of plim_pyg_estimate, as a table or as its JSON. */
+/* `plimsoll plan --for pyg`: the estimate of pyg.h, as a table or as its JSON. */
 #include "command/verb_plan.h"
 
 #include <inttypes.h>
@@ -21,12 +21,12 @@ static bool take_count(const cli_common_t *common, const char *option, const cha
 bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options)
 {
     static const char *const graphs[] = {"edge_index", "csc", NULL};
-    plim_pyg_params_t *pyg = &options->pyg;
+    pyg_params_t *pyg = &options->pyg;
     int word;
     switch (code) {
     case PLAN_PYG_GRAPH:
         word = cli_parse_word(common, "--graph", graphs);
-        pyg->graph = word == 1 ? PLIM_PYG_CSC : PLIM_PYG_EDGE_INDEX;
+        pyg->graph = word == 1 ? PYG_CSC : PYG_EDGE_INDEX;
         return word >= 0;
     case PLAN_PYG_MAPPED:
         return pyg->mapped_features = true;
@@ -50,7 +50,7 @@ bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options
 bool plan_pyg_set(const cli_common_t *common, const char *name, char *value,
                   plan_pyg_options_t *options)
 {
-    plim_pyg_params_t *pyg = &options->pyg;
+    pyg_params_t *pyg = &options->pyg;
     if (strcmp(name, "workers") == 0)
         return take_count(common, "--sweep: workers", value, 0, 1024, &pyg->num_workers);
     if (strcmp(name, "loaders") == 0)

@@ -1,7 +1,5 @@
 /* The accounts of a PyG job in each of its phases, and what fits a GPU. */
 #include "base/check.h"
-#include "plan/plan_settings.h"
-#include "plan/statistics.h"
 #include "pyg/pyg_internal.h"
 
 #include <math.h>
@@ -33,25 +31,73 @@ static int64_t whole(double bytes)
     return bytes < 9e18 ? (int64_t)ceil(bytes) : INT64_MAX;
 }
 
+static void add_size(pyg_sizes_t *sizes, int64_t seeds)
+{
+    if (sizes->count < PYG_SIZES)
+        sizes->at[sizes->count++] = (plim_batch_size_t){.seeds = seeds};
+}
+
+/* Seeds of the batch that was asked for, and of the largest that there could be. */
+static int64_t batch_seeds(const plim_dataset_info_t *info, const plim_training_t *training)
+{
+    return plim__min_i64(training->recipe.batch_size, info->num_nodes);
+}
+
+static int64_t most_seeds(const plim_dataset_info_t *info)
+{
+    return plim__max_i64(info->num_split[PLIM_TRAIN], 1);
+}
+
+void pyg_sizes_choose(const plim_dataset_info_t *info, const plim_training_t *training,
+                      const pyg_params_t *params, pyg_sizes_t *sizes_out)
+{
+    sizes_out->count = 0;
+    add_size(sizes_out, batch_seeds(info, training));
+    if (params->gpu_memory <= 0)
+        return;
+    for (int64_t seeds = batch_seeds(info, training); seeds > 1; seeds = (seeds + 1) / 2)
+        add_size(sizes_out, seeds);
+    for (int64_t seeds = 1; seeds < most_seeds(info); seeds *= 2)
+        add_size(sizes_out, seeds);
+    add_size(sizes_out, most_seeds(info));
+}
+
+/* The value at `seeds` of the power law through two sizes. */
+static double between(const plim_batch_size_t *low, const plim_batch_size_t *high, int64_t seeds,
+                      int64_t low_value, int64_t high_value)
+{
+    const double share =
+        log((double)seeds / (double)low->seeds) / log((double)high->seeds / (double)low->seeds);
+    if (low_value <= 0 || high_value <= 0)
+        return (double)low_value;
+    return (double)low_value * pow((double)high_value / (double)low_value, share);
+}
+
 /* Distinct nodes and drawn edges of a batch of so many seeds. */
-static void batch_size(const plim__pyg_sizes_t *sizes, int64_t num_seeds, double *nodes_out,
+static void batch_size(const pyg_sizes_t *sizes, int64_t num_seeds, double *nodes_out,
                        double *edges_out)
 {
-    const int hops = sizes->recipe.num_hops;
-    plim_recipe_t shorter = sizes->recipe;
-    plim__load_size_t all, before = {.nodes = num_seeds};
-    shorter.num_hops = hops - 1;
-    if (sizes->probe.count < 2)
-        all = plim__load_size_expected(sizes->manifest, &sizes->recipe, num_seeds);
-    else
-        all = plim__load_size_probed(&sizes->probe, num_seeds);
-    if (hops > 1 && sizes->before.count >= 2 && sizes->probe.count >= 2)
-        before = plim__load_size_probed(&sizes->before, num_seeds);
-    else if (hops > 1)
-        before = plim__load_size_expected(sizes->manifest, &shorter, num_seeds);
-    *nodes_out = fmin((double)all.nodes, (double)sizes->manifest->info.num_nodes);
-    /* load_size counts places for offsets as edges: one for each node that drew, and one a hop. */
-    *edges_out = hops > 0 ? fmax((double)all.edges - (double)before.nodes - hops, 0) : 0;
+    const plim_batch_size_t *low = NULL, *high = NULL;
+    for (int i = 0; i < sizes->count; i++) {
+        const plim_batch_size_t *size = &sizes->at[i];
+        if (size->seeds <= num_seeds && (low == NULL || size->seeds > low->seeds))
+            low = size;
+        if (size->seeds >= num_seeds && (high == NULL || size->seeds < high->seeds))
+            high = size;
+    }
+    if (low == NULL || high == NULL || low->seeds == high->seeds) {
+        *nodes_out = (double)(low != NULL ? low : high)->nodes;
+        *edges_out = (double)(low != NULL ? low : high)->edges;
+        return;
+    }
+    *nodes_out = between(low, high, num_seeds, low->nodes, high->nodes);
+    *edges_out = between(low, high, num_seeds, low->edges, high->edges);
+}
+
+/* Columns of the model's outputs. */
+static int64_t num_outputs(const plim_dataset_info_t *info)
+{
+    return info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes : info->num_targets;
 }
 
 /* Bytes of a batch as a Data object: rows, labels, ids of nodes and edges, edge_index. */
@@ -71,12 +117,11 @@ static double sampler_bytes(const plim_dataset_info_t *info, double nodes, doubl
     return 2 * (edges * 3 * ID + nodes * ID) + table;
 }
 
-static void add(plim__pyg_plan_t *plan, const char *name, bool file,
-                const double phase[PLIM__PYG_PHASES])
+static void add(pyg_plan_t *plan, const char *name, bool file, const double phase[PYG_PHASES])
 {
-    plim__pyg_account_t *account = &plan->accounts[plan->num_accounts];
-    *account = (plim__pyg_account_t){.name = name, .file = file};
-    for (int i = 0; i < PLIM__PYG_PHASES; i++) {
+    pyg_account_t *account = &plan->accounts[plan->num_accounts];
+    *account = (pyg_account_t){.name = name, .file = file};
+    for (int i = 0; i < PYG_PHASES; i++) {
         account->phase[i] = whole(phase[i]);
         account->bytes = plim__max_i64(account->bytes, account->phase[i]);
         if (!file)
@@ -86,17 +131,16 @@ static void add(plim__pyg_plan_t *plan, const char *name, bool file,
 }
 
 /* An account of constant size from phase `first` to the end. */
-static void add_from(plim__pyg_plan_t *plan, const char *name, bool file, plim__pyg_phase_t first,
-                     double bytes)
+static void add_from(pyg_plan_t *plan, const char *name, bool file, pyg_phase_t first, double bytes)
 {
-    double phase[PLIM__PYG_PHASES] = {0};
-    for (int i = (int)first; i < PLIM__PYG_PHASES; i++)
+    double phase[PYG_PHASES] = {0};
+    for (int i = (int)first; i < PYG_PHASES; i++)
         phase[i] = bytes;
     add(plan, name, file, phase);
 }
 
-static void add_dataset(const plim_dataset_info_t *info, const plim_pyg_params_t *params,
-                        plim__pyg_plan_t *plan)
+static void add_dataset(const plim_dataset_info_t *info, const pyg_params_t *params,
+                        pyg_plan_t *plan)
 {
     const double nodes = (double)info->num_nodes, edges = (double)info->num_edges;
     const double label =
@@ -104,13 +148,13 @@ static void add_dataset(const plim_dataset_info_t *info, const plim_pyg_params_t
     double seeds = 0;
     for (int i = 0; i < 3; i++)
         seeds += (double)info->num_split[i];
-    add_from(plan, "x", params->mapped_features, PLIM__PYG_LOAD,
+    add_from(plan, "x", params->mapped_features, PYG_LOAD,
              nodes * (double)info->num_features * TERM);
-    add_from(plan, "y and splits", false, PLIM__PYG_LOAD, nodes * label + seeds * ID);
-    if (params->graph == PLIM_PYG_EDGE_INDEX)
-        add_from(plan, "edge_index", false, PLIM__PYG_LOAD, 2 * edges * ID);
+    add_from(plan, "y and splits", false, PYG_LOAD, nodes * label + seeds * ID);
+    if (params->graph == PYG_EDGE_INDEX)
+        add_from(plan, "edge_index", false, PYG_LOAD, 2 * edges * ID);
     else
-        add_from(plan, "colptr and row", false, PLIM__PYG_LOAD, (nodes + 1 + edges) * ID);
+        add_from(plan, "colptr and row", false, PYG_LOAD, (nodes + 1 + edges) * ID);
 }
 
 /*
@@ -120,13 +164,13 @@ static void add_dataset(const plim_dataset_info_t *info, const plim_pyg_params_t
  * Late loaders are made before the first evaluation; the last one then sorts, or keeps what it
  * sorted, beside those before it.
  */
-static void add_loaders(const plim_dataset_info_t *info, const plim_pyg_params_t *params,
-                        plim__pyg_plan_t *plan)
+static void add_loaders(const plim_dataset_info_t *info, const pyg_params_t *params,
+                        pyg_plan_t *plan)
 {
     const double nodes = (double)info->num_nodes, edges = (double)info->num_edges;
     const double kept = (2 * edges + nodes + 1) * ID;
     const int all = params->num_loaders;
-    if (params->graph != PLIM_PYG_EDGE_INDEX)
+    if (params->graph != PYG_EDGE_INDEX)
         return;
     const double sorting = 4 * edges * ID + (params->num_workers > 0 ? (nodes + 1) * ID : 0);
     if (params->late_loaders && all > 1) {
@@ -144,8 +188,8 @@ static void add_loaders(const plim_dataset_info_t *info, const plim_pyg_params_t
  * time of the fork, whose pages it keeps while the trainer writes to copies. The workers of all
  * loaders stay when they are persistent; the first loader's were forked while the heap was small.
  */
-static void add_workers(const plim_pyg_params_t *params, double batch, double sampler, double heap,
-                        plim__pyg_plan_t *plan)
+static void add_workers(const pyg_params_t *params, double batch, double sampler, double heap,
+                        pyg_plan_t *plan)
 {
     const bool persistent = params->persistent_workers;
     const double count =
@@ -154,51 +198,51 @@ static void add_workers(const plim_pyg_params_t *params, double batch, double sa
     const double ahead = (double)params->num_workers * params->prefetch * batch;
     if (params->num_workers == 0)
         return;
-    add_from(plan, "workers", false, PLIM__PYG_TRAIN, count * (WORKER_BYTES + sampler));
-    add_from(plan, "heap held by forks", false, PLIM__PYG_TRAIN, forks * heap);
-    add_from(plan, "batches ahead", false, PLIM__PYG_TRAIN, ahead);
+    add_from(plan, "workers", false, PYG_TRAIN, count * (WORKER_BYTES + sampler));
+    add_from(plan, "heap held by forks", false, PYG_TRAIN, forks * heap);
+    add_from(plan, "batches ahead", false, PYG_TRAIN, ahead);
     if (params->pin_memory && params->gpu_memory > 0)
-        add_from(plan, "pinned batches", false, PLIM__PYG_TRAIN, ahead);
+        add_from(plan, "pinned batches", false, PYG_TRAIN, ahead);
 }
 
-static void add_steps(const plim_pyg_params_t *params, const plim__pyg_step_t *step, double batch,
-                      double sampler, plim__pyg_plan_t *plan)
+static void add_steps(const pyg_params_t *params, const pyg_step_t *step, double batch,
+                      double sampler, pyg_plan_t *plan)
 {
     /* Without workers the next batch is drawn while the one before is still held. */
     const double drawing = params->num_workers == 0 ? batch + sampler : 0;
     double train = step->train, evaluate = step->evaluate;
-    add_from(plan, "batch", false, PLIM__PYG_TRAIN, batch);
+    add_from(plan, "batch", false, PYG_TRAIN, batch);
     if (params->gpu_memory > 0) {
         train = evaluate = 0;
-        add_from(plan, "CUDA on the host", false, PLIM__PYG_TRAIN, GPU_HOST_BYTES);
+        add_from(plan, "CUDA on the host", false, PYG_TRAIN, GPU_HOST_BYTES);
     } else {
-        add_from(plan, "weights, gradients, moments", false, PLIM__PYG_TRAIN, 4 * step->parameters);
-        add_from(plan, "threads and buffers", false, PLIM__PYG_TRAIN, STEP_BYTES);
-        add_from(plan, "kept by malloc", false, PLIM__PYG_TRAIN, MALLOC_KEEPS * step->small);
+        add_from(plan, "weights, gradients, moments", false, PYG_TRAIN, 4 * step->parameters);
+        add_from(plan, "threads and buffers", false, PYG_TRAIN, STEP_BYTES);
+        add_from(plan, "kept by malloc", false, PYG_TRAIN, MALLOC_KEEPS * step->small);
     }
     add(plan, "activations", false,
         (const double[]){0, 0, 0, fmax(train, drawing), fmax(evaluate, drawing)});
 }
 
 /* Page tables: eight bytes for each page that a process maps; a fork maps the loaded dataset. */
-static void add_tables(const plim_pyg_params_t *params, plim__pyg_plan_t *plan)
+static void add_tables(const pyg_params_t *params, pyg_plan_t *plan)
 {
     const int workers =
         params->num_workers * (params->persistent_workers ? params->num_loaders : 1);
-    const double forked = workers * (double)plan->phase[PLIM__PYG_LOAD] / 512;
-    double phase[PLIM__PYG_PHASES];
-    for (int i = 0; i < PLIM__PYG_PHASES; i++)
-        phase[i] = TABLE_BYTES + (double)plan->phase[i] / 512 + (i < PLIM__PYG_TRAIN ? 0 : forked);
+    const double forked = workers * (double)plan->phase[PYG_LOAD] / 512;
+    double phase[PYG_PHASES];
+    for (int i = 0; i < PYG_PHASES; i++)
+        phase[i] = TABLE_BYTES + (double)plan->phase[i] / 512 + (i < PYG_TRAIN ? 0 : forked);
     add(plan, "page tables", false, phase);
 }
 
-static void find_peak(plim__pyg_plan_t *plan)
+static void find_peak(pyg_plan_t *plan)
 {
-    for (int i = 0; i < PLIM__PYG_PHASES; i++) {
+    for (int i = 0; i < PYG_PHASES; i++) {
         if (plan->phase[i] <= plan->peak)
             continue;
         plan->peak = plan->phase[i];
-        plan->peak_phase = (plim__pyg_phase_t)i;
+        plan->peak_phase = (pyg_phase_t)i;
     }
     const double ask = ceil((double)plan->peak * 1.1 / GIB) * GIB;
     plan->ask = whole(ask);
@@ -209,15 +253,13 @@ typedef struct gpu_need {
 } gpu_need_t;
 
 static gpu_need_t gpu_need(const plim_dataset_info_t *info, const plim_training_t *training,
-                           const plim__pyg_sizes_t *sizes, int64_t num_seeds,
-                           plim_precision_t precision)
+                           const pyg_sizes_t *sizes, int64_t num_seeds, plim_precision_t precision)
 {
     plim_training_t changed = *training;
     double nodes, edges;
     changed.model.precision = precision;
     batch_size(sizes, num_seeds, &nodes, &edges);
-    const plim__pyg_step_t step = plim__pyg_step(&changed, info->num_features,
-                                                 plim__plan_settings_outputs(info), nodes, edges);
+    const pyg_step_t step = pyg_step(&changed, info->num_features, num_outputs(info), nodes, edges);
     gpu_need_t need = {4 * step.parameters, batch_bytes(info, nodes, edges), step.train, 0};
     need.total = GPU_CONTEXT_BYTES + GPU_SPARE * (need.model + need.batch + need.activations);
     return need;
@@ -225,7 +267,7 @@ static gpu_need_t gpu_need(const plim_dataset_info_t *info, const plim_training_
 
 /* The most seeds, up to `most`, that fit the GPU; rounded down to a multiple of 32. */
 static int64_t largest_batch(const plim_dataset_info_t *info, const plim_training_t *training,
-                             const plim__pyg_sizes_t *sizes, int64_t memory, int64_t most,
+                             const pyg_sizes_t *sizes, int64_t memory, int64_t most,
                              plim_precision_t precision)
 {
     int64_t fits = 0, too_many = most + 1;
@@ -240,20 +282,19 @@ static int64_t largest_batch(const plim_dataset_info_t *info, const plim_trainin
 }
 
 static void fit_gpu(const plim_dataset_info_t *info, const plim_training_t *training,
-                    const plim_pyg_params_t *params, const plim__pyg_sizes_t *sizes,
-                    plim__pyg_gpu_t *gpu)
+                    const pyg_params_t *params, const pyg_sizes_t *sizes, pyg_gpu_t *gpu)
 {
-    const int64_t batch = plim__min_i64(training->recipe.batch_size, info->num_nodes);
+    const int64_t batch = batch_seeds(info, training);
     const plim_precision_t asked = training->model.precision;
     const gpu_need_t need = gpu_need(info, training, sizes, batch, asked);
-    *gpu = (plim__pyg_gpu_t){.context = whole(GPU_CONTEXT_BYTES),
-                             .model = whole(need.model),
-                             .batch_bytes = whole(need.batch),
-                             .activations = whole(need.activations),
-                             .total = whole(need.total),
-                             .micro_precision = asked};
+    *gpu = (pyg_gpu_t){.context = whole(GPU_CONTEXT_BYTES),
+                       .model = whole(need.model),
+                       .batch_bytes = whole(need.batch),
+                       .activations = whole(need.activations),
+                       .total = whole(need.total),
+                       .micro_precision = asked};
     gpu->fits = gpu->total <= params->gpu_memory;
-    const int64_t most = plim__max_i64(info->num_split[PLIM_TRAIN], 1);
+    const int64_t most = most_seeds(info);
     for (int i = PLIM_PRECISION_F32; i <= PLIM_PRECISION_BF16; i++)
         gpu->largest_batch[i] =
             largest_batch(info, training, sizes, params->gpu_memory, most, (plim_precision_t)i);
@@ -270,16 +311,14 @@ static void fit_gpu(const plim_dataset_info_t *info, const plim_training_t *trai
 }
 
 static void estimate(const plim_dataset_info_t *info, const plim_training_t *training,
-                     const plim_pyg_params_t *params, double nodes, double edges,
-                     plim__pyg_plan_t *plan_out)
+                     const pyg_params_t *params, double nodes, double edges, pyg_plan_t *plan_out)
 {
-    const plim__pyg_step_t step = plim__pyg_step(training, info->num_features,
-                                                 plim__plan_settings_outputs(info), nodes, edges);
+    const pyg_step_t step = pyg_step(training, info->num_features, num_outputs(info), nodes, edges);
     const double batch = batch_bytes(info, nodes, edges);
     const double sampler = sampler_bytes(info, nodes, edges);
-    *plan_out = (plim__pyg_plan_t){.batch_nodes = whole(nodes), .batch_edges = whole(edges)};
-    add_from(plan_out, "python and torch", false, PLIM__PYG_START, PYTHON_BYTES);
-    add_from(plan_out, "pages of libraries", true, PLIM__PYG_START, LIBRARY_BYTES);
+    *plan_out = (pyg_plan_t){.batch_nodes = whole(nodes), .batch_edges = whole(edges)};
+    add_from(plan_out, "python and torch", false, PYG_START, PYTHON_BYTES);
+    add_from(plan_out, "pages of libraries", true, PYG_START, LIBRARY_BYTES);
     add_dataset(info, params, plan_out);
     add_loaders(info, params, plan_out);
     add_steps(params, &step, batch, sampler, plan_out);
@@ -289,17 +328,16 @@ static void estimate(const plim_dataset_info_t *info, const plim_training_t *tra
     find_peak(plan_out);
 }
 
-void plim__pyg_estimate(const plim_dataset_info_t *info, const plim_training_t *training,
-                        const plim_pyg_params_t *params, const plim__pyg_sizes_t *sizes,
-                        plim__pyg_plan_t *plan_out)
+void pyg_estimate(const plim_dataset_info_t *info, const plim_training_t *training,
+                  const pyg_params_t *params, const pyg_sizes_t *sizes, pyg_plan_t *plan_out)
 {
-    const int64_t seeds = plim__min_i64(training->recipe.batch_size, info->num_nodes);
-    plim_pyg_params_t changed = *params;
-    plim__pyg_plan_t sorted, mapped;
+    const int64_t seeds = batch_seeds(info, training);
+    pyg_params_t changed = *params;
+    pyg_plan_t sorted, mapped;
     double nodes, edges;
     batch_size(sizes, seeds, &nodes, &edges);
     estimate(info, training, params, nodes, edges, plan_out);
-    changed.graph = PLIM_PYG_CSC;
+    changed.graph = PYG_CSC;
     estimate(info, training, &changed, nodes, edges, &sorted);
     changed.mapped_features = true;
     estimate(info, training, &changed, nodes, edges, &mapped);

@@ -199,12 +199,12 @@ static double layer_parameters(const plim_model_t *model, double in, double out,
     }
 }
 
-plim__pyg_step_t plim__pyg_step(const plim_training_t *training, int64_t num_features,
-                                int64_t num_outputs, double nodes, double edges)
+pyg_step_t pyg_step(const plim_training_t *training, int64_t num_features, int64_t num_outputs,
+                    double nodes, double edges)
 {
     const plim_model_t *model = &training->model;
     double width[PLIM_HOPS_MAX + 1] = {0};
-    plim__pyg_step_t step = {0};
+    pyg_step_t step = {0};
     for (int i = 0; i <= model->num_layers; i++)
         width[i] = (double)(i == 0                   ? num_features
                             : i == model->num_layers ? num_outputs

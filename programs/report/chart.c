@@ -1,9 +1,9 @@
 #include "report/chart.h"
+#include "report/report.h"
 
 #include "base/check.h"
 
 #include <math.h>
-#include <plimsoll/report.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ typedef struct axis {
 
 /* A path; points in a row of equal height become one line. */
 typedef struct path {
-    plim__page_t *page;
+    report_page_t *page;
     int points;
     double x, y;     /* the last point, which is not written yet if `held` */
     bool held, flat; /* flat: its height is that of the point before it */
@@ -32,8 +32,8 @@ static double tenths(double value)
 static void path_write(path_t *path)
 {
     if (path->held)
-        plim__page_format(path->page, "%s%.10g %.10g", path->points == 1 ? "M" : "L", path->x,
-                          path->y);
+        report_page_format(path->page, "%s%.10g %.10g", path->points == 1 ? "M" : "L", path->x,
+                           path->y);
     path->held = false;
 }
 
@@ -55,29 +55,29 @@ static void path_to(path_t *path, double x, double y)
 }
 
 /* 1, 2 or 5 times a power of ten (bytes: of two), at least `step`. */
-static double nice_step(double step, plim__unit_t unit)
+static double nice_step(double step, report_unit_t unit)
 {
     static const double seconds[] = {1,   2,   5,    10,   15,   30,    60,    120,   300,
                                      600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400};
-    if (unit == PLIM__UNIT_SECONDS && step > 0.5) {
+    if (unit == REPORT_UNIT_SECONDS && step > 0.5) {
         for (size_t i = 0; i < sizeof seconds / sizeof seconds[0]; i++)
             if (seconds[i] >= step)
                 return seconds[i];
         return ceil(step / 86400) * 86400;
     }
-    if (unit == PLIM__UNIT_BYTES) {
+    if (unit == REPORT_UNIT_BYTES) {
         double two = 1;
         while (two < step && two < 0x1p60)
             two *= 2;
         return two;
     }
-    if (unit == PLIM__UNIT_EPOCHS && step < 1)
+    if (unit == REPORT_UNIT_EPOCHS && step < 1)
         return 1;
     const double ten = pow(10, floor(log10(step)));
     return step <= ten ? ten : step <= 2 * ten ? 2 * ten : step <= 5 * ten ? 5 * ten : 10 * ten;
 }
 
-static axis_t axis_for(double low, double high, plim__unit_t unit, int ticks)
+static axis_t axis_for(double low, double high, report_unit_t unit, int ticks)
 {
     if (!(high > low)) {
         const double margin = low != 0 ? fabs(low) / 10 : 1;
@@ -93,81 +93,81 @@ static double share_of(const axis_t *axis, double value)
 }
 
 /* The text at a tick, which `step` divides. */
-static void put_tick(plim__page_t *page, double value, double step, plim__unit_t unit)
+static void put_tick(report_page_t *page, double value, double step, report_unit_t unit)
 {
     const int digits = (int)fmin(fmax(-floor(log10(step) + 1e-9), 0), 6);
     const int64_t whole = (int64_t)fmin(value + 0.5, 9e18);
     switch (unit) {
-    case PLIM__UNIT_BYTES:
-        plim__page_bytes(page, value);
+    case REPORT_UNIT_BYTES:
+        report_page_bytes(page, value);
         break;
-    case PLIM__UNIT_SHARE:
-        plim__page_format(page, "%.0f %%", value * 100);
+    case REPORT_UNIT_SHARE:
+        report_page_format(page, "%.0f %%", value * 100);
         break;
-    case PLIM__UNIT_SECONDS:
+    case REPORT_UNIT_SECONDS:
         if (step < 1)
-            plim__page_format(page, "%.*f s", digits, value);
+            report_page_format(page, "%.*f s", digits, value);
         else if (step < 3600)
-            plim__page_format(page, "%lld:%02lld", (long long)(whole / 60),
-                              (long long)(whole % 60));
+            report_page_format(page, "%lld:%02lld", (long long)(whole / 60),
+                               (long long)(whole % 60));
         else
-            plim__page_format(page, "%lld h", (long long)(whole / 3600));
+            report_page_format(page, "%lld h", (long long)(whole / 3600));
         break;
-    case PLIM__UNIT_EPOCHS:
-        plim__page_format(page, "%.0f", value + 1);
+    case REPORT_UNIT_EPOCHS:
+        report_page_format(page, "%.0f", value + 1);
         break;
-    case PLIM__UNIT_NUMBER:
+    case REPORT_UNIT_NUMBER:
         if (fabs(value) >= 1e6)
-            plim__page_format(page, "%.1e", value);
+            report_page_format(page, "%.1e", value);
         else
-            plim__page_format(page, "%.*f", digits, value);
+            report_page_format(page, "%.*f", digits, value);
     }
 }
 
 /* Multiples of the step within an axis; at most 12, whatever the axis. Epochs have theirs at whole
  * multiples as people count, which are one less here. */
-static double first_tick(const axis_t *axis, plim__unit_t unit)
+static double first_tick(const axis_t *axis, report_unit_t unit)
 {
-    const double shift = unit == PLIM__UNIT_EPOCHS && axis->step > 1 ? 1 : 0;
+    const double shift = unit == REPORT_UNIT_EPOCHS && axis->step > 1 ? 1 : 0;
     return ceil((axis->low + shift) / axis->step - 1e-9) * axis->step - shift + 0.0; /* not -0 */
 }
 
-static void put_grid(plim__page_t *page, const axis_t *y, plim__unit_t unit)
+static void put_grid(report_page_t *page, const axis_t *y, report_unit_t unit)
 {
     int count = 0;
-    plim__page_put(page, "<path class=\"grid\" d=\"");
+    report_page_put(page, "<path class=\"grid\" d=\"");
     for (double at = first_tick(y, unit); at <= y->high * (1 + 1e-9) && count < 12;
          at += y->step, count++)
-        plim__page_format(page, "M0 %.1fH%.0f", HEIGHT * (1 - share_of(y, at)), WIDTH);
-    plim__page_put(page, "\"/>");
+        report_page_format(page, "M0 %.1fH%.0f", HEIGHT * (1 - share_of(y, at)), WIDTH);
+    report_page_put(page, "\"/>");
 }
 
-static void put_axes(plim__page_t *page, const axis_t *x, plim__unit_t x_unit, const axis_t *y,
-                     plim__unit_t y_unit)
+static void put_axes(report_page_t *page, const axis_t *x, report_unit_t x_unit, const axis_t *y,
+                     report_unit_t y_unit)
 {
     int count = 0;
     for (double at = first_tick(y, y_unit); at <= y->high * (1 + 1e-9) && count < 12;
          at += y->step, count++) {
-        plim__page_format(page, "<span class=\"y\" style=\"top:%.1f%%\">",
-                          100 * (1 - share_of(y, at)));
+        report_page_format(page, "<span class=\"y\" style=\"top:%.1f%%\">",
+                           100 * (1 - share_of(y, at)));
         put_tick(page, at, y->step, y_unit);
-        plim__page_put(page, "</span>");
+        report_page_put(page, "</span>");
     }
     count = 0;
     for (double at = first_tick(x, x_unit); at <= x->high * (1 + 1e-9) && count < 12;
          at += x->step, count++) {
         if (at < x->low)
             continue;
-        plim__page_format(page, "<span class=\"x\" style=\"left:%.1f%%\">", 100 * share_of(x, at));
+        report_page_format(page, "<span class=\"x\" style=\"left:%.1f%%\">", 100 * share_of(x, at));
         put_tick(page, at, x->step, x_unit);
-        plim__page_put(page, "</span>");
+        report_page_put(page, "</span>");
     }
 }
 
 /* Moves texts at heights `top`, in pixels, apart so that none covers another. */
 static void spread(int count, double *top)
 {
-    int order[PLIM__SERIES];
+    int order[REPORT_SERIES];
     for (int i = 0; i < count; i++) {
         int k = i;
         for (; k > 0 && top[order[k - 1]] > top[i]; k--)
@@ -183,86 +183,86 @@ static void spread(int count, double *top)
         top[order[i]] = fmin(top[order[i]], top[order[i + 1]] - LABEL_HEIGHT);
 }
 
-static void put_value(plim__page_t *page, double value, plim__unit_t unit)
+static void put_value(report_page_t *page, double value, report_unit_t unit)
 {
-    if (unit == PLIM__UNIT_BYTES)
-        plim__page_bytes(page, value);
-    else if (unit == PLIM__UNIT_SHARE)
-        plim__page_format(page, "%.1f %%", value * 100);
+    if (unit == REPORT_UNIT_BYTES)
+        report_page_bytes(page, value);
+    else if (unit == REPORT_UNIT_SHARE)
+        report_page_format(page, "%.1f %%", value * 100);
     else
-        plim__page_number(page, value);
+        report_page_number(page, value);
 }
 
-static void begin_figure(plim__page_t *page, const char *title, const char *subtitle)
+static void begin_figure(report_page_t *page, const char *title, const char *subtitle)
 {
-    plim__page_format(page,
-                      "<figure class=\"chart\"><figcaption><b>%s</b> <span>%s</span></figcaption>"
-                      "<div class=\"plot\"><svg viewBox=\"0 0 %.0f %.0f\" "
-                      "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"%s\">",
-                      title, subtitle, WIDTH, HEIGHT, title);
+    report_page_format(page,
+                       "<figure class=\"chart\"><figcaption><b>%s</b> <span>%s</span></figcaption>"
+                       "<div class=\"plot\"><svg viewBox=\"0 0 %.0f %.0f\" "
+                       "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"%s\">",
+                       title, subtitle, WIDTH, HEIGHT, title);
 }
 
-void plim__chart_add(plim__chart_t *chart, const plim__track_t *track, const char *label,
-                     int colour)
+void report_chart_add(report_chart_t *chart, const report_track_t *track, const char *label,
+                      int colour)
 {
-    if (track->columns > 0 && chart->num_series < PLIM__SERIES)
-        chart->series[chart->num_series++] = (plim__series_t){track, label, colour};
+    if (track->columns > 0 && chart->num_series < REPORT_SERIES)
+        chart->series[chart->num_series++] = (report_series_t){track, label, colour};
 }
 
 /* Where a column's point is drawn. A column of one epoch, or with one sample, is that. */
-static double column_at(const plim__track_t *track, int column, plim__unit_t unit)
+static double column_at(const report_track_t *track, int column, report_unit_t unit)
 {
     const double begin = column * track->width;
-    if (unit == PLIM__UNIT_EPOCHS)
+    if (unit == REPORT_UNIT_EPOCHS)
         return fmin(begin + (track->width - 1) / 2, track->end);
     return fmin(begin + track->width / 2, track->end);
 }
 
-static void put_series(plim__page_t *page, const plim__series_t *series, const axis_t *x,
-                       const axis_t *y, plim__unit_t unit)
+static void put_series(report_page_t *page, const report_series_t *series, const axis_t *x,
+                       const axis_t *y, report_unit_t unit)
 {
-    const plim__track_t *track = series->track;
+    const report_track_t *track = series->track;
     path_t line = {.page = page}, band = {.page = page};
     bool spans = false;
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         spans = spans || (column.weight > 0 && column.high > column.low);
     }
     if (spans) {
-        plim__page_format(page, "<path class=\"band s%d\" d=\"", series->colour + 1);
+        report_page_format(page, "<path class=\"band s%d\" d=\"", series->colour + 1);
         for (int pass = 0; pass < 2; pass++)
             for (int k = 0; k < track->columns; k++) {
                 const int i = pass == 0 ? k : track->columns - 1 - k;
-                const plim__column_t column = plim__track_column(track, i);
+                const report_column_t column = report_track_column(track, i);
                 if (column.weight > 0)
                     path_to(&band, WIDTH * share_of(x, column_at(track, i, unit)),
                             HEIGHT * (1 - share_of(y, pass == 0 ? column.high : column.low)));
             }
         path_write(&band);
-        plim__page_put(page, "Z\"/>");
+        report_page_put(page, "Z\"/>");
     }
-    plim__page_format(page, "<path class=\"line s%d\" d=\"", series->colour + 1);
+    report_page_format(page, "<path class=\"line s%d\" d=\"", series->colour + 1);
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         if (column.weight > 0)
             path_to(&line, WIDTH * share_of(x, column_at(track, i, unit)),
                     HEIGHT * (1 - share_of(y, column.sum / column.weight)));
     }
     path_write(&line);
-    plim__page_put(page, line.points == 1 ? "h0\"/>" : "\"/>");
+    report_page_put(page, line.points == 1 ? "h0\"/>" : "\"/>");
 }
 
-void plim__chart_lines(plim__page_t *page, const plim__chart_t *chart)
+void report_chart_lines(report_page_t *page, const report_chart_t *chart)
 {
-    double low = INFINITY, high = -INFINITY, end = 0, top[PLIM__SERIES] = {0},
-           last[PLIM__SERIES] = {0};
+    double low = INFINITY, high = -INFINITY, end = 0, top[REPORT_SERIES] = {0},
+           last[REPORT_SERIES] = {0};
     if (chart->num_series == 0)
         return;
     for (int i = 0; i < chart->num_series; i++) {
-        const plim__track_t *track = chart->series[i].track;
+        const report_track_t *track = chart->series[i].track;
         end = fmax(end, track->end);
         for (int k = 0; k < track->columns; k++) {
-            const plim__column_t column = plim__track_column(track, k);
+            const report_column_t column = report_track_column(track, k);
             if (column.weight <= 0)
                 continue;
             low = fmin(low, column.low);
@@ -271,48 +271,48 @@ void plim__chart_lines(plim__page_t *page, const plim__chart_t *chart)
         }
     }
     const axis_t x = axis_for(0, end, chart->x, 4);
-    const bool share = chart->y == PLIM__UNIT_SHARE;
+    const bool share = chart->y == REPORT_UNIT_SHARE;
     const axis_t y =
         axis_for(chart->from_zero ? 0 : low, share ? 1 : high, chart->y, share ? 4 : 6);
     begin_figure(page, chart->title, chart->subtitle);
     put_grid(page, &y, chart->y);
     for (int i = 0; i < chart->num_series; i++)
         put_series(page, &chart->series[i], &x, &y, chart->x);
-    plim__page_put(page, "</svg>");
+    report_page_put(page, "</svg>");
     put_axes(page, &x, chart->x, &y, chart->y);
     for (int i = 0; i < chart->num_series; i++)
         top[i] = HEIGHT * (1 - share_of(&y, last[i]));
     spread(chart->num_series, top);
     for (int i = 0; i < chart->num_series; i++) {
-        plim__page_format(page, "<span class=\"e s%d\" style=\"top:%.0fpx\"><i></i>%s ",
-                          chart->series[i].colour + 1, top[i], chart->series[i].label);
+        report_page_format(page, "<span class=\"e s%d\" style=\"top:%.0fpx\"><i></i>%s ",
+                           chart->series[i].colour + 1, top[i], chart->series[i].label);
         put_value(page, last[i], chart->y);
-        plim__page_put(page, "</span>");
+        report_page_put(page, "</span>");
     }
-    plim__page_put(page, "</div></figure>");
+    report_page_put(page, "</div></figure>");
 }
 
 /* One layer of the stack. */
 typedef struct layer {
     const char *name; /* from a file */
-    int colour;       /* PLIM__SERIES: pale */
+    int colour;       /* REPORT_SERIES: pale */
     double peak;
-    double height[PLIM__TRACK_COLUMNS];
+    double height[REPORT_TRACK_COLUMNS];
 } layer_t;
 
-#define LAYERS (PLIM__SERIES + 1)
+#define LAYERS (REPORT_SERIES + 1)
 
-static void add_account(const plim__run_record_t *record, int account, layer_t *layer)
+static void add_account(const report_run_record_t *record, int account, layer_t *layer)
 {
     for (int i = 0; i < record->memory.columns; i++)
-        layer->height[i] += plim__track_column(&record->memory, i).beside[1 + account];
+        layer->height[i] += report_track_column(&record->memory, i).beside[1 + account];
 }
 
-static double peak_of(const plim__run_record_t *record, int account)
+static double peak_of(const report_run_record_t *record, int account)
 {
     double peak = 0;
     for (int i = 0; i < record->memory.columns; i++)
-        peak = fmax(peak, plim__track_column(&record->memory, i).beside[1 + account]);
+        peak = fmax(peak, report_track_column(&record->memory, i).beside[1 + account]);
     return peak;
 }
 
@@ -321,12 +321,12 @@ static bool is_reserve(const char *name)
     return strcmp(name, "reserve") == 0;
 }
 
-plim__palette_t plim__palette_find(int num_records, plim__run_record_t *const *records)
+report_palette_t report_palette_find(int num_records, report_run_record_t *const *records)
 {
-    const char *name[PLIM_REPORT_RUNS * PLIM__RECORD_PARTS];
-    double peak[PLIM_REPORT_RUNS * PLIM__RECORD_PARTS];
+    const char *name[REPORT_RUNS * REPORT_RECORD_PARTS];
+    double peak[REPORT_RUNS * REPORT_RECORD_PARTS];
     int num_names = 0;
-    plim__palette_t palette = {0};
+    report_palette_t palette = {0};
     for (int i = 0; i < num_records; i++)
         for (int k = 0; records[i]->training && k < records[i]->num_parts; k++) {
             const char *part = records[i]->part[k];
@@ -345,7 +345,7 @@ plim__palette_t plim__palette_find(int num_records, plim__run_record_t *const *r
         int larger = 0;
         for (int k = 0; k < num_names; k++)
             larger += peak[k] > peak[i] || (peak[k] == peak[i] && k < i);
-        if (larger < PLIM__SERIES - 1)
+        if (larger < REPORT_SERIES - 1)
             palette.account[palette.count++] = name[i];
     }
     return palette;
@@ -353,14 +353,14 @@ plim__palette_t plim__palette_find(int num_records, plim__run_record_t *const *r
 
 /* Fills the layers of a training: the accounts of the palette, the others as one, the reserve on
  * top. */
-static int account_layers(const plim__run_record_t *record, const plim__palette_t *palette,
+static int account_layers(const report_run_record_t *record, const report_palette_t *palette,
                           layer_t *layers)
 {
     int count = 0;
     for (; count < palette->count; count++)
         layers[count] = (layer_t){.name = palette->account[count], .colour = count};
-    layers[count++] = (layer_t){.name = "other accounts", .colour = PLIM__SERIES - 1};
-    layers[count++] = (layer_t){.name = "reserve", .colour = PLIM__SERIES};
+    layers[count++] = (layer_t){.name = "other accounts", .colour = REPORT_SERIES - 1};
+    layers[count++] = (layer_t){.name = "reserve", .colour = REPORT_SERIES};
     for (int k = 0; k < record->num_parts; k++) {
         int at = 0;
         while (at < palette->count && strcmp(palette->account[at], record->part[k]) != 0)
@@ -371,88 +371,88 @@ static int account_layers(const plim__run_record_t *record, const plim__palette_
 }
 
 /* The layers of a watch: the control group's kinds of memory, or the command's and the others'. */
-static int watch_layers(const plim__run_record_t *record, layer_t *layers)
+static int watch_layers(const report_run_record_t *record, layer_t *layers)
 {
     static const char *const of_group[] = {"anonymous", "shared memory and tmpfs", "kernel"};
-    const plim__track_t *track = &record->memory;
+    const report_track_t *track = &record->memory;
     int group = 0, all = 0;
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         all += column.weight > 0;
-        group += column.weight > 0 && column.beside[1 + PLIM__PART_GROUP] > 0;
+        group += column.weight > 0 && column.beside[1 + REPORT_PART_GROUP] > 0;
     }
     const bool by_group = 2 * group > all;
-    const int first = by_group ? PLIM__PART_ANONYMOUS : PLIM__PART_HELD;
+    const int first = by_group ? REPORT_PART_ANONYMOUS : REPORT_PART_HELD;
     const int num = by_group ? 3 : 1;
     for (int k = 0; k < num; k++)
         layers[k] = (layer_t){.name = by_group ? of_group[k] : "the command's processes",
                               .colour = by_group ? k : 4};
     layers[num] = (layer_t){.name = "others under the same limit", .colour = 3};
     layers[num + 1] =
-        (layer_t){.name = "page cache, which the kernel can take back", .colour = PLIM__SERIES};
+        (layer_t){.name = "page cache, which the kernel can take back", .colour = REPORT_SERIES};
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         double sum = 0;
         for (int k = 0; k < num && column.weight > 0; k++) {
             layers[k].height[i] = column.beside[1 + first + k];
             sum += layers[k].height[i];
         }
-        if (column.weight > 0 && column.beside[1 + PLIM__PART_HOST] > 0)
-            layers[num].height[i] = column.beside[1 + PLIM__PART_OTHERS];
+        if (column.weight > 0 && column.beside[1 + REPORT_PART_HOST] > 0)
+            layers[num].height[i] = column.beside[1 + REPORT_PART_OTHERS];
         /* Less than a hundredth is what two counters differ by when they are read in turn. */
         else if (column.weight > 0 && column.high > 1.01 * sum)
             layers[num].height[i] = column.high - sum;
         if (column.weight > 0 && by_group)
-            layers[num + 1].height[i] = column.beside[1 + PLIM__PART_CACHE];
+            layers[num + 1].height[i] = column.beside[1 + REPORT_PART_CACHE];
     }
     return num + 2;
 }
 
 /* From the beginning on: the first sample tells of the time before it. */
-static void put_layer(plim__page_t *page, const plim__track_t *track, const layer_t *layer,
+static void put_layer(report_page_t *page, const report_track_t *track, const layer_t *layer,
                       double *floor_of, const axis_t *x, const axis_t *y)
 {
     path_t path = {.page = page};
     double at = 0;
-    plim__page_format(page, "<path class=\"area s%d\" d=\"", layer->colour + 1);
+    report_page_format(page, "<path class=\"area s%d\" d=\"", layer->colour + 1);
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < track->columns; k++) {
             const int i = pass == 0 ? k : track->columns - 1 - k;
-            if (plim__track_column(track, i).weight <= 0)
+            if (report_track_column(track, i).weight <= 0)
                 continue;
             at = HEIGHT * (1 - share_of(y, floor_of[i] + (pass == 0 ? layer->height[i] : 0)));
             if (path.points == 0)
                 path_to(&path, 0, at);
-            path_to(&path, WIDTH * share_of(x, column_at(track, i, PLIM__UNIT_SECONDS)), at);
+            path_to(&path, WIDTH * share_of(x, column_at(track, i, REPORT_UNIT_SECONDS)), at);
         }
     path_to(&path, 0, at);
     path_write(&path);
-    plim__page_put(page, "Z\"/>");
+    report_page_put(page, "Z\"/>");
     for (int i = 0; i < track->columns; i++)
         floor_of[i] += layer->height[i];
 }
 
 /* A curve of the value itself, or of the line beside it. */
-static void put_curve(plim__page_t *page, const plim__track_t *track, bool of_line, const axis_t *x,
-                      const axis_t *y)
+static void put_curve(report_page_t *page, const report_track_t *track, bool of_line,
+                      const axis_t *x, const axis_t *y)
 {
     path_t path = {.page = page};
-    plim__page_format(page, "<path class=\"%s\" d=\"", of_line ? "limit" : "use");
+    report_page_format(page, "<path class=\"%s\" d=\"", of_line ? "limit" : "use");
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         if (column.weight <= 0 || (of_line && column.beside[0] <= 0))
             continue;
         const double at = HEIGHT * (1 - share_of(y, of_line ? column.beside[0] : column.high));
         if (path.points == 0)
             path_to(&path, 0, at);
-        path_to(&path, WIDTH * share_of(x, column_at(track, i, PLIM__UNIT_SECONDS)), at);
+        path_to(&path, WIDTH * share_of(x, column_at(track, i, REPORT_UNIT_SECONDS)), at);
     }
     path_write(&path);
-    plim__page_put(page, "\"/>");
+    report_page_put(page, "\"/>");
 }
 
 /* Texts of phases that fit side by side, in percent of the width: some on a wide screen only. */
-static void put_phases(plim__page_t *page, const plim__run_record_t *record, const axis_t *x)
+static void put_phases(report_page_t *page, const report_run_record_t *record, const axis_t *x)
 {
     const double wide = 13, narrow = 34;
     double last_wide = -100, last_narrow = -100;
@@ -461,48 +461,48 @@ static void put_phases(plim__page_t *page, const plim__run_record_t *record, con
         if (left < last_wide + wide || left > 97)
             continue;
         const bool both = left >= last_narrow + narrow && left <= 80;
-        plim__page_format(page, "<span class=\"p%s\" style=\"left:%.1f%%\">", both ? "" : " w",
-                          left);
-        plim__page_text(page, record->phase[i].name);
-        plim__page_put(page, "</span>");
+        report_page_format(page, "<span class=\"p%s\" style=\"left:%.1f%%\">", both ? "" : " w",
+                           left);
+        report_page_text(page, record->phase[i].name);
+        report_page_put(page, "</span>");
         last_wide = left;
         if (both)
             last_narrow = left;
     }
 }
 
-static void put_legend(plim__page_t *page, const layer_t *layers, int count)
+static void put_legend(report_page_t *page, const layer_t *layers, int count)
 {
-    plim__page_put(page, "<ul class=\"legend\">");
+    report_page_put(page, "<ul class=\"legend\">");
     for (int i = count - 1; i >= 0; i--) {
         if (layers[i].peak <= 0)
             continue;
-        plim__page_format(page, "<li class=\"s%d\"><i></i>", layers[i].colour + 1);
-        plim__page_text(page, layers[i].name);
-        plim__page_put(page, " <b>");
-        plim__page_bytes(page, layers[i].peak);
-        plim__page_put(page, "</b></li>");
+        report_page_format(page, "<li class=\"s%d\"><i></i>", layers[i].colour + 1);
+        report_page_text(page, layers[i].name);
+        report_page_put(page, " <b>");
+        report_page_bytes(page, layers[i].peak);
+        report_page_put(page, "</b></li>");
     }
-    plim__page_put(page, "</ul>");
+    report_page_put(page, "</ul>");
 }
 
-static void put_end(plim__page_t *page, const char *class, double top, const char *words,
+static void put_end(report_page_t *page, const char *class, double top, const char *words,
                     double bytes)
 {
-    plim__page_format(page, "<span class=\"e %s\" style=\"top:%.0fpx\"><i></i>%s ", class, top,
-                      words);
-    plim__page_bytes(page, bytes);
-    plim__page_put(page, "</span>");
+    report_page_format(page, "<span class=\"e %s\" style=\"top:%.0fpx\"><i></i>%s ", class, top,
+                       words);
+    report_page_bytes(page, bytes);
+    report_page_put(page, "</span>");
 }
 
 /* The layers, from the highest stack down to the drawing. */
-static void draw_memory(plim__page_t *page, const plim__run_record_t *record, const char *label,
+static void draw_memory(report_page_t *page, const report_run_record_t *record, const char *label,
                         layer_t *layers, int count)
 {
-    const plim__track_t *track = &record->memory;
-    double floor_of[PLIM__TRACK_COLUMNS] = {0}, line = -1, most = 0;
+    const report_track_t *track = &record->memory;
+    double floor_of[REPORT_TRACK_COLUMNS] = {0}, line = -1, most = 0;
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         double sum = 0;
         if (column.weight <= 0)
             continue;
@@ -513,23 +513,24 @@ static void draw_memory(plim__page_t *page, const plim__run_record_t *record, co
         most = fmax(most, fmax(sum, column.high));
         line = column.beside[0] > 0 ? column.beside[0] : line;
     }
-    const double peak = plim__track_highest(track, 0);
+    const double peak = report_track_highest(track, 0);
     const bool shown = line > 0 && most >= line / 5;
-    const axis_t x = axis_for(0, fmax(track->end, record->seconds), PLIM__UNIT_SECONDS, 4);
-    const axis_t y = axis_for(0, shown ? fmax(most, line) * 1.04 : most * 1.1, PLIM__UNIT_BYTES, 4);
+    const axis_t x = axis_for(0, fmax(track->end, record->seconds), REPORT_UNIT_SECONDS, 4);
+    const axis_t y =
+        axis_for(0, shown ? fmax(most, line) * 1.04 : most * 1.1, REPORT_UNIT_BYTES, 4);
     begin_figure(page, label, record->training ? "memory by account" : "memory over time");
     for (int k = 0; k < count; k++)
         if (layers[k].peak > 0)
             put_layer(page, track, &layers[k], floor_of, &x, &y);
-    put_grid(page, &y, PLIM__UNIT_BYTES);
+    put_grid(page, &y, REPORT_UNIT_BYTES);
     for (int i = 0; i < record->num_phases && record->phase[i].begin <= x.high; i++)
-        plim__page_format(page, "<path class=\"mark\" d=\"M%.1f 0V%.0f\"/>",
-                          WIDTH * share_of(&x, record->phase[i].begin), HEIGHT);
+        report_page_format(page, "<path class=\"mark\" d=\"M%.1f 0V%.0f\"/>",
+                           WIDTH * share_of(&x, record->phase[i].begin), HEIGHT);
     if (shown)
         put_curve(page, track, true, &x, &y);
     put_curve(page, track, false, &x, &y);
-    plim__page_put(page, "</svg>");
-    put_axes(page, &x, PLIM__UNIT_SECONDS, &y, PLIM__UNIT_BYTES);
+    report_page_put(page, "</svg>");
+    put_axes(page, &x, REPORT_UNIT_SECONDS, &y, REPORT_UNIT_BYTES);
     put_phases(page, record, &x);
     double top[2] = {HEIGHT * (1 - share_of(&y, peak)),
                      shown ? HEIGHT * (1 - share_of(&y, line)) : -LABEL_HEIGHT};
@@ -537,18 +538,18 @@ static void draw_memory(plim__page_t *page, const plim__run_record_t *record, co
     put_end(page, "use", top[0], "used", peak);
     if (shown)
         put_end(page, "limit", top[1], "line", line);
-    plim__page_put(page, "</div>");
+    report_page_put(page, "</div>");
     put_legend(page, layers, count);
     if (line > 0 && !shown) {
-        plim__page_put(page, "<p class=\"note\">The line, ");
-        plim__page_bytes(page, line);
-        plim__page_put(page, ", is above this scale.</p>");
+        report_page_put(page, "<p class=\"note\">The line, ");
+        report_page_bytes(page, line);
+        report_page_put(page, ", is above this scale.</p>");
     }
-    plim__page_put(page, "</figure>");
+    report_page_put(page, "</figure>");
 }
 
-void plim__chart_memory(plim__page_t *page, const plim__run_record_t *record,
-                        const plim__palette_t *palette, const char *label)
+void report_chart_memory(report_page_t *page, const report_run_record_t *record,
+                         const report_palette_t *palette, const char *label)
 {
     layer_t layers[LAYERS] = {{0}};
     if (record->memory.columns == 0)

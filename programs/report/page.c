@@ -1,33 +1,33 @@
 #include "report/page.h"
 
 #include "base/printable.h"
-#include "mem/size_text.h"
 
 #include <math.h>
+#include <plimsoll/limit.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static void add(plim__page_t *page, const char *bytes, size_t length)
+static void add(report_page_t *page, const char *bytes, size_t length)
 {
     if (page->text != NULL && length < page->size - page->used)
         memcpy(page->text + page->used, bytes, length);
     page->used += length;
 }
 
-void plim__page_put(plim__page_t *page, const char *html)
+void report_page_put(report_page_t *page, const char *html)
 {
     add(page, html, strlen(html));
 }
 
-void plim__page_format(plim__page_t *page, const char *format, ...)
+void report_page_format(report_page_t *page, const char *format, ...)
 {
     char text[512];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    plim__page_put(page, text);
+    report_page_put(page, text);
 }
 
 /* Marks, embeddings, overrides and isolates of direction; characters that HTML forbids. */
@@ -45,7 +45,7 @@ static bool is_unsafe(const char *text, size_t length)
            (length == 3 ? at[0] == 0xef : (at[last - 2] & 0x0f) == 0x0f);
 }
 
-void plim__page_text(plim__page_t *page, const char *text)
+void report_page_text(report_page_t *page, const char *text)
 {
     static const struct {
         char character;
@@ -61,25 +61,25 @@ void plim__page_text(plim__page_t *page, const char *text)
         if (bytes == 0 || is_unsafe(text + i, bytes))
             entity = "\xef\xbf\xbd";
         if (entity != NULL)
-            plim__page_put(page, entity);
+            report_page_put(page, entity);
         else
             add(page, text + i, bytes);
         i += bytes > 0 ? bytes : 1;
     }
 }
 
-void plim__page_json(plim__page_t *page, plim__json_t value)
+void report_page_json(report_page_t *page, plim__json_t value)
 {
     char text[4096];
     const char *at = NULL;
     bool more = false;
     if (value.begin < value.end && *value.begin == '[') {
         for (plim__json_t one; plim__json_next_element(value, &at, &one); more = true) {
-            plim__page_put(page, more ? ", " : "");
+            report_page_put(page, more ? ", " : "");
             plim__text_printable(one.begin, (size_t)(one.end - one.begin), text, sizeof text);
             if (*one.begin == '"')
                 plim__json_text(one, text, sizeof text);
-            plim__page_text(page, text);
+            report_page_text(page, text);
         }
         return;
     }
@@ -87,42 +87,42 @@ void plim__page_json(plim__page_t *page, plim__json_t value)
         plim__json_text(value, text, sizeof text);
     else
         plim__text_printable(value.begin, (size_t)(value.end - value.begin), text, sizeof text);
-    plim__page_text(page, text);
+    report_page_text(page, text);
 }
 
-void plim__page_bytes(plim__page_t *page, double bytes)
+void report_page_bytes(report_page_t *page, double bytes)
 {
-    char text[PLIM__SIZE_TEXT];
-    plim__page_put(page, bytes < 0 ? "–" : plim__size_text((int64_t)fmin(bytes, 9e18), text));
+    char text[24];
+    report_page_put(page, bytes < 0 ? "–" : plim_size_text((int64_t)fmin(bytes, 9e18), text));
 }
 
-void plim__page_seconds(plim__page_t *page, double seconds)
+void report_page_seconds(report_page_t *page, double seconds)
 {
     const int64_t whole = seconds < 9e15 ? (int64_t)(seconds + 0.5) : 0;
     if (!(seconds >= 0))
-        plim__page_put(page, "–");
+        report_page_put(page, "–");
     else if (seconds < 0.9995)
-        plim__page_format(page, "%.*f ms", seconds < 0.00995 ? 1 : 0, seconds * 1000);
+        report_page_format(page, "%.*f ms", seconds < 0.00995 ? 1 : 0, seconds * 1000);
     else if (seconds < 59.95)
-        plim__page_format(page, "%.*f s", seconds < 9.995 ? 2 : 1, seconds);
+        report_page_format(page, "%.*f s", seconds < 9.995 ? 2 : 1, seconds);
     else if (whole < 3600)
-        plim__page_format(page, "%lld:%02lld min", (long long)(whole / 60),
-                          (long long)(whole % 60));
+        report_page_format(page, "%lld:%02lld min", (long long)(whole / 60),
+                           (long long)(whole % 60));
     else
-        plim__page_format(page, "%lld:%02lld:%02lld h", (long long)(whole / 3600),
-                          (long long)(whole / 60 % 60), (long long)(whole % 60));
+        report_page_format(page, "%lld:%02lld:%02lld h", (long long)(whole / 3600),
+                           (long long)(whole / 60 % 60), (long long)(whole % 60));
 }
 
-void plim__page_number(plim__page_t *page, double number)
+void report_page_number(report_page_t *page, double number)
 {
     const double size = fabs(number);
     if (size >= 1e6 || (size > 0 && size < 1e-3))
-        plim__page_format(page, "%.2e", number);
+        report_page_format(page, "%.2e", number);
     else
-        plim__page_format(page, "%.*f",
-                          size >= 100 || number == floor(number) ? 0
-                          : size >= 10                           ? 1
-                          : size >= 1                            ? 2
-                                                                 : 3,
-                          number);
+        report_page_format(page, "%.*f",
+                           size >= 100 || number == floor(number) ? 0
+                           : size >= 10                           ? 1
+                           : size >= 1                            ? 2
+                                                                  : 3,
+                           number);
 }

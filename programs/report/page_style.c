@@ -1,7 +1,7 @@
 /* The style of the page: light and dark, from 320 pixels on. */
 #include "report/page.h"
 
-const char plim__page_style[] =
+const char report_page_style[] =
     ":root{color-scheme:light dark;--bg:#f7f7f5;--card:#fff;--ink:#1d1f22;--soft:#5d636b;"
     "--rule:#e2e3e5;--grid:#1d1f2214;--pale:#c9ccd1;--good:#0b6e4f;--bad:#b3261e;--open:#8a5a00;"
     "--c1:#2b7bba;--c2:#d9661f;--c3:#1f9e77;--c4:#b665a5;--c5:#e0a526;--c6:#6bb8e8;--c7:#8c6d46;"

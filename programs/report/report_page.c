@@ -2,21 +2,21 @@
 #include "report/report_page.h"
 
 #include "report/chart.h"
+#include "report/report.h"
 
 #include <math.h>
-#include <plimsoll/report.h>
 #include <plimsoll/version.h>
 #include <stdio.h>
 #include <string.h>
 
-const char plim__report_heading[] = "<!DOCTYPE html>\n<!-- plimsoll report -->\n";
+const char report_heading[] = "<!DOCTYPE html>\n<!-- plimsoll report -->\n";
 
 typedef struct runs {
     int num_records;
-    plim__run_record_t *const *record;
+    report_run_record_t *const *record;
 } runs_t;
 
-static const char *const letters[PLIM_REPORT_RUNS] = {"A", "B", "C", "D", "E", "F", "G", "H"};
+static const char *const letters[REPORT_RUNS] = {"A", "B", "C", "D", "E", "F", "G", "H"};
 
 static bool is_there(plim__json_t value)
 {
@@ -25,7 +25,7 @@ static bool is_there(plim__json_t value)
 
 static plim__json_t get(const char *text, const char *key)
 {
-    return plim__json_get(plim__run_record_json(text), key);
+    return plim__json_get(report_run_record_json(text), key);
 }
 
 static plim__json_t get_in(const char *text, const char *object, const char *key)
@@ -40,15 +40,15 @@ static const char *short_name(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-static void put_name(plim__page_t *page, const runs_t *runs, int index)
+static void put_name(report_page_t *page, const runs_t *runs, int index)
 {
     if (runs->num_records > 1)
-        plim__page_format(page, "<span class=\"tag s%d\">%s</span>", index + 1, letters[index]);
-    plim__page_text(page, short_name(runs->record[index]->name));
+        report_page_format(page, "<span class=\"tag s%d\">%s</span>", index + 1, letters[index]);
+    report_page_text(page, short_name(runs->record[index]->name));
 }
 
 /* How a run ended, in a word that is also its class. */
-static const char *outcome_of(const plim__run_record_t *record)
+static const char *outcome_of(const report_run_record_t *record)
 {
     static const char *const outcomes[] = {"died", "survived", "finished"};
     const plim__json_t outcome = get(record->verdict, "outcome");
@@ -60,368 +60,374 @@ static const char *outcome_of(const plim__run_record_t *record)
 }
 
 /* Of a training, the doctor knows only whether something killed it. */
-static bool has_findings(const plim__run_record_t *record)
+static bool has_findings(const report_run_record_t *record)
 {
     return record->verdict[0] != '\0' &&
            !(record->training && plim__json_is(get(record->verdict, "cause"), "none"));
 }
 
-static void put_state(plim__page_t *page, const plim__run_record_t *record)
+static void put_state(report_page_t *page, const report_run_record_t *record)
 {
     const char *outcome = outcome_of(record);
     const plim__json_t settings = get(record->about, "settings");
     const double epochs = plim__json_real(plim__json_get(settings, "epochs"), -1);
     const plim__json_t summary = get(record->verdict, "summary");
-    plim__page_format(page, "<p class=\"state %s\">", outcome);
-    plim__page_put(page, strcmp(outcome, "died") == 0       ? "Died"
-                         : strcmp(outcome, "survived") == 0 ? "Survived"
-                         : strcmp(outcome, "finished") == 0 ? "Finished"
-                         : record->training                 ? "Not finished"
-                                                            : "End not known");
+    report_page_format(page, "<p class=\"state %s\">", outcome);
+    report_page_put(page, strcmp(outcome, "died") == 0       ? "Died"
+                          : strcmp(outcome, "survived") == 0 ? "Survived"
+                          : strcmp(outcome, "finished") == 0 ? "Finished"
+                          : record->training                 ? "Not finished"
+                                                             : "End not known");
     if (record->training && epochs > 0)
-        plim__page_format(page, ": %.0f of %.0f epochs", record->epochs, epochs);
-    plim__page_put(page, "</p>");
+        report_page_format(page, ": %.0f of %.0f epochs", record->epochs, epochs);
+    report_page_put(page, "</p>");
     if (is_there(summary) && has_findings(record)) {
-        plim__page_put(page, "<p>");
-        plim__page_json(page, summary);
-        plim__page_put(page, "</p>");
+        report_page_put(page, "<p>");
+        report_page_json(page, summary);
+        report_page_put(page, "</p>");
     }
 }
 
-static void begin_tile(plim__page_t *page, const char *title)
+static void begin_tile(report_page_t *page, const char *title)
 {
-    plim__page_format(page, "<div><dt>%s</dt><dd>", title);
+    report_page_format(page, "<div><dt>%s</dt><dd>", title);
 }
 
-static void end_tile(plim__page_t *page)
+static void end_tile(report_page_t *page)
 {
-    plim__page_put(page, "</dd></div>");
+    report_page_put(page, "</dd></div>");
 }
 
 /* The line that the highest use was compared with; -1: none. *host_out: it is the host's memory. */
-static double line_at_peak(const plim__run_record_t *record, bool *host_out)
+static double line_at_peak(const report_run_record_t *record, bool *host_out)
 {
-    const plim__track_t *track = &record->memory;
+    const report_track_t *track = &record->memory;
     double line = -1, most = -1;
     *host_out = false;
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         if (column.weight > 0 && column.high > most) {
             most = column.high;
             line = column.beside[0];
-            *host_out = !record->training && column.beside[1 + PLIM__PART_HOST] > 0;
+            *host_out = !record->training && column.beside[1 + REPORT_PART_HOST] > 0;
         }
     }
     return line;
 }
 
 /* The GPU with the highest use. */
-static void put_gpu_tile(plim__page_t *page, const plim__run_record_t *record)
+static void put_gpu_tile(report_page_t *page, const report_run_record_t *record)
 {
     int most = 0;
-    for (int i = 1; i < PLIM__RECORD_GPUS; i++)
-        if (plim__track_highest(&record->gpu[i], -1) > plim__track_highest(&record->gpu[most], -1))
+    for (int i = 1; i < REPORT_RECORD_GPUS; i++)
+        if (report_track_highest(&record->gpu[i], -1) >
+            report_track_highest(&record->gpu[most], -1))
             most = i;
     if (record->gpu[most].columns == 0)
         return;
     begin_tile(page, "Peak GPU memory");
-    plim__page_bytes(page, plim__track_highest(&record->gpu[most], 0));
+    report_page_bytes(page, report_track_highest(&record->gpu[most], 0));
     if (record->gpu_bytes[most] > 0) {
-        plim__page_put(page, "<small>of ");
-        plim__page_bytes(page, record->gpu_bytes[most]);
-        plim__page_put(page, "</small>");
+        report_page_put(page, "<small>of ");
+        report_page_bytes(page, record->gpu_bytes[most]);
+        report_page_put(page, "</small>");
     }
     end_tile(page);
 }
 
-static void put_tiles(plim__page_t *page, const plim__run_record_t *record)
+static void put_tiles(report_page_t *page, const report_run_record_t *record)
 {
     static const char *const scores[] = {"Train score", "Validation score", "Test score"};
     bool host;
     const double line = line_at_peak(record, &host),
-                 peak = plim__track_highest(&record->memory, -1);
-    const double speed = plim__track_mean(&record->speed, -1);
-    plim__page_put(page, "<dl class=\"tiles\">");
+                 peak = report_track_highest(&record->memory, -1);
+    const double speed = report_track_mean(&record->speed, -1);
+    report_page_put(page, "<dl class=\"tiles\">");
     for (int i = 1; i < 3; i++)
         if (isfinite(record->best[i])) {
             begin_tile(page, scores[i]);
-            plim__page_format(page, "%.4f<small>at epoch %.0f</small>", record->best[i],
-                              record->best_epoch);
+            report_page_format(page, "%.4f<small>at epoch %.0f</small>", record->best[i],
+                               record->best_epoch);
             end_tile(page);
         }
     if (isfinite(record->final_loss)) {
         begin_tile(page, "Loss");
-        plim__page_number(page, record->final_loss);
-        plim__page_format(page, "<small>after epoch %.0f</small>", record->epochs);
+        report_page_number(page, record->final_loss);
+        report_page_format(page, "<small>after epoch %.0f</small>", record->epochs);
         end_tile(page);
     }
     if (peak >= 0) {
         begin_tile(page, "Peak memory");
-        plim__page_bytes(page, peak);
+        report_page_bytes(page, peak);
         if (host) {
-            plim__page_put(page, "<small>no limit of its own</small>");
+            report_page_put(page, "<small>no limit of its own</small>");
         } else if (line > 0) {
-            plim__page_put(page, "<small>of ");
-            plim__page_bytes(page, line);
-            plim__page_format(page, " (%.0f %%)</small>", 100 * peak / line);
+            report_page_put(page, "<small>of ");
+            report_page_bytes(page, line);
+            report_page_format(page, " (%.0f %%)</small>", 100 * peak / line);
         }
         end_tile(page);
     }
     put_gpu_tile(page, record);
     if (record->seconds > 0) {
         begin_tile(page, "Time");
-        plim__page_seconds(page, record->seconds);
+        report_page_seconds(page, record->seconds);
         if (record->restarts > 0)
-            plim__page_format(page, "<small>restarted %lld×</small>", (long long)record->restarts);
+            report_page_format(page, "<small>restarted %lld×</small>", (long long)record->restarts);
         end_tile(page);
     }
     if (speed >= 0) {
         begin_tile(page, record->training ? "Speed" : "Processors in use");
-        plim__page_number(page, speed);
-        plim__page_put(page, record->training ? "<small>steps a second</small>"
-                                              : "<small>on average</small>");
+        report_page_number(page, speed);
+        report_page_put(page, record->training ? "<small>steps a second</small>"
+                                               : "<small>on average</small>");
         end_tile(page);
     }
-    plim__page_put(page, "</dl>");
+    report_page_put(page, "</dl>");
 }
 
-static void put_cards(plim__page_t *page, const runs_t *runs)
+static void put_cards(report_page_t *page, const runs_t *runs)
 {
-    plim__page_put(page, "<div class=\"grid2\">");
+    report_page_put(page, "<div class=\"grid2\">");
     for (int i = 0; i < runs->num_records; i++) {
-        plim__page_put(page, "<section class=\"card\"><h3>");
+        report_page_put(page, "<section class=\"card\"><h3>");
         put_name(page, runs, i);
-        plim__page_put(page, "</h3>");
+        report_page_put(page, "</h3>");
         put_state(page, runs->record[i]);
         put_tiles(page, runs->record[i]);
-        plim__page_put(page, "</section>");
+        report_page_put(page, "</section>");
     }
-    plim__page_put(page, "</div>");
+    report_page_put(page, "</div>");
 }
 
-static void put_curves(plim__page_t *page, const runs_t *runs)
+static void put_curves(report_page_t *page, const runs_t *runs)
 {
-    plim__chart_t loss = {"Loss", "by epoch", PLIM__UNIT_EPOCHS, PLIM__UNIT_NUMBER, false,
-                          0,      {{0}}};
-    plim__chart_t score = loss;
+    report_chart_t loss = {"Loss", "by epoch", REPORT_UNIT_EPOCHS, REPORT_UNIT_NUMBER, false,
+                           0,      {{0}}};
+    report_chart_t score = loss;
     score.title = "Score";
     if (runs->num_records == 1) {
-        const plim__track_t *curve = runs->record[0]->curve;
-        plim__chart_add(&loss, &curve[PLIM__LOSS], "train", 0);
-        plim__chart_add(&loss, &curve[PLIM__VALID_LOSS], "valid", 1);
-        plim__chart_add(&score, &curve[PLIM__SCORE_TRAIN], "train", 0);
-        plim__chart_add(&score, &curve[PLIM__SCORE_VALID], "valid", 1);
-        plim__chart_add(&score, &curve[PLIM__SCORE_TEST], "test", 2);
+        const report_track_t *curve = runs->record[0]->curve;
+        report_chart_add(&loss, &curve[REPORT_LOSS], "train", 0);
+        report_chart_add(&loss, &curve[REPORT_VALID_LOSS], "valid", 1);
+        report_chart_add(&score, &curve[REPORT_SCORE_TRAIN], "train", 0);
+        report_chart_add(&score, &curve[REPORT_SCORE_VALID], "valid", 1);
+        report_chart_add(&score, &curve[REPORT_SCORE_TEST], "test", 2);
     } else {
         score.subtitle = "of validation, by epoch";
         loss.subtitle = "of training, by epoch";
         for (int i = 0; i < runs->num_records; i++) {
-            plim__chart_add(&loss, &runs->record[i]->curve[PLIM__LOSS], letters[i], i);
-            plim__chart_add(&score, &runs->record[i]->curve[PLIM__SCORE_VALID], letters[i], i);
+            report_chart_add(&loss, &runs->record[i]->curve[REPORT_LOSS], letters[i], i);
+            report_chart_add(&score, &runs->record[i]->curve[REPORT_SCORE_VALID], letters[i], i);
         }
     }
     if (loss.num_series + score.num_series == 0)
         return;
-    plim__page_put(page, "<h2>Training</h2><div class=\"grid2\">");
-    plim__chart_lines(page, &loss);
-    plim__chart_lines(page, &score);
-    plim__page_put(page, "</div>");
+    report_page_put(page, "<h2>Training</h2><div class=\"grid2\">");
+    report_chart_lines(page, &loss);
+    report_chart_lines(page, &score);
+    report_page_put(page, "</div>");
 }
 
-static void put_gpus(plim__page_t *page, const runs_t *runs, int index)
+static void put_gpus(report_page_t *page, const runs_t *runs, int index)
 {
-    static const char *const labels[PLIM__RECORD_GPUS] = {"#0", "#1", "#2", "#3",
-                                                          "#4", "#5", "#6", "#7"};
-    plim__chart_t chart = {runs->num_records > 1 ? letters[index] : "GPU memory",
-                           "in use on each GPU",
-                           PLIM__UNIT_SECONDS,
-                           PLIM__UNIT_BYTES,
-                           true,
-                           0,
-                           {{0}}};
-    for (int i = 0; i < PLIM__RECORD_GPUS; i++)
-        plim__chart_add(&chart, &runs->record[index]->gpu[i], labels[i], i);
-    plim__chart_lines(page, &chart);
+    static const char *const labels[REPORT_RECORD_GPUS] = {"#0", "#1", "#2", "#3",
+                                                           "#4", "#5", "#6", "#7"};
+    report_chart_t chart = {runs->num_records > 1 ? letters[index] : "GPU memory",
+                            "in use on each GPU",
+                            REPORT_UNIT_SECONDS,
+                            REPORT_UNIT_BYTES,
+                            true,
+                            0,
+                            {{0}}};
+    for (int i = 0; i < REPORT_RECORD_GPUS; i++)
+        report_chart_add(&chart, &runs->record[index]->gpu[i], labels[i], i);
+    report_chart_lines(page, &chart);
 }
 
-static void put_memory(plim__page_t *page, const runs_t *runs)
+static void put_memory(report_page_t *page, const runs_t *runs)
 {
-    const plim__palette_t palette = plim__palette_find(runs->num_records, runs->record);
-    plim__page_put(page, "<h2>Memory</h2><div class=\"grid2\">");
+    const report_palette_t palette = report_palette_find(runs->num_records, runs->record);
+    report_page_put(page, "<h2>Memory</h2><div class=\"grid2\">");
     for (int i = 0; i < runs->num_records; i++) {
-        plim__chart_memory(page, runs->record[i], &palette,
-                           runs->num_records > 1 ? letters[i] : "Memory");
+        report_chart_memory(page, runs->record[i], &palette,
+                            runs->num_records > 1 ? letters[i] : "Memory");
         if (runs->record[i]->memory.columns == 0)
-            plim__page_put(page, "<p class=\"card note\">No memory was recorded.</p>");
+            report_page_put(page, "<p class=\"card note\">No memory was recorded.</p>");
     }
     for (int i = 0; i < runs->num_records; i++)
         put_gpus(page, runs, i);
-    plim__page_put(page, "</div>");
+    report_page_put(page, "</div>");
 }
 
 /* A name, a bar, seconds, percent. */
-static void put_stage(plim__page_t *page, const char *name, double seconds, double all, int colour)
+static void put_stage(report_page_t *page, const char *name, double seconds, double all, int colour)
 {
     if (seconds <= 0 || all <= 0)
         return;
-    plim__page_format(page,
-                      "<tr><th scope=\"row\">%s</th><td class=\"bar s%d\"><div "
-                      "style=\"width:%.1f%%;background:var(--c)\"></div></td><td class=\"n\">",
-                      name, colour, fmin(100 * seconds / all, 100));
-    plim__page_seconds(page, seconds);
-    plim__page_format(page, "</td><td class=\"n\">%.0f %%</td></tr>", 100 * seconds / all);
+    report_page_format(page,
+                       "<tr><th scope=\"row\">%s</th><td class=\"bar s%d\"><div "
+                       "style=\"width:%.1f%%;background:var(--c)\"></div></td><td class=\"n\">",
+                       name, colour, fmin(100 * seconds / all, 100));
+    report_page_seconds(page, seconds);
+    report_page_format(page, "</td><td class=\"n\">%.0f %%</td></tr>", 100 * seconds / all);
 }
 
-static void put_stages(plim__page_t *page, const runs_t *runs, int index)
+static void put_stages(report_page_t *page, const runs_t *runs, int index)
 {
-    const plim__run_record_t *record = runs->record[index];
+    const report_run_record_t *record = runs->record[index];
     const double all = record->seconds;
     double rest = all - record->saving;
     if (!record->training || all <= 0)
         return;
-    plim__page_put(page, "<figure class=\"card stages\"><figcaption><b>");
-    plim__page_put(page, runs->num_records > 1 ? letters[index] : "Time by stage");
-    plim__page_put(page, "</b> <span>where time went</span></figcaption><div "
-                         "class=\"grid2\"><div><table><tbody>");
+    report_page_put(page, "<figure class=\"card stages\"><figcaption><b>");
+    report_page_put(page, runs->num_records > 1 ? letters[index] : "Time by stage");
+    report_page_put(page, "</b> <span>where time went</span></figcaption><div "
+                          "class=\"grid2\"><div><table><tbody>");
     put_stage(page, "training", all - record->evaluation - record->saving, all, 1);
     put_stage(page, "evaluation", record->evaluation, all, 1);
     put_stage(page, "checkpoints", record->saving, all, 1);
-    plim__page_put(page,
-                   "</tbody></table></div><div><h4>Training and evaluation by kind of work</h4>"
-                   "<table><tbody>");
-    for (int i = 0; i < PLIM__RECORD_STAGES; i++) {
-        put_stage(page, plim__stage_names[i], record->stage[i], all, 3);
+    report_page_put(page,
+                    "</tbody></table></div><div><h4>Training and evaluation by kind of work</h4>"
+                    "<table><tbody>");
+    for (int i = 0; i < REPORT_RECORD_STAGES; i++) {
+        put_stage(page, report_stage_names[i], record->stage[i], all, 3);
         rest -= record->stage[i];
     }
     put_stage(page, "other", rest, all, 8);
-    plim__page_put(page, "</tbody></table></div></div></figure>");
+    report_page_put(page, "</tbody></table></div></div></figure>");
 }
 
-static void put_speed(plim__page_t *page, const runs_t *runs)
+static void put_speed(report_page_t *page, const runs_t *runs)
 {
-    plim__chart_t steps = {
-        "Throughput", "steps a second", PLIM__UNIT_SECONDS, PLIM__UNIT_NUMBER, true, 0, {{0}}};
-    plim__chart_t processors = steps, reading = steps, rows = steps;
+    report_chart_t steps = {
+        "Throughput", "steps a second", REPORT_UNIT_SECONDS, REPORT_UNIT_NUMBER, true, 0, {{0}}};
+    report_chart_t processors = steps, reading = steps, rows = steps;
     processors.title = "Processors";
     processors.subtitle = "in use";
     reading.title = "Disk";
     reading.subtitle = "bytes read a second";
-    reading.y = PLIM__UNIT_BYTES;
+    reading.y = REPORT_UNIT_BYTES;
     rows.title = "Cache hits";
     rows.subtitle = "rows and lists that windows found in the caches";
-    rows.y = PLIM__UNIT_SHARE;
+    rows.y = REPORT_UNIT_SHARE;
     const bool alone = runs->num_records == 1;
     for (int i = 0; i < runs->num_records; i++) {
-        const plim__run_record_t *record = runs->record[i];
+        const report_run_record_t *record = runs->record[i];
         const char *label = alone ? "" : letters[i];
-        plim__chart_add(record->training ? &steps : &processors, &record->speed, label, i);
-        if (plim__track_highest(&record->reading, 0) > 0)
-            plim__chart_add(&reading, &record->reading, label, i);
-        plim__chart_add(&rows, &record->rows, alone ? "rows" : letters[i], i);
+        report_chart_add(record->training ? &steps : &processors, &record->speed, label, i);
+        if (report_track_highest(&record->reading, 0) > 0)
+            report_chart_add(&reading, &record->reading, label, i);
+        report_chart_add(&rows, &record->rows, alone ? "rows" : letters[i], i);
         if (alone)
-            plim__chart_add(&rows, &record->lists, "lists", 1);
+            report_chart_add(&rows, &record->lists, "lists", 1);
     }
     if (!alone)
         rows.subtitle = "rows that windows found in the cache";
-    plim__page_put(page, "<h2>Speed</h2><div class=\"grid2\">");
-    plim__chart_lines(page, &steps);
-    plim__chart_lines(page, &rows);
-    plim__chart_lines(page, &processors);
-    plim__chart_lines(page, &reading);
+    report_page_put(page, "<h2>Speed</h2><div class=\"grid2\">");
+    report_chart_lines(page, &steps);
+    report_chart_lines(page, &rows);
+    report_chart_lines(page, &processors);
+    report_chart_lines(page, &reading);
     for (int i = 0; i < runs->num_records; i++)
         put_stages(page, runs, i);
-    plim__page_put(page, "</div>");
+    report_page_put(page, "</div>");
     if (steps.num_series > 0 && rows.num_series == 0)
-        plim__page_put(page, "<p class=\"note\">Cache hits: none to show. Rows and lists were all "
-                             "in memory, or the run did not record hits.</p>");
+        report_page_put(page, "<p class=\"note\">Cache hits: none to show. Rows and lists were all "
+                              "in memory, or the run did not record hits.</p>");
 }
 
-static void begin_table(plim__page_t *page, const runs_t *runs, const char *title, const char *note)
+static void begin_table(report_page_t *page, const runs_t *runs, const char *title,
+                        const char *note)
 {
-    plim__page_format(page, "<h2>%s</h2><div class=\"card scroll\">", title);
+    report_page_format(page, "<h2>%s</h2><div class=\"card scroll\">", title);
     if (note[0] != '\0')
-        plim__page_format(page, "<p class=\"note\">%s</p>", note);
-    plim__page_put(page, "<table>");
+        report_page_format(page, "<p class=\"note\">%s</p>", note);
+    report_page_put(page, "<table>");
     if (runs->num_records > 1) {
-        plim__page_put(page, "<thead><tr><td></td>");
+        report_page_put(page, "<thead><tr><td></td>");
         for (int i = 0; i < runs->num_records; i++) {
-            plim__page_put(page, "<th scope=\"col\">");
+            report_page_put(page, "<th scope=\"col\">");
             put_name(page, runs, i);
-            plim__page_put(page, "</th>");
+            report_page_put(page, "</th>");
         }
-        plim__page_put(page, "</tr></thead>");
+        report_page_put(page, "</tr></thead>");
     }
-    plim__page_put(page, "<tbody>");
+    report_page_put(page, "<tbody>");
 }
 
-static void end_table(plim__page_t *page)
+static void end_table(report_page_t *page)
 {
-    plim__page_put(page, "</tbody></table></div>");
+    report_page_put(page, "</tbody></table></div>");
 }
 
 /* A row of a table with a column for each run. */
-static void put_row(plim__page_t *page, const runs_t *runs, const char *title,
-                    void (*put)(plim__page_t *page, const plim__run_record_t *record,
+static void put_row(report_page_t *page, const runs_t *runs, const char *title,
+                    void (*put)(report_page_t *page, const report_run_record_t *record,
                                 const char *key),
                     const char *key)
 {
-    plim__page_put(page, "<tr><th scope=\"row\">");
-    plim__page_text(page, title);
-    plim__page_put(page, "</th>");
+    report_page_put(page, "<tr><th scope=\"row\">");
+    report_page_text(page, title);
+    report_page_put(page, "</th>");
     for (int i = 0; i < runs->num_records; i++) {
-        plim__page_put(page, "<td>");
+        report_page_put(page, "<td>");
         put(page, runs->record[i], key);
-        plim__page_put(page, "</td>");
+        report_page_put(page, "</td>");
     }
-    plim__page_put(page, "</tr>");
+    report_page_put(page, "</tr>");
 }
 
-static void put_plan_bytes(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_plan_bytes(report_page_t *page, const report_run_record_t *record, const char *key)
 {
-    plim__page_bytes(page, plim__json_real(get(record->plan, key), -1));
+    report_page_bytes(page, plim__json_real(get(record->plan, key), -1));
 }
 
-static void put_plan_seconds(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_plan_seconds(report_page_t *page, const report_run_record_t *record,
+                             const char *key)
 {
     const double seconds = plim__json_real(get(record->plan, key), -1);
-    plim__page_seconds(page, seconds > 0 ? seconds : -1);
+    report_page_seconds(page, seconds > 0 ? seconds : -1);
 }
 
-static void put_measured_peak(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_measured_peak(report_page_t *page, const report_run_record_t *record,
+                              const char *key)
 {
     (void)key;
-    plim__page_bytes(page, plim__track_highest(&record->memory, -1));
+    report_page_bytes(page, report_track_highest(&record->memory, -1));
 }
 
-static void put_reserved_peak(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_reserved_peak(report_page_t *page, const report_run_record_t *record,
+                              const char *key)
 {
     (void)key;
-    plim__page_bytes(page, record->reserved_peak > 0 ? record->reserved_peak : -1);
+    report_page_bytes(page, record->reserved_peak > 0 ? record->reserved_peak : -1);
 }
 
-static void put_measured_epoch(plim__page_t *page, const plim__run_record_t *record,
+static void put_measured_epoch(report_page_t *page, const report_run_record_t *record,
                                const char *key)
 {
     (void)key;
-    plim__page_seconds(page, record->whole_epochs > 0 ? record->whole_seconds / record->whole_epochs
-                                                      : -1);
+    report_page_seconds(
+        page, record->whole_epochs > 0 ? record->whole_seconds / record->whole_epochs : -1);
 }
 
-static void put_measured_seconds(plim__page_t *page, const plim__run_record_t *record,
+static void put_measured_seconds(report_page_t *page, const report_run_record_t *record,
                                  const char *key)
 {
     (void)key;
-    plim__page_seconds(page, record->seconds > 0 ? record->seconds : -1);
+    report_page_seconds(page, record->seconds > 0 ? record->seconds : -1);
 }
 
-static void put_plan_account(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_plan_account(report_page_t *page, const report_run_record_t *record,
+                             const char *key)
 {
-    plim__page_bytes(page, plim__json_real(get_in(record->plan, "accounts", key), -1));
+    report_page_bytes(page, plim__json_real(get_in(record->plan, "accounts", key), -1));
 }
 
-static void put_plan(plim__page_t *page, const runs_t *runs)
+static void put_plan(report_page_t *page, const runs_t *runs)
 {
-    const plim__run_record_t *first = NULL;
+    const report_run_record_t *first = NULL;
     for (int i = 0; i < runs->num_records && first == NULL; i++)
         if (runs->record[i]->plan[0] != '\0')
             first = runs->record[i];
@@ -456,9 +462,9 @@ static bool same_value(plim__json_t a, plim__json_t b)
 }
 
 /* All settings of the runs, as run.json names them; those that differ stand out. */
-static void put_recipe(plim__page_t *page, const runs_t *runs)
+static void put_recipe(report_page_t *page, const runs_t *runs)
 {
-    const plim__run_record_t *first = NULL;
+    const report_run_record_t *first = NULL;
     for (int i = 0; i < runs->num_records && first == NULL; i++)
         if (is_there(get(runs->record[i]->about, "settings")))
             first = runs->record[i];
@@ -477,79 +483,79 @@ static void put_recipe(plim__page_t *page, const runs_t *runs)
         for (int i = 0; i < runs->num_records; i++)
             differs =
                 differs || !same_value(value, get_in(runs->record[i]->about, "settings", name));
-        plim__page_put(page, differs ? "<tr class=\"diff\"><th scope=\"row\">"
-                                     : "<tr><th scope=\"row\">");
-        plim__page_text(page, name);
-        plim__page_put(page, "</th>");
+        report_page_put(page, differs ? "<tr class=\"diff\"><th scope=\"row\">"
+                                      : "<tr><th scope=\"row\">");
+        report_page_text(page, name);
+        report_page_put(page, "</th>");
         for (int i = 0; i < runs->num_records; i++) {
-            plim__page_put(page, "<td>");
-            plim__page_json(page, get_in(runs->record[i]->about, "settings", name));
-            plim__page_put(page, "</td>");
+            report_page_put(page, "<td>");
+            report_page_json(page, get_in(runs->record[i]->about, "settings", name));
+            report_page_put(page, "</td>");
         }
-        plim__page_put(page, "</tr>");
+        report_page_put(page, "</tr>");
     }
     end_table(page);
 }
 
 /* A value of run.json or of a watch's begin: "machine/cpu", "host". */
-static void put_about(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_about(report_page_t *page, const report_run_record_t *record, const char *key)
 {
     char object[32];
     const char *slash = strchr(key, '/');
     if (slash == NULL) {
-        plim__page_json(page, get(record->begin, key));
+        report_page_json(page, get(record->begin, key));
         return;
     }
     (void)snprintf(object, sizeof object, "%.*s", (int)(slash - key), key);
-    plim__page_json(page, get_in(record->about, object, slash + 1));
+    report_page_json(page, get_in(record->about, object, slash + 1));
 }
 
-static void put_memory_of_host(plim__page_t *page, const plim__run_record_t *record,
+static void put_memory_of_host(report_page_t *page, const report_run_record_t *record,
                                const char *key)
 {
-    plim__page_bytes(page, plim__json_real(get(record->begin, key), -1));
+    report_page_bytes(page, plim__json_real(get(record->begin, key), -1));
 }
 
-static void put_command(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_command(report_page_t *page, const report_run_record_t *record, const char *key)
 {
     const char *at = NULL;
     bool more = false;
     char word[1024];
-    plim__page_put(page, "<code>");
+    report_page_put(page, "<code>");
     for (plim__json_t one; plim__json_next_element(get(record->begin, key), &at, &one);
          more = true) {
-        plim__page_put(page, more ? " " : "");
+        report_page_put(page, more ? " " : "");
         plim__json_text(one, word, sizeof word);
-        plim__page_text(page, word);
+        report_page_text(page, word);
     }
-    plim__page_put(page, "</code>");
+    report_page_put(page, "</code>");
 }
 
-static void put_limits(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_limits(report_page_t *page, const report_run_record_t *record, const char *key)
 {
     const char *at = NULL;
     for (plim__json_t one; plim__json_next_element(get(record->begin, key), &at, &one);) {
         const double bytes = plim__json_real(plim__json_get(one, "bytes"), -1);
         if (bytes < 0)
             continue;
-        plim__page_put(page, "<div>");
-        plim__page_bytes(page, bytes);
-        plim__page_put(page, " <small>");
-        plim__page_json(page, plim__json_get(one, "source"));
-        plim__page_put(page, "</small></div>");
+        report_page_put(page, "<div>");
+        report_page_bytes(page, bytes);
+        report_page_put(page, " <small>");
+        report_page_json(page, plim__json_get(one, "source"));
+        report_page_put(page, "</small></div>");
     }
 }
 
-static void put_directory(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_directory(report_page_t *page, const report_run_record_t *record, const char *key)
 {
     (void)key;
-    plim__page_text(page, record->name);
+    report_page_text(page, record->name);
 }
 
-static void put_ranks(plim__page_t *page, const plim__run_record_t *record, const char *key)
+static void put_ranks(report_page_t *page, const report_run_record_t *record, const char *key)
 {
     (void)key;
-    plim__page_text(page, record->ranks);
+    report_page_text(page, record->ranks);
 }
 
 static bool any_has(const runs_t *runs, bool training)
@@ -560,7 +566,7 @@ static bool any_has(const runs_t *runs, bool training)
     return false;
 }
 
-static void put_machine(plim__page_t *page, const runs_t *runs)
+static void put_machine(report_page_t *page, const runs_t *runs)
 {
     begin_table(page, runs, "Run and machine", "");
     put_row(page, runs, "run", put_directory, "");
@@ -587,7 +593,7 @@ static void put_machine(plim__page_t *page, const runs_t *runs)
 }
 
 /* A list of the verdict: texts, {source, line, text}, or {change, saves_bytes}. */
-static void put_list(plim__page_t *page, const char *verdict, const char *key, const char *title,
+static void put_list(report_page_t *page, const char *verdict, const char *key, const char *title,
                      const char *element)
 {
     const plim__json_t list = get(verdict, key);
@@ -598,125 +604,125 @@ static void put_list(plim__page_t *page, const char *verdict, const char *key, c
                            change = plim__json_get(one, "change");
         const double saves = plim__json_real(plim__json_get(one, "saves_bytes"), -1);
         if (!any)
-            plim__page_format(page, "<h4>%s</h4><%s>", title, element);
-        plim__page_put(page, "<li>");
+            report_page_format(page, "<h4>%s</h4><%s>", title, element);
+        report_page_put(page, "<li>");
         if (is_there(text)) {
-            plim__page_put(page, "<code>");
-            plim__page_json(page, text);
-            plim__page_put(page, "</code> <small>");
-            plim__page_json(page, plim__json_get(one, "source"));
-            plim__page_put(page, ":");
-            plim__page_json(page, plim__json_get(one, "line"));
-            plim__page_put(page, "</small>");
+            report_page_put(page, "<code>");
+            report_page_json(page, text);
+            report_page_put(page, "</code> <small>");
+            report_page_json(page, plim__json_get(one, "source"));
+            report_page_put(page, ":");
+            report_page_json(page, plim__json_get(one, "line"));
+            report_page_put(page, "</small>");
         } else {
-            plim__page_json(page, is_there(change) ? change : one);
+            report_page_json(page, is_there(change) ? change : one);
         }
         if (saves >= 0) {
-            plim__page_put(page, " <small>saves ");
-            plim__page_bytes(page, saves);
-            plim__page_put(page, ", peak ");
-            plim__page_bytes(page, plim__json_real(plim__json_get(one, "peak_bytes"), -1));
-            plim__page_put(page, "</small>");
+            report_page_put(page, " <small>saves ");
+            report_page_bytes(page, saves);
+            report_page_put(page, ", peak ");
+            report_page_bytes(page, plim__json_real(plim__json_get(one, "peak_bytes"), -1));
+            report_page_put(page, "</small>");
         }
-        plim__page_put(page, "</li>");
+        report_page_put(page, "</li>");
     }
     if (any)
-        plim__page_format(page, "</%.2s>", element);
+        report_page_format(page, "</%.2s>", element);
 }
 
-static void put_phase_table(plim__page_t *page, const plim__run_record_t *record)
+static void put_phase_table(report_page_t *page, const report_run_record_t *record)
 {
     if (record->training || record->num_phases == 0)
         return;
-    plim__page_put(page, "<h4>Phases</h4><table><thead><tr><th scope=\"col\">phase</th>"
-                         "<th scope=\"col\" class=\"n\">began</th>"
-                         "<th scope=\"col\" class=\"n\">peak</th></tr></thead><tbody>");
+    report_page_put(page, "<h4>Phases</h4><table><thead><tr><th scope=\"col\">phase</th>"
+                          "<th scope=\"col\" class=\"n\">began</th>"
+                          "<th scope=\"col\" class=\"n\">peak</th></tr></thead><tbody>");
     for (int i = 0; i < record->num_phases; i++) {
-        plim__page_put(page, "<tr><td>");
-        plim__page_text(page, record->phase[i].name);
-        plim__page_put(page, "</td><td class=\"n\">");
-        plim__page_seconds(page, record->phase[i].begin);
-        plim__page_put(page, "</td><td class=\"n\">");
-        plim__page_bytes(page, record->phase[i].peak);
-        plim__page_put(page, "</td></tr>");
+        report_page_put(page, "<tr><td>");
+        report_page_text(page, record->phase[i].name);
+        report_page_put(page, "</td><td class=\"n\">");
+        report_page_seconds(page, record->phase[i].begin);
+        report_page_put(page, "</td><td class=\"n\">");
+        report_page_bytes(page, record->phase[i].peak);
+        report_page_put(page, "</td></tr>");
     }
-    plim__page_put(page, "</tbody></table>");
+    report_page_put(page, "</tbody></table>");
     if (record->stride > 1)
-        plim__page_format(page, "<p class=\"note\">One of %lld of %lld phases.</p>",
-                          (long long)record->stride, (long long)record->num_marks);
+        report_page_format(page, "<p class=\"note\">One of %lld of %lld phases.</p>",
+                           (long long)record->stride, (long long)record->num_marks);
 }
 
-static void put_findings(plim__page_t *page, const char *verdict)
+static void put_findings(report_page_t *page, const char *verdict)
 {
     const plim__json_t basis = get(verdict, "next_mem_basis"), command = get(verdict, "command");
-    plim__page_put(page, "<p><small>cause</small> <code>");
-    plim__page_json(page, get(verdict, "cause"));
-    plim__page_put(page, "</code> <small>");
-    plim__page_json(page, get(verdict, "confidence"));
-    plim__page_put(page, "</small></p>");
+    report_page_put(page, "<p><small>cause</small> <code>");
+    report_page_json(page, get(verdict, "cause"));
+    report_page_put(page, "</code> <small>");
+    report_page_json(page, get(verdict, "confidence"));
+    report_page_put(page, "</small></p>");
     put_list(page, verdict, "evidence", "Evidence", "ul class=\"plain\"");
     put_list(page, verdict, "consequences", "Consequences", "ul class=\"plain\"");
     put_list(page, verdict, "advice", "What to change", "ol");
     if (is_there(basis)) {
-        plim__page_put(page, "<h4>Next request</h4><p><code>--mem=");
-        plim__page_json(page, get(verdict, "next_mem"));
-        plim__page_put(page, "</code> <small>");
-        plim__page_json(page, basis);
-        plim__page_put(page, "</small></p>");
+        report_page_put(page, "<h4>Next request</h4><p><code>--mem=");
+        report_page_json(page, get(verdict, "next_mem"));
+        report_page_put(page, "</code> <small>");
+        report_page_json(page, basis);
+        report_page_put(page, "</small></p>");
     }
     if (is_there(command)) {
-        plim__page_put(page, "<h4>The same with plimsoll</h4><p><code>");
-        plim__page_json(page, command);
-        plim__page_put(page, "</code></p>");
+        report_page_put(page, "<h4>The same with plimsoll</h4><p><code>");
+        report_page_json(page, command);
+        report_page_put(page, "</code></p>");
     }
     put_list(page, verdict, "unknown", "Not known", "ul class=\"plain\"");
 }
 
-static void put_verdict(plim__page_t *page, const runs_t *runs, int index)
+static void put_verdict(report_page_t *page, const runs_t *runs, int index)
 {
-    const plim__run_record_t *record = runs->record[index];
-    plim__page_put(page, "<section class=\"card\"><h3>");
+    const report_run_record_t *record = runs->record[index];
+    report_page_put(page, "<section class=\"card\"><h3>");
     put_name(page, runs, index);
-    plim__page_put(page, "</h3>");
+    report_page_put(page, "</h3>");
     put_state(page, record);
     if (has_findings(record))
         put_findings(page, record->verdict);
     else
-        plim__page_put(page, "<p>The texts in its directory hold no cause of death.</p>");
+        report_page_put(page, "<p>The texts in its directory hold no cause of death.</p>");
     put_phase_table(page, record);
-    plim__page_put(page, "</section>");
+    report_page_put(page, "</section>");
 }
 
-void plim__report_page(plim__page_t *page, int num_records, plim__run_record_t *const *records)
+void report_page(report_page_t *page, int num_records, report_run_record_t *const *records)
 {
     const runs_t all = {num_records, records}, *runs = &all;
-    plim__page_put(page, plim__report_heading);
-    plim__page_put(page, "<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
-                         "<meta name=\"color-scheme\" content=\"light dark\"><title>");
+    report_page_put(page, report_heading);
+    report_page_put(page, "<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+                          "<meta name=\"color-scheme\" content=\"light dark\"><title>");
     for (int i = 0; i < runs->num_records; i++) {
-        plim__page_put(page, i > 0 ? ", " : "");
-        plim__page_text(page, short_name(runs->record[i]->name));
+        report_page_put(page, i > 0 ? ", " : "");
+        report_page_text(page, short_name(runs->record[i]->name));
     }
-    plim__page_put(page, " – plimsoll report</title><style>");
-    plim__page_put(page, plim__page_style);
-    plim__page_put(page, "</style></head><body>");
-    plim__page_put(page, runs->num_records == 1 ? "<main class=\"one\"><h1>" : "<main><h1>");
+    report_page_put(page, " – plimsoll report</title><style>");
+    report_page_put(page, report_page_style);
+    report_page_put(page, "</style></head><body>");
+    report_page_put(page, runs->num_records == 1 ? "<main class=\"one\"><h1>" : "<main><h1>");
     if (runs->num_records == 1)
-        plim__page_text(page, short_name(runs->record[0]->name));
+        report_page_text(page, short_name(runs->record[0]->name));
     else
-        plim__page_format(page, "%d runs", runs->num_records);
-    plim__page_put(page, "</h1><p class=\"lead\">plimsoll report</p>");
+        report_page_format(page, "%d runs", runs->num_records);
+    report_page_put(page, "</h1><p class=\"lead\">plimsoll report</p>");
     put_cards(page, runs);
     put_curves(page, runs);
     put_memory(page, runs);
     put_speed(page, runs);
-    plim__page_put(page, "<h2>Verdict</h2><div class=\"grid2\">");
+    report_page_put(page, "<h2>Verdict</h2><div class=\"grid2\">");
     for (int i = 0; i < runs->num_records; i++)
         put_verdict(page, runs, i);
-    plim__page_put(page, "</div>");
+    report_page_put(page, "</div>");
     put_plan(page, runs);
     put_recipe(page, runs);
     put_machine(page, runs);
-    plim__page_put(page, "<footer>plimsoll " PLIM_VERSION "</footer></main></body></html>\n");
+    report_page_put(page, "<footer>plimsoll " PLIM_VERSION "</footer></main></body></html>\n");
 }

@@ -2,21 +2,21 @@
 
 #include "base/fail.h"
 #include "base/printable.h"
+#include "command/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ACCOUNT "report"
-#define BUFFER_BYTES ((size_t)4 * PLIM__RECORD_TEXT)
 #define FIRST_WIDTH (1.0 / 64) /* seconds of a column in the beginning */
 
-const char *const plim__stage_names[PLIM__RECORD_STAGES] = {
+const char *const report_stage_names[REPORT_RECORD_STAGES] = {
     "waiting for batches", "aggregation", "matrix products", "epilogue", "loss", "update"};
 
 /* The numbers of a line that are used; in the order of `keys`. */
@@ -121,7 +121,7 @@ static void parse(plim__json_t text, line_t *line_out)
     }
 }
 
-plim__json_t plim__run_record_json(const char *text)
+plim__json_t report_run_record_json(const char *text)
 {
     return (plim__json_t){text, text + strlen(text)};
 }
@@ -129,41 +129,41 @@ plim__json_t plim__run_record_json(const char *text)
 static void keep_text(char *text_out, plim__json_t text)
 {
     const size_t length = (size_t)(text.end - text.begin);
-    if (length < PLIM__RECORD_TEXT) {
+    if (length < REPORT_RECORD_TEXT) {
         memcpy(text_out, text.begin, length);
         text_out[length] = '\0';
     }
 }
 
 /* Begins a phase. If there is no more memory for phases, every second one is dropped. */
-static void add_phase(plim__run_record_t *record, double begin, const char *name)
+static void add_phase(report_run_record_t *record, double begin, const char *name)
 {
     if (record->num_marks++ % record->stride != 0)
         return;
-    if (record->num_phases == PLIM__RECORD_PHASES) {
-        for (int i = 1; i < PLIM__RECORD_PHASES / 2; i++)
+    if (record->num_phases == REPORT_RECORD_PHASES) {
+        for (int i = 1; i < REPORT_RECORD_PHASES / 2; i++)
             record->phase[i] = record->phase[(size_t)2 * (size_t)i];
-        record->num_phases = PLIM__RECORD_PHASES / 2;
+        record->num_phases = REPORT_RECORD_PHASES / 2;
         record->stride *= 2;
     }
-    plim__report_phase_t *phase = &record->phase[record->num_phases++];
-    *phase = (plim__report_phase_t){.begin = begin, .peak = -1};
+    report_phase_t *phase = &record->phase[record->num_phases++];
+    *phase = (report_phase_t){.begin = begin, .peak = -1};
     plim__text_printable(name, strlen(name), phase->name, sizeof phase->name);
 }
 
-static void add_memory(plim__run_record_t *record, double at, double used, const double *beside)
+static void add_memory(report_run_record_t *record, double at, double used, const double *beside)
 {
     if (used < 0)
         return;
-    plim__track_add(&record->memory, at, 1, used, beside);
+    report_track_add(&record->memory, at, 1, used, beside);
     if (record->num_phases > 0) {
-        plim__report_phase_t *phase = &record->phase[record->num_phases - 1];
+        report_phase_t *phase = &record->phase[record->num_phases - 1];
         phase->peak = fmax(phase->peak, used);
     }
 }
 
 /* Seconds since the beginning of all watches in the file. */
-static double watch_time(plim__run_record_t *record, double at)
+static double watch_time(report_run_record_t *record, double at)
 {
     const double time = record->offset + fmax(at, 0);
     record->seconds = fmax(record->seconds, time);
@@ -171,9 +171,9 @@ static double watch_time(plim__run_record_t *record, double at)
 }
 
 /* The first letter of the limit's source: "cgroup …", "host …", "--memory". */
-static char limit_kind(const plim__run_record_t *record, double index)
+static char limit_kind(const report_run_record_t *record, double index)
 {
-    const plim__json_t limits = plim__json_get(plim__run_record_json(record->begin), "limits");
+    const plim__json_t limits = plim__json_get(report_run_record_json(record->begin), "limits");
     const char *at = NULL;
     char source[16] = "-";
     plim__json_t limit;
@@ -183,12 +183,12 @@ static char limit_kind(const plim__run_record_t *record, double index)
     return source[0];
 }
 
-static void take_tick(plim__run_record_t *record, const line_t *line)
+static void take_tick(report_run_record_t *record, const line_t *line)
 {
     const double *number = line->number;
     const double time = watch_time(record, number[AT]);
     const double cache = number[GROUP_CACHE] - fmax(number[GROUP_SHARED], 0);
-    double beside[1 + PLIM__RECORD_PARTS] = {number[LINE]};
+    double beside[1 + REPORT_RECORD_PARTS] = {number[LINE]};
     double *part = beside + 1;
     if (number[NUM_PROCESSES] == 0)
         return; /* the command has ended */
@@ -197,23 +197,23 @@ static void take_tick(plim__run_record_t *record, const line_t *line)
         record->limit_kind = limit_kind(record, number[LINE_INDEX]);
     }
     const bool on_host = record->limit_kind == 'h' && number[HELD] >= 0;
-    part[PLIM__PART_HELD] = fmax(number[HELD], 0);
-    part[PLIM__PART_ANONYMOUS] = fmax(number[GROUP_ANONYMOUS], 0);
-    part[PLIM__PART_SHARED] = fmax(number[GROUP_SHARED], 0);
-    part[PLIM__PART_KERNEL] = fmax(number[GROUP_KERNEL], 0);
-    part[PLIM__PART_CACHE] = fmax(cache, 0);
-    part[PLIM__PART_GROUP] = record->limit_kind == 'c' && number[GROUP_ANONYMOUS] >= 0;
-    part[PLIM__PART_HOST] = on_host;
-    part[PLIM__PART_OTHERS] = on_host ? fmax(number[USED] - number[HELD], 0) : 0;
+    part[REPORT_PART_HELD] = fmax(number[HELD], 0);
+    part[REPORT_PART_ANONYMOUS] = fmax(number[GROUP_ANONYMOUS], 0);
+    part[REPORT_PART_SHARED] = fmax(number[GROUP_SHARED], 0);
+    part[REPORT_PART_KERNEL] = fmax(number[GROUP_KERNEL], 0);
+    part[REPORT_PART_CACHE] = fmax(cache, 0);
+    part[REPORT_PART_GROUP] = record->limit_kind == 'c' && number[GROUP_ANONYMOUS] >= 0;
+    part[REPORT_PART_HOST] = on_host;
+    part[REPORT_PART_OTHERS] = on_host ? fmax(number[USED] - number[HELD], 0) : 0;
     add_memory(record, time, number[USED] >= 0 && !on_host ? number[USED] : number[HELD], beside);
     if (number[CPU] < 0)
         return;
     const double elapsed = time - record->counter[0];
     if (record->counter[0] >= 0 && elapsed > 0.01) {
-        plim__track_add(&record->speed, time, elapsed,
-                        fmax(number[CPU] - record->counter[1], 0) / elapsed, NULL);
-        plim__track_add(&record->reading, time, elapsed,
-                        fmax(number[READ] - record->counter[2], 0) / elapsed, NULL);
+        report_track_add(&record->speed, time, elapsed,
+                         fmax(number[CPU] - record->counter[1], 0) / elapsed, NULL);
+        report_track_add(&record->reading, time, elapsed,
+                         fmax(number[READ] - record->counter[2], 0) / elapsed, NULL);
     }
     if (record->counter[0] < 0 || elapsed > 0.01) {
         record->counter[0] = time;
@@ -222,30 +222,30 @@ static void take_tick(plim__run_record_t *record, const line_t *line)
     }
 }
 
-static int part_named(plim__run_record_t *record, plim__json_t key)
+static int part_named(report_run_record_t *record, plim__json_t key)
 {
     char name[sizeof record->part[0]];
     plim__json_text(key, name, sizeof name);
     for (int i = 0; i < record->num_parts; i++)
         if (strcmp(record->part[i], name) == 0)
             return i;
-    const bool last = record->num_parts >= PLIM__RECORD_PARTS - 1;
-    if (record->num_parts < PLIM__RECORD_PARTS)
+    const bool last = record->num_parts >= REPORT_RECORD_PARTS - 1;
+    if (record->num_parts < REPORT_RECORD_PARTS)
         (void)snprintf(record->part[record->num_parts++], sizeof name, "%s", last ? "other" : name);
     return record->num_parts - 1;
 }
 
-static void add_share(plim__track_t *track, double at, double all, double cached)
+static void add_share(report_track_t *track, double at, double all, double cached)
 {
     if (all > 0 && cached >= 0)
-        plim__track_add(track, at, all, fmin(cached / all, 1), NULL);
+        report_track_add(track, at, all, fmin(cached / all, 1), NULL);
 }
 
-static void take_interval(plim__run_record_t *record, const line_t *line)
+static void take_interval(report_run_record_t *record, const line_t *line)
 {
     const double *number = line->number;
     const double seconds = fmax(number[SECONDS], 0), begin = record->seconds;
-    double beside[1 + PLIM__RECORD_PARTS] = {number[LINE]};
+    double beside[1 + REPORT_RECORD_PARTS] = {number[LINE]};
     const char *at = NULL;
     record->training = true;
     record->seconds += seconds;
@@ -259,10 +259,10 @@ static void take_interval(plim__run_record_t *record, const line_t *line)
         beside[1 + part_named(record, key)] += fmax(plim__json_real(value, 0), 0);
     add_memory(record, record->seconds, number[RSS], beside);
     if (number[SPEED] >= 0 && seconds > 0)
-        plim__track_add(&record->speed, record->seconds, seconds, number[SPEED], NULL);
+        report_track_add(&record->speed, record->seconds, seconds, number[SPEED], NULL);
     add_share(&record->rows, record->seconds, number[ROWS], number[ROWS_CACHED]);
     add_share(&record->lists, record->seconds, number[LISTS], number[LISTS_CACHED]);
-    for (int i = 0; i < PLIM__RECORD_STAGES; i++)
+    for (int i = 0; i < REPORT_RECORD_STAGES; i++)
         record->stage[i] += fmax(number[WAITING + i], 0);
     record->evaluation += fmax(number[EVALUATION], 0);
     record->saving += fmax(number[SAVING], 0);
@@ -275,17 +275,17 @@ static void take_interval(plim__run_record_t *record, const line_t *line)
     record->unix_time = fmax(number[TIME], 0);
 }
 
-static void take_gpu(plim__run_record_t *record, const line_t *line)
+static void take_gpu(report_run_record_t *record, const line_t *line)
 {
     const double *number = line->number;
-    if (!(number[GPU] >= 0 && number[GPU] < PLIM__RECORD_GPUS) || number[USED] < 0)
+    if (!(number[GPU] >= 0 && number[GPU] < REPORT_RECORD_GPUS) || number[USED] < 0)
         return;
     const int index = (int)number[GPU];
-    plim__track_add(&record->gpu[index], watch_time(record, number[AT]), 1, number[USED], NULL);
+    report_track_add(&record->gpu[index], watch_time(record, number[AT]), 1, number[USED], NULL);
     record->gpu_bytes[index] = fmax(number[TOTAL], 0);
 }
 
-static void take_plan(plim__run_record_t *record, plim__json_t text, const line_t *line)
+static void take_plan(report_run_record_t *record, plim__json_t text, const line_t *line)
 {
     const size_t used = strlen(record->ranks);
     const double ranks = line->number[RANKS];
@@ -300,7 +300,7 @@ static void take_plan(plim__run_record_t *record, plim__json_t text, const line_
     }
 }
 
-static void take_begin(plim__run_record_t *record, plim__json_t text)
+static void take_begin(report_run_record_t *record, plim__json_t text)
 {
     if (record->begin[0] != '\0') {
         record->offset = record->seconds;
@@ -313,7 +313,7 @@ static void take_begin(plim__run_record_t *record, plim__json_t text)
     record->counter[0] = -1;
 }
 
-void plim__run_record_timeline(plim__run_record_t *record, plim__json_t text)
+void report_run_record_timeline(report_run_record_t *record, plim__json_t text)
 {
     line_t line;
     parse(text, &line);
@@ -339,26 +339,26 @@ void plim__run_record_timeline(plim__run_record_t *record, plim__json_t text)
     }
 }
 
-void plim__run_record_metrics(plim__run_record_t *record, plim__json_t line)
+void report_run_record_metrics(report_run_record_t *record, plim__json_t line)
 {
-    static const char *const names[PLIM__RECORD_CURVES] = {"loss", "valid_loss", "train", "valid",
-                                                           "test"};
+    static const char *const names[REPORT_RECORD_CURVES] = {"loss", "valid_loss", "train", "valid",
+                                                            "test"};
     const double epoch = plim__json_real(plim__json_get(line, "epoch"), -1);
     const plim__json_t best = plim__json_get(line, "best");
-    double value[PLIM__RECORD_CURVES];
+    double value[REPORT_RECORD_CURVES];
     if (epoch < 1)
         return;
     record->training = true;
     record->epochs = fmax(record->epochs, epoch);
-    for (int i = 0; i < PLIM__RECORD_CURVES; i++) {
+    for (int i = 0; i < REPORT_RECORD_CURVES; i++) {
         value[i] = plim__json_real(plim__json_get(line, names[i]), NAN);
         if (isfinite(value[i]))
-            plim__track_add(&record->curve[i], epoch - 1, 1, value[i], NULL);
+            report_track_add(&record->curve[i], epoch - 1, 1, value[i], NULL);
     }
-    record->final_loss = value[PLIM__LOSS];
+    record->final_loss = value[REPORT_LOSS];
     if (best.end - best.begin == 4 && memcmp(best.begin, "true", 4) == 0) {
         record->best_epoch = epoch;
-        memcpy(record->best, value + PLIM__SCORE_TRAIN, sizeof record->best);
+        memcpy(record->best, value + REPORT_SCORE_TRAIN, sizeof record->best);
     }
 }
 
@@ -390,15 +390,14 @@ static plim_status_t read_some(int file, const char *name, char *to, size_t size
 }
 
 /* Hands out every whole line that is an object. */
-static plim_status_t read_lines(const plim_job_t *job, plim__run_record_t *record, int file,
-                                const char *name,
-                                void (*take)(plim__run_record_t *record, plim__json_t line))
+static plim_status_t read_lines(report_run_record_t *record, int file, const char *name,
+                                void (*take)(report_run_record_t *record, plim__json_t line))
 {
     size_t used = 0, got = 0;
     bool skipping = false; /* a line that is too long */
     do {
-        PLIM_TRY(plim__job_check(job));
-        PLIM_TRY(read_some(file, name, record->buffer + used, BUFFER_BYTES - used, &got));
+        PLIM_TRY(cli_check_stopped());
+        PLIM_TRY(read_some(file, name, record->buffer + used, sizeof record->buffer - used, &got));
         used += got;
         const char *at = record->buffer, *end = record->buffer + used, *newline;
         while ((newline = memchr(at, '\n', (size_t)(end - at))) != NULL) {
@@ -409,7 +408,7 @@ static plim_status_t read_lines(const plim_job_t *job, plim__run_record_t *recor
         }
         used = (size_t)(end - at);
         memmove(record->buffer, at, used);
-        if (used == BUFFER_BYTES) {
+        if (used == sizeof record->buffer) {
             skipping = true;
             used = 0;
         }
@@ -418,69 +417,68 @@ static plim_status_t read_lines(const plim_job_t *job, plim__run_record_t *recor
 }
 
 /* The whole text of run.json, if it is not too long. */
-static plim_status_t read_about(plim__run_record_t *record, int file)
+static plim_status_t read_about(report_run_record_t *record, int file)
 {
     size_t used = 0, got = 0;
     do {
         PLIM_TRY(
-            read_some(file, "run.json", record->about + used, PLIM__RECORD_TEXT - 1 - used, &got));
+            read_some(file, "run.json", record->about + used, REPORT_RECORD_TEXT - 1 - used, &got));
         used += got;
     } while (got > 0);
     record->about[used] = '\0';
     return PLIM_OK;
 }
 
-static void lay_out(plim__arena_t *arena, void *object)
+/* Makes the empty tracks. False without memory. */
+static bool create_tracks(report_run_record_t *record)
 {
-    plim__run_record_t *record = object;
-    record->verdict = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
-    record->about = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
-    record->begin = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
-    record->end = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
-    record->plan = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
-    record->buffer = plim__arena_carve(arena, BUFFER_BYTES, 1, 1);
-    plim__track_lay_out(arena, &record->memory, 1 + PLIM__RECORD_PARTS);
-    for (int i = 0; i < PLIM__RECORD_CURVES; i++)
-        plim__track_lay_out(arena, &record->curve[i], 0);
-    plim__track_lay_out(arena, &record->speed, 0);
-    plim__track_lay_out(arena, &record->rows, 0);
-    plim__track_lay_out(arena, &record->lists, 0);
-    plim__track_lay_out(arena, &record->reading, 0);
-    for (int i = 0; i < PLIM__RECORD_GPUS; i++)
-        plim__track_lay_out(arena, &record->gpu[i], 0);
+    bool made = report_track_create(&record->memory, FIRST_WIDTH, 1 + REPORT_RECORD_PARTS) &&
+                report_track_create(&record->speed, FIRST_WIDTH, 0) &&
+                report_track_create(&record->rows, FIRST_WIDTH, 0) &&
+                report_track_create(&record->lists, FIRST_WIDTH, 0) &&
+                report_track_create(&record->reading, FIRST_WIDTH, 0);
+    for (int i = 0; i < REPORT_RECORD_CURVES && made; i++)
+        made = report_track_create(&record->curve[i], 1, 0);
+    for (int i = 0; i < REPORT_RECORD_GPUS && made; i++)
+        made = report_track_create(&record->gpu[i], FIRST_WIDTH, 0);
+    return made;
 }
 
-plim_status_t plim__run_record_begin(const plim_job_t *job, const char *name,
-                                     plim__run_record_t **record_out)
+plim_status_t report_run_record_begin(const char *name, report_run_record_t **record_out)
 {
-    plim__run_record_t draft = {.stride = 1,
-                                .counter = {-1, -1, -1},
-                                .best = {NAN, NAN, NAN},
-                                .final_loss = NAN,
-                                .memory.width = FIRST_WIDTH,
-                                .speed.width = FIRST_WIDTH,
-                                .rows.width = FIRST_WIDTH,
-                                .lists.width = FIRST_WIDTH,
-                                .reading.width = FIRST_WIDTH};
-    for (int i = 0; i < PLIM__RECORD_CURVES; i++)
-        draft.curve[i].width = 1;
-    for (int i = 0; i < PLIM__RECORD_GPUS; i++)
-        draft.gpu[i].width = FIRST_WIDTH;
-    plim__text_printable(name, strlen(name), draft.name, sizeof draft.name);
-    return plim__object_create(job->ledger, ACCOUNT, lay_out, &draft, sizeof draft, &draft.arena,
-                               record_out);
+    report_run_record_t *record = calloc(1, sizeof *record);
+    if (record == NULL || !create_tracks(record)) {
+        report_run_record_destroy(record);
+        return plim__fail_errno(ENOMEM, "the record of %s", name);
+    }
+    record->stride = 1;
+    record->final_loss = NAN;
+    for (int i = 0; i < 3; i++) {
+        record->counter[i] = -1;
+        record->best[i] = NAN;
+    }
+    plim__text_printable(name, strlen(name), record->name, sizeof record->name);
+    *record_out = record;
+    return PLIM_OK;
 }
 
-void plim__run_record_destroy(plim__run_record_t *record)
+void report_run_record_destroy(report_run_record_t *record)
 {
     if (record == NULL)
         return;
-    plim__arena_t arena = record->arena;
-    plim__arena_destroy(&arena);
+    report_track_destroy(&record->memory);
+    report_track_destroy(&record->speed);
+    report_track_destroy(&record->rows);
+    report_track_destroy(&record->lists);
+    report_track_destroy(&record->reading);
+    for (int i = 0; i < REPORT_RECORD_CURVES; i++)
+        report_track_destroy(&record->curve[i]);
+    for (int i = 0; i < REPORT_RECORD_GPUS; i++)
+        report_track_destroy(&record->gpu[i]);
+    free(record);
 }
 
-static plim_status_t read_files(const plim_job_t *job, plim__run_record_t *record,
-                                const char *directory, bool *found_out)
+static plim_status_t read_files(report_run_record_t *record, const char *directory, bool *found_out)
 {
     static const char *const names[] = {"run.json", "metrics.jsonl", "timeline.jsonl"};
     for (int i = 0; i < 3; i++) {
@@ -489,8 +487,8 @@ static plim_status_t read_files(const plim_job_t *job, plim__run_record_t *recor
             continue;
         const plim_status_t status =
             i == 0 ? read_about(record, file)
-                   : read_lines(job, record, file, names[i],
-                                i == 1 ? plim__run_record_metrics : plim__run_record_timeline);
+                   : read_lines(record, file, names[i],
+                                i == 1 ? report_run_record_metrics : report_run_record_timeline);
         (void)close(file);
         PLIM_TRY(status);
         *found_out = true;
@@ -498,18 +496,17 @@ static plim_status_t read_files(const plim_job_t *job, plim__run_record_t *recor
     return PLIM_OK;
 }
 
-plim_status_t plim__run_record_create(const plim_job_t *job, const char *directory,
-                                      const char *verdict, bool *found_out,
-                                      plim__run_record_t **record_out)
+plim_status_t report_run_record_create(const char *directory, const char *verdict, bool *found_out,
+                                       report_run_record_t **record_out)
 {
-    plim__run_record_t *record;
-    PLIM_TRY(plim__run_record_begin(job, directory, &record));
+    report_run_record_t *record;
+    PLIM_TRY(report_run_record_begin(directory, &record));
     *found_out = false;
     if (verdict != NULL)
-        keep_text(record->verdict, plim__run_record_json(verdict));
-    const plim_status_t status = read_files(job, record, directory, found_out);
+        keep_text(record->verdict, report_run_record_json(verdict));
+    const plim_status_t status = read_files(record, directory, found_out);
     if (status != PLIM_OK || !*found_out) {
-        plim__run_record_destroy(record);
+        report_run_record_destroy(record);
         return status;
     }
     *record_out = record;

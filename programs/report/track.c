@@ -1,22 +1,28 @@
 #include "report/track.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { WEIGHT, SUM, LOW, HIGH, BESIDE };
 
-void plim__track_lay_out(plim__arena_t *arena, plim__track_t *track, int beside)
+bool report_track_create(report_track_t *track, double width, int beside)
 {
-    track->beside = beside;
-    track->values = plim__arena_carve(arena, PLIM__TRACK_COLUMNS,
-                                      (BESIDE + (size_t)beside) * sizeof(double), sizeof(double));
+    *track = (report_track_t){.beside = beside, .width = width};
+    track->values = calloc(REPORT_TRACK_COLUMNS, (BESIDE + (size_t)beside) * sizeof(double));
+    return track->values != NULL;
 }
 
-static double *cell(const plim__track_t *track, int column)
+void report_track_destroy(report_track_t *track)
+{
+    free(track->values);
+}
+
+static double *cell(const report_track_t *track, int column)
 {
     return track->values + (size_t)column * (BESIDE + (size_t)track->beside);
 }
 
-static void merge(const plim__track_t *track, double *into, const double *from)
+static void merge(const report_track_t *track, double *into, const double *from)
 {
     const size_t bytes = (BESIDE + (size_t)track->beside) * sizeof(double);
     if (from[WEIGHT] <= 0)
@@ -36,27 +42,27 @@ static void merge(const plim__track_t *track, double *into, const double *from)
 }
 
 /* Makes columns twice as wide. */
-static void widen(plim__track_t *track)
+static void widen(report_track_t *track)
 {
     const size_t bytes = (BESIDE + (size_t)track->beside) * sizeof(double);
-    for (int i = 0; i < PLIM__TRACK_COLUMNS / 2; i++) {
+    for (int i = 0; i < REPORT_TRACK_COLUMNS / 2; i++) {
         double *into = cell(track, i);
         if (i > 0)
             memcpy(into, cell(track, 2 * i), bytes);
         merge(track, into, cell(track, 2 * i + 1));
     }
-    memset(cell(track, PLIM__TRACK_COLUMNS / 2), 0, bytes * (PLIM__TRACK_COLUMNS / 2));
+    memset(cell(track, REPORT_TRACK_COLUMNS / 2), 0, bytes * (REPORT_TRACK_COLUMNS / 2));
     track->columns = (track->columns + 1) / 2;
     track->width *= 2;
 }
 
-void plim__track_add(plim__track_t *track, double at, double weight, double value,
-                     const double *beside)
+void report_track_add(report_track_t *track, double at, double weight, double value,
+                      const double *beside)
 {
-    double sample[BESIDE + PLIM__TRACK_BESIDE] = {weight, weight * value, value, value};
+    double sample[BESIDE + REPORT_TRACK_BESIDE] = {weight, weight * value, value, value};
     if (!(at >= 0) || !(weight > 0))
         return;
-    while (at >= track->width * PLIM__TRACK_COLUMNS)
+    while (at >= track->width * REPORT_TRACK_COLUMNS)
         widen(track);
     const int column = (int)(at / track->width);
     if (track->beside > 0)
@@ -68,19 +74,19 @@ void plim__track_add(plim__track_t *track, double at, double weight, double valu
         track->end = at;
 }
 
-plim__column_t plim__track_column(const plim__track_t *track, int column)
+report_column_t report_track_column(const report_track_t *track, int column)
 {
     const double *values = cell(track, column);
-    return (plim__column_t){values[WEIGHT], values[SUM], values[LOW], values[HIGH],
-                            values + BESIDE};
+    return (report_column_t){values[WEIGHT], values[SUM], values[LOW], values[HIGH],
+                             values + BESIDE};
 }
 
-double plim__track_highest(const plim__track_t *track, double missing)
+double report_track_highest(const report_track_t *track, double missing)
 {
     double highest = missing;
     bool any = false;
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         if (column.weight > 0 && (!any || column.high > highest))
             highest = column.high;
         any = any || column.weight > 0;
@@ -88,11 +94,11 @@ double plim__track_highest(const plim__track_t *track, double missing)
     return highest;
 }
 
-double plim__track_mean(const plim__track_t *track, double missing)
+double report_track_mean(const report_track_t *track, double missing)
 {
     double sum = 0, weight = 0;
     for (int i = 0; i < track->columns; i++) {
-        const plim__column_t column = plim__track_column(track, i);
+        const report_column_t column = report_track_column(track, i);
         sum += column.sum;
         weight += column.weight;
     }

@@ -3,40 +3,42 @@
  * the highest and the mean. A sample past the last column makes all columns twice as wide, so any
  * number of samples takes the same memory.
  */
-#ifndef PLIM_REPORT_TRACK_H
-#define PLIM_REPORT_TRACK_H
+#ifndef REPORT_TRACK_H
+#define REPORT_TRACK_H
 
-#include "mem/arena.h"
+#include <stdbool.h>
 
-#define PLIM__TRACK_COLUMNS 400
-#define PLIM__TRACK_BESIDE 40 /* most values beside the first */
+#define REPORT_TRACK_COLUMNS 400
+#define REPORT_TRACK_BESIDE 40 /* most values beside the first */
 
-typedef struct plim__column {
+typedef struct report_column {
     double weight;        /* of its samples; 0: it has none */
     double sum;           /* of weight × value */
     double low, high;     /* of the value */
     const double *beside; /* (track->beside) of the sample with the highest value */
-} plim__column_t;
+} report_column_t;
 
-typedef struct plim__track {
+typedef struct report_track {
     int beside;     /* further values of each sample */
     double width;   /* of a column */
     int columns;    /* up to the last one with a sample */
     double end;     /* the last position */
-    double *values; /* (PLIM__TRACK_COLUMNS, 4 + beside) */
-} plim__track_t;
+    double *values; /* (REPORT_TRACK_COLUMNS, 4 + beside), owned */
+} report_track_t;
 
-void plim__track_lay_out(plim__arena_t *arena, plim__track_t *track, int beside);
+/* An empty track, its columns so wide in the beginning. False without memory. */
+bool report_track_create(report_track_t *track, double width, int beside);
+void report_track_destroy(report_track_t *track); /* a zeroed one is harmless */
 
 /* Adds a sample at a position from 0 on, with a weight above 0. `beside` may be NULL if the track
  * has none. */
-void plim__track_add(plim__track_t *track, double at, double weight, double value,
-                     const double *beside);
+void report_track_add(report_track_t *track, double at, double weight, double value,
+                      const double *beside);
 
-plim__column_t plim__track_column(const plim__track_t *track, int column);
+report_column_t report_track_column(const report_track_t *track, int column);
 
 /* The highest value, and the weighted mean of all; `missing` without a sample. */
-double plim__track_highest(const plim__track_t *track, double missing);
-double plim__track_mean(const plim__track_t *track, double missing);
+double report_track_highest(const report_track_t *track, double missing);
+double report_track_mean(const report_track_t *track, double missing);
 
 #endif

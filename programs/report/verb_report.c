@@ -1,6 +1,9 @@
 /* plimsoll report: runs as one HTML page. */
 #include "command/cli.h"
+#include "doctor/doctor.h"
+#include "report/report.h"
 
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,18 +19,22 @@ static const char help[] =
     "                   there is replaced only if it is a report\n";
 
 /* Adds a run with the doctor's verdict on the texts in its directory. */
-static plim_status_t add_run(const plim_job_t *job, plim_report_t *report, const char *directory)
+static plim_status_t add_run(const plim_job_t *job, report_t *report, const char *directory)
 {
-    static char verdict[PLIM_DOCTOR_JSON_MAX];
-    plim_doctor_t *doctor;
-    plim_status_t status = plim_doctor_create(job, &doctor);
+    doctor_t *doctor;
+    plim_status_t status = doctor_create(job, &doctor);
     if (status != PLIM_OK)
         return status;
-    status = cli_read_texts(doctor, directory);
-    if (status == PLIM_OK)
-        status = plim_doctor_verdict(doctor, verdict, sizeof verdict);
-    plim_doctor_destroy(doctor);
-    return status == PLIM_OK ? plim_report_add(report, directory, verdict) : status;
+    status = doctor_read_directory(doctor, directory);
+    if (status == PLIM_OK) {
+        json_t *verdict = doctor_verdict(doctor);
+        char *text = json_dumps(verdict, JSON_COMPACT);
+        status = report_add(report, directory, text);
+        free(text);
+        json_decref(verdict);
+    }
+    doctor_destroy(doctor);
+    return status;
 }
 
 static void print_written(const cli_common_t *common, const char *path, int runs)
@@ -47,18 +54,16 @@ static void print_written(const cli_common_t *common, const char *path, int runs
 static int write_report(const cli_common_t *common, const plim_job_t *job, const char *out,
                         int count, char **runs)
 {
-    plim_report_t *report;
-    plim_status_t status = plim_report_create(job, &report);
-    if (status != PLIM_OK)
-        return cli_failed(common, status);
+    report_t report = {0};
+    plim_status_t status = PLIM_OK;
     for (int i = 0; i < count && status == PLIM_OK; i++)
-        status = add_run(job, report, runs[i]);
+        status = add_run(job, &report, runs[i]);
     if (status == PLIM_OK)
-        status = plim_report_write(report, out);
-    const int code = status == PLIM_OK ? CLI_DONE : cli_failed(common, status);
+        status = report_write(&report, out);
+    const int code = status == PLIM_OK ? CLI_DONE : cli_program_failed(common, status);
     if (status == PLIM_OK)
         print_written(common, out, count);
-    plim_report_destroy(report);
+    report_clear(&report);
     return code;
 }
 

@@ -1,6 +1,7 @@
 /* Compares the requests, variables and options of a batch script with each other, with the loaders
  * of the Python file that it runs, and with the partitions of the cluster. */
 #include "slurm/slurm_check.h"
+#include "pyg/pyg.h"
 #include "slurm/slurm_read.h"
 #include "slurm/slurm_script.h"
 
@@ -290,8 +291,9 @@ static int64_t estimate(const check_t *check, const read_loader_t *loader)
     static plim_limits_t limits;
     plim_generate_options_t shape = PLIM_GENERATE_OPTIONS_INIT;
     plim_training_t training = PLIM_TRAINING_INIT;
-    plim_pyg_params_t pyg = PLIM_PYG_PARAMS_INIT;
-    char text[PLIM_PYG_JSON_MAX], hint[192];
+    pyg_params_t pyg = PYG_PARAMS_INIT;
+    pyg_plan_t plan;
+    char hint[192];
     const char *persistent = loader_value(check, loader, "persistent_workers");
     plim_dataset_t *dataset;
     plim_job_t *job;
@@ -312,11 +314,8 @@ static int64_t estimate(const check_t *check, const read_loader_t *loader)
     pyg.num_loaders = check->python.num_loaders < 3 ? check->python.num_loaders : 3;
     pyg.persistent_workers = persistent != NULL && strcmp(persistent, "True") == 0;
     if (plim_dataset_from_shape(job, &shape, &dataset) == PLIM_OK) {
-        if (plim_pyg_estimate(job, dataset, &training, &pyg, text, sizeof text) == PLIM_OK) {
-            json_t *object = json_loads(text, 0, NULL);
-            peak = cli_json_int(object, "total_bytes");
-            json_decref(object);
-        }
+        if (pyg_plan(job, dataset, &training, &pyg, &plan) == PLIM_OK)
+            peak = plan.peak;
         plim_dataset_release(dataset);
     }
     cli_job_end(job);

@@ -1,4 +1,7 @@
 /* plimsoll watch: runs a command and records its memory until it ends, however that is. */
+#include "base/fail.h"
+#include "doctor/doctor.h"
+#include "watch/watch.h"
 #include "watch/watch_process.h"
 
 #include <errno.h>
@@ -45,7 +48,7 @@ typedef struct watch_options {
 typedef struct watch_run {
     cli_common_t common;
     watch_options_t options;
-    plim_watch_t *watch;
+    watch_t *watch;
     pid_t command;
     int status; /* of the command, once it has ended */
     bool ended;
@@ -108,7 +111,7 @@ static bool parse_signal(const cli_common_t *common, const char *text, watch_opt
     if (end != text && *end == ':' && options->signal_at > 0 && options->signal_at <= 1) {
         const char *name = end + 1 + (strncmp(end + 1, "SIG", 3) == 0 ? 3 : 0);
         for (int i = 1; i <= SIGSYS; i++)
-            if (strcmp(name, plim_signal_name(i)) == 0)
+            if (strcmp(name, watch_signal_name(i)) == 0)
                 options->signal = i;
     }
     if (options->signal == 0)
@@ -160,7 +163,7 @@ static char **parse(int argc, char **argv, watch_run_t *run, int *exit_out)
 /* ---- the live line ---- */
 
 /* Bytes a second over the last half minute; 0 if it is too early to tell. */
-static double trend_of(watch_run_t *run, const plim_watch_state_t *state)
+static double trend_of(watch_run_t *run, const watch_state_t *state)
 {
     const int64_t count = run->num_trend;
     if (count == 0 || state->seconds - run->trend[(count - 1) % TREND_SAMPLES].at >= TREND_STEP) {
@@ -177,7 +180,7 @@ static double trend_of(watch_run_t *run, const plim_watch_state_t *state)
 
 /* "01:23 | 3.2 GiB of 4 GiB (80%) +12 MiB/s, line in 01:05 | 33 processes | epoch 5"; without a
  * limit of its own "01:23 | 3.2 GiB, host 10 GiB of 64 GiB (16%) +12 MiB/s, …" */
-static void draw(watch_run_t *run, const plim_watch_state_t *state)
+static void draw(watch_run_t *run, const watch_state_t *state)
 {
     char line[256], used[24], limit[24], elapsed[24], rate[24], left[24], trend[80] = "";
     const double slope = trend_of(run, state);
@@ -217,16 +220,16 @@ static void note_failure(watch_run_t *run, plim_status_t status)
     if (status == PLIM_OK || run->failing)
         return;
     run->failing = true;
-    cli_warn("%s; the command runs on, parts of its timeline are missing", plim_last_error());
+    cli_warn("%s; the command runs on, parts of its timeline are missing", plim__fail_text());
 }
 
 static void record(watch_run_t *run, const char *kind, const char *members)
 {
-    note_failure(run, plim_watch_event(run->watch, kind, members));
+    note_failure(run, watch_event(run->watch, kind, members));
 }
 
 /* Warns and signals at the chosen fractions, once each. */
-static void compare(watch_run_t *run, const plim_watch_state_t *state)
+static void compare(watch_run_t *run, const watch_state_t *state)
 {
     watch_options_t *options = &run->options;
     const double share = state->line > 0 ? (double)state->used / (double)state->line : 0;
@@ -251,19 +254,19 @@ static void compare(watch_run_t *run, const plim_watch_state_t *state)
     if (options->signal_at > 0 && share >= options->signal_at) {
         const bool sent = kill(run->command, options->signal) == 0;
         (void)snprintf(members, sizeof members, "\"signal\":\"%s\",\"sent\":%s,\"from\":\"watch\"",
-                       plim_signal_name(options->signal), sent ? "true" : "false");
+                       watch_signal_name(options->signal), sent ? "true" : "false");
         record(run, "signal", members);
         cli_warn("sent %s to the command at %.0f%% of the line (--signal-at)",
-                 plim_signal_name(options->signal), 100 * share);
+                 watch_signal_name(options->signal), 100 * share);
         options->signal_at = 0;
     }
 }
 
 static void tick(watch_run_t *run)
 {
-    plim_watch_state_t state = PLIM_WATCH_STATE_INIT;
+    watch_state_t state = {0};
     char members[128];
-    note_failure(run, plim_watch_tick(run->watch, &state));
+    note_failure(run, watch_tick(run->watch, &state));
     compare(run, &state);
     while (watch_gpus_next(members))
         record(run, "gpu", members);
@@ -295,7 +298,7 @@ static void pass_on(watch_run_t *run, const siginfo_t *info)
         return;
     const bool sent = watch_forward(run->command, info);
     int length = snprintf(members, sizeof members, "\"signal\":\"%s\",\"sent\":%s,\"from\":\"%s\"",
-                          plim_signal_name(info->si_signo), sent ? "true" : "false",
+                          watch_signal_name(info->si_signo), sent ? "true" : "false",
                           info->si_code > 0 ? "terminal" : "user");
     if (info->si_code <= 0 && info->si_pid > 0) {
         sender_name(info->si_pid, name);
@@ -320,7 +323,7 @@ static void reap(watch_run_t *run, pid_t monitor)
             run->usage = usage;
             run->ended = true;
         } else if (child != monitor) {
-            plim_watch_waited(run->watch, &usage);
+            watch_waited(run->watch, &usage);
         }
     }
 }
@@ -355,14 +358,14 @@ static void watch_until_end(watch_run_t *run, pid_t monitor)
 
 /* ---- the end ---- */
 
-static void how_it_ended(const watch_run_t *run, const plim_watch_end_t *end, char text_out[640])
+static void how_it_ended(const watch_run_t *run, const watch_end_t *end, char text_out[640])
 {
     char limit[24], after[24];
     (void)cli_time_text(end->seconds, after);
     int length;
     if (WIFSIGNALED(run->status))
         length = snprintf(text_out, 640, "killed by signal %d (%s) after %s", WTERMSIG(run->status),
-                          plim_signal_name(WTERMSIG(run->status)), after);
+                          watch_signal_name(WTERMSIG(run->status)), after);
     else
         length = snprintf(text_out, 640, "exit code %d after %s", WEXITSTATUS(run->status), after);
     const int64_t kills = end->kills > 0 ? end->kills : 0;
@@ -394,14 +397,13 @@ static void how_it_ended(const watch_run_t *run, const plim_watch_end_t *end, ch
 /* Prints the doctor's verdict on the record in a few lines; nothing if it has none. */
 static void print_verdict(const plim_job_t *job, const char *directory)
 {
-    static char text[PLIM_DOCTOR_JSON_MAX];
-    plim_doctor_t *doctor;
-    if (plim_doctor_create(job, &doctor) != PLIM_OK)
+    doctor_t *doctor;
+    json_t *verdict = NULL;
+    if (doctor_create(job, &doctor) != PLIM_OK)
         return;
-    const bool known = cli_read_texts(doctor, directory) == PLIM_OK &&
-                       plim_doctor_verdict(doctor, text, sizeof text) == PLIM_OK;
-    plim_doctor_destroy(doctor);
-    json_t *verdict = known ? json_loads(text, 0, NULL) : NULL;
+    if (doctor_read_directory(doctor, directory) == PLIM_OK)
+        verdict = doctor_verdict(doctor);
+    doctor_destroy(doctor);
     const json_t *first = json_array_get(json_object_get(verdict, "advice"), 0);
     const json_t *unknown = json_array_get(json_object_get(verdict, "unknown"), 0);
     if (verdict != NULL)
@@ -416,7 +418,7 @@ static void print_verdict(const plim_job_t *job, const char *directory)
     json_decref(verdict);
 }
 
-static void print_end(const plim_job_t *job, const watch_run_t *run, const plim_watch_end_t *end,
+static void print_end(const plim_job_t *job, const watch_run_t *run, const watch_end_t *end,
                       const char *directory)
 {
     char peak[24], used[24], line[24], at[24], text[640];
@@ -441,7 +443,7 @@ static void print_end(const plim_job_t *job, const watch_run_t *run, const plim_
                run->status != 0 ? directory : "");
 }
 
-static void print_json(const watch_run_t *run, const plim_watch_end_t *end, const char *directory,
+static void print_json(const watch_run_t *run, const watch_end_t *end, const char *directory,
                        int code)
 {
     json_t *object =
@@ -451,7 +453,7 @@ static void print_json(const watch_run_t *run, const plim_watch_end_t *end, cons
                   "left_running", end->left);
     if (WIFSIGNALED(run->status))
         (void)json_object_set_new(object, "signal",
-                                  json_string(plim_signal_name(WTERMSIG(run->status))));
+                                  json_string(watch_signal_name(WTERMSIG(run->status))));
     if (end->line > 0) {
         (void)json_object_set_new(object, "used_bytes", json_integer(end->used));
         (void)json_object_set_new(object, "line_bytes", json_integer(end->line));
@@ -475,23 +477,21 @@ static void default_directory(char path_out[64])
 static int run_command(const plim_job_t *job, watch_run_t *run, char **words, const char *directory,
                        pid_t monitor)
 {
-    plim_watch_end_t end = PLIM_WATCH_END_INIT;
-    char marks[PATH_MAX]; /* a child does not inherit the library's memory */
-    (void)snprintf(marks, sizeof marks, "%s", plim_watch_marks(run->watch));
-    run->command = watch_fork(words, marks);
+    watch_end_t end = {0};
+    run->command = watch_fork(words, watch_marks(run->watch));
     if (run->command < 0) {
         char message[64];
         (void)snprintf(message, sizeof message, "fork: %s", strerror(errno));
         return cli_failed_with(&run->common, PLIM_ERR_IO, message, NULL);
     }
-    const plim_status_t status = plim_watch_begin(run->watch, run->command, words);
+    const plim_status_t status = watch_begin(run->watch, run->command, words);
     note_failure(run, status);
     const int error = watch_release(run->command);
     if (error == 0 && !run->common.quiet)
         status_line_begin();
     watch_until_end(run, monitor);
     status_line_end();
-    note_failure(run, plim_watch_end(run->watch, run->status, &run->usage, &end));
+    note_failure(run, watch_end(run->watch, run->status, &run->usage, &end));
     const int code =
         WIFEXITED(run->status) ? WEXITSTATUS(run->status) : 128 + WTERMSIG(run->status);
     if (error != 0) {
@@ -512,7 +512,7 @@ static int run(int argc, char **argv)
         .common = {.verb = &cli_verb_watch},
         .options = {.interval = 0.1, .warnings = {0.8, 0.9}, .num_warnings = 2}};
     plim_job_params_t job_params = PLIM_JOB_PARAMS_INIT;
-    plim_watch_params_t params = PLIM_WATCH_PARAMS_INIT;
+    watch_params_t params = {0};
     plim_job_t *job;
     char directory[64];
     int code;
@@ -531,11 +531,11 @@ static int run(int argc, char **argv)
     watch_prepare();
     const pid_t monitor = watch_gpus_start();
     params.ignored = monitor;
-    status = plim_watch_open(job, &params, &run.watch);
+    status = watch_open(job, &params, &run.watch);
     code = status == PLIM_OK ? run_command(job, &run, words, params.directory, monitor)
-                             : cli_failed(&run.common, status);
+                             : cli_program_failed(&run.common, status);
     watch_gpus_end();
-    plim_watch_close(run.watch);
+    watch_close(run.watch);
     plim_job_release(job);
     return code;
 }

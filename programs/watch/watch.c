@@ -2,21 +2,21 @@
  * The watch of a command: one tick reads the control groups (mem/meter.h, mem/headroom.h) and the
  * tree (watch_tree.h), takes the command's marks and appends to the timeline (watch_record.h).
  */
-#include <plimsoll/watch.h>
+#include "watch/watch.h"
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/params.h"
-#include "base/process.h"
+#include "base/fail.h"
+#include "command/cli.h"
 #include "io/own.h"
 #include "mem/cgroup.h"
 #include "mem/headroom.h"
-#include "mem/meter.h"
 #include "watch/watch_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <plimsoll/meter.h>
 #include <plimsoll/version.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,11 +60,8 @@ typedef struct written {
     int64_t used, rss, group, kills, hits;
 } written_t;
 
-struct plim_watch {
-    pid_t process;
-    plim_job_t job; /* retained */
-    plim__arena_t arena;
-    plim_watch_params_t params;
+struct watch {
+    watch_params_t params;
     char path[PATH_MAX - 32];
     int directory; /* open */
     char marks_path[PATH_MAX];
@@ -82,17 +79,17 @@ struct plim_watch {
     int source_of[PLIM__HEADROOM_GROUPS]; /* in `sources` */
     int memory_source, host_source;
     int64_t host_kills_then;
-    plim__tree_t tree;
-    plim__tree_totals_t totals; /* of the last tick */
+    watch_tree_t tree;
+    watch_tree_totals_t totals; /* of the last tick */
     plim_sample_t sample;
     int64_t used, line;
-    int source;              /* of the line; -1: none */
-    written_t last;          /* the last tick that was written */
-    plim_watch_end_t result; /* the nearest tick so far */
-    plim__record_t record;
+    int source;         /* of the line; -1: none */
+    written_t last;     /* the last tick that was written */
+    watch_end_t result; /* the nearest tick so far */
+    watch_record_t record;
 };
 
-static plim_status_t wrote(plim_watch_t *watch, bool success)
+static plim_status_t wrote(watch_t *watch, bool success)
 {
     if (success)
         return PLIM_OK;
@@ -101,15 +98,8 @@ static plim_status_t wrote(plim_watch_t *watch, bool success)
 
 /* ---- opening ---- */
 
-static void lay_out(plim__arena_t *arena, void *object)
-{
-    plim_watch_t *watch = object;
-    watch->record.line = plim__arena_carve(arena, PLIM__RECORD_LINE, 1, 1);
-    plim__tree_lay_out(arena, &watch->tree);
-}
-
 /* Opens a file of the directory, which must be an ordinary one of this user with one name. */
-static plim_status_t open_own(const plim_watch_t *watch, const char *name, int flags, int *file_out)
+static plim_status_t open_own(const watch_t *watch, const char *name, int flags, int *file_out)
 {
     struct stat about;
     const int file =
@@ -128,7 +118,7 @@ static plim_status_t open_own(const plim_watch_t *watch, const char *name, int f
     return PLIM_OK;
 }
 
-static plim_status_t check_directory(const plim_watch_t *watch)
+static plim_status_t check_directory(const watch_t *watch)
 {
     static const char *const foreign[] = {"run.json", "dataset.json"};
     struct stat about;
@@ -140,7 +130,7 @@ static plim_status_t check_directory(const plim_watch_t *watch)
 }
 
 /* Makes the directory, locks it by its timeline, and empties the marks. */
-static plim_status_t open_directory(plim_watch_t *watch)
+static plim_status_t open_directory(watch_t *watch)
 {
     if (mkdir(watch->path, 0777) != 0 && errno != EEXIST)
         return plim__fail_errno(errno, "%s", watch->path);
@@ -184,7 +174,7 @@ static void count_group(const watched_group_t *group, int64_t *kills_out, int64_
     }
 }
 
-static int add_source(plim_watch_t *watch, int64_t bytes)
+static int add_source(watch_t *watch, int64_t bytes)
 {
     source_t *source = &watch->sources[watch->num_sources];
     source->bytes = bytes;
@@ -205,7 +195,7 @@ static int64_t limit_of(const plim__cgroup_t *group, const char *name, char text
     return limit;
 }
 
-static void open_groups(plim_watch_t *watch, const char *root)
+static void open_groups(watch_t *watch, const char *root)
 {
     plim__cgroup_t group;
     group.root = root;
@@ -241,7 +231,7 @@ static int64_t host_number(const char *path, const char *key)
                : -1;
 }
 
-static void open_sources(plim_watch_t *watch)
+static void open_sources(watch_t *watch)
 {
     open_groups(watch, "");
     if (watch->params.memory > 0) {
@@ -255,33 +245,25 @@ static void open_sources(plim_watch_t *watch)
     plim__headroom_open("", &watch->headroom);
 }
 
-PLIM_API plim_status_t plim_watch_open(const plim_job_t *job, const plim_watch_params_t *params,
-                                       plim_watch_t **watch_out)
+plim_status_t watch_open(const plim_job_t *job, const watch_params_t *params, watch_t **watch_out)
 {
-    plim_watch_t draft = {.process = getpid(),
-                          .params = PLIM_WATCH_PARAMS_INIT,
-                          .directory = -1,
-                          .marks = -1,
-                          .source = -1,
-                          .memory_source = -1,
-                          .record = {.file = -1},
-                          .tree = {.processes_file = -1, .load_file = -1},
-                          .result = PLIM_WATCH_END_INIT};
-    plim_watch_t *watch;
-    PLIM_ENTER(job);
-    PLIM_TRY(plim__params_take(params, "plim_watch_params_t", &draft.params, sizeof draft.params));
-    if ((size_t)snprintf(draft.path, sizeof draft.path, "%s", draft.params.directory) >=
-        sizeof draft.path)
-        return plim__fail(PLIM_ERR_USAGE, "the path %.200s... is too long", draft.path);
-    PLIM_TRY(plim__object_create(job->ledger, "watch", lay_out, &draft, sizeof draft, &draft.arena,
-                                 &watch));
-    watch->job = *job;
-    plim_job_retain(job);
-    plim_status_t status = plim_meter_open(job, &watch->meter);
+    watch_t *watch = calloc(1, sizeof *watch);
+    if (watch == NULL)
+        return plim__fail_errno(ENOMEM, "the watch");
+    watch->params = *params;
+    watch->directory = watch->marks = watch->record.file = -1;
+    watch->source = watch->memory_source = -1;
+    watch->tree.processes_file = watch->tree.load_file = -1;
+    plim_status_t status = PLIM_OK;
+    if ((size_t)snprintf(watch->path, sizeof watch->path, "%s", params->directory) >=
+        sizeof watch->path)
+        status = plim__fail(PLIM_ERR_USAGE, "the path %.200s... is too long", watch->path);
+    if (status == PLIM_OK)
+        status = cli_pass_failure(plim_meter_open(job, &watch->meter));
     if (status == PLIM_OK)
         status = open_directory(watch);
     if (status != PLIM_OK) {
-        plim_watch_close(watch);
+        watch_close(watch);
         return status;
     }
     open_sources(watch);
@@ -289,11 +271,10 @@ PLIM_API plim_status_t plim_watch_open(const plim_job_t *job, const plim_watch_p
     return PLIM_OK;
 }
 
-PLIM_API void plim_watch_close(plim_watch_t *watch)
+void watch_close(watch_t *watch)
 {
-    if (watch == NULL || !plim__process_is(watch->process))
+    if (watch == NULL)
         return;
-    const plim_job_t job = watch->job;
     if (watch->directory >= 0)
         (void)close(watch->directory);
     if (watch->marks >= 0)
@@ -307,14 +288,13 @@ PLIM_API void plim_watch_close(plim_watch_t *watch)
             if (watch->groups[i].hits[k] >= 0)
                 (void)close(watch->groups[i].hits[k]);
     }
-    plim__tree_close(&watch->tree);
+    watch_tree_close(&watch->tree);
     plim__headroom_close(&watch->headroom);
     plim_meter_close(watch->meter);
-    plim__arena_destroy(&watch->arena);
-    plim_job_release(&job);
+    free(watch);
 }
 
-PLIM_API const char *plim_watch_marks(const plim_watch_t *watch)
+const char *watch_marks(const watch_t *watch)
 {
     return watch->marks_path;
 }
@@ -328,25 +308,25 @@ static const char *const recorded_variables[] = {
     "SLURM_CPUS_ON_NODE",  "SLURM_CPUS_PER_TASK",
 };
 
-static void append_environment(plim__record_t *record)
+static void append_environment(watch_record_t *record)
 {
-    plim__record_open(record, "environment", '{');
+    watch_record_open(record, "environment", '{');
     for (size_t i = 0; i < sizeof recorded_variables / sizeof recorded_variables[0]; i++) {
         const char *value = getenv(recorded_variables[i]);
         if (value != NULL)
-            plim__record_text(record, recorded_variables[i], value, MARK_MOST);
+            watch_record_text(record, recorded_variables[i], value, MARK_MOST);
     }
-    plim__record_close(record, '}');
+    watch_record_close(record, '}');
 }
 
-static void append_resource_limit(plim__record_t *record, const char *key,
+static void append_resource_limit(watch_record_t *record, const char *key,
                                   const struct rlimit *limit)
 {
     if (limit->rlim_cur != RLIM_INFINITY && limit->rlim_cur < (rlim_t)INT64_MAX)
-        plim__record_number(record, key, (int64_t)limit->rlim_cur);
+        watch_record_number(record, key, (int64_t)limit->rlim_cur);
 }
 
-static void append_time(plim__record_t *record)
+static void append_time(watch_record_t *record)
 {
     struct timespec now = {0};
     struct tm parts;
@@ -354,76 +334,75 @@ static void append_time(plim__record_t *record)
     (void)clock_gettime(CLOCK_REALTIME, &now);
     if (gmtime_r(&now.tv_sec, &parts) != NULL)
         (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    plim__record_text(record, "time", text, sizeof text);
-    plim__record_real(record, "time_s", 3, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+    watch_record_text(record, "time", text, sizeof text);
+    watch_record_real(record, "time_s", 3, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
 }
 
-static void append_machine(plim_watch_t *watch)
+static void append_machine(watch_t *watch)
 {
-    plim__record_t *record = &watch->record;
+    watch_record_t *record = &watch->record;
     struct utsname system;
     struct statvfs shared;
     struct rlimit limit;
     char directory[PATH_MAX];
     if (uname(&system) == 0) {
-        plim__record_text(record, "host", system.nodename, MARK_MOST);
-        plim__record_text(record, "kernel", system.release, MARK_MOST);
+        watch_record_text(record, "host", system.nodename, MARK_MOST);
+        watch_record_text(record, "kernel", system.release, MARK_MOST);
     }
     if (getcwd(directory, sizeof directory) != NULL)
-        plim__record_text(record, "directory", directory, sizeof directory);
+        watch_record_text(record, "directory", directory, sizeof directory);
     if (watch->num_groups > 0) {
-        plim__record_text(record, "group", watch->groups[0].name, NAME_MOST);
-        plim__record_number(record, "group_version", watch->groups[0].version);
+        watch_record_text(record, "group", watch->groups[0].name, NAME_MOST);
+        watch_record_number(record, "group_version", watch->groups[0].version);
     }
-    plim__record_number(record, "host_bytes", watch->sources[watch->host_source].bytes);
+    watch_record_number(record, "host_bytes", watch->sources[watch->host_source].bytes);
     if (statvfs("/dev/shm", &shared) == 0)
-        plim__record_number(record, "shm_bytes", (int64_t)(shared.f_blocks * shared.f_frsize));
+        watch_record_number(record, "shm_bytes", (int64_t)(shared.f_blocks * shared.f_frsize));
     if (getrlimit(RLIMIT_AS, &limit) == 0)
         append_resource_limit(record, "rlimit_as_bytes", &limit);
     if (getrlimit(RLIMIT_DATA, &limit) == 0)
         append_resource_limit(record, "rlimit_data_bytes", &limit);
 }
 
-static void append_limits(plim_watch_t *watch)
+static void append_limits(watch_t *watch)
 {
-    plim__record_open(&watch->record, "limits", '[');
+    watch_record_open(&watch->record, "limits", '[');
     for (int i = 0; i < watch->num_sources; i++) {
-        plim__record_open(&watch->record, NULL, '{');
-        plim__record_text(&watch->record, "source", watch->sources[i].text, 256);
-        plim__record_number(&watch->record, "bytes", watch->sources[i].bytes);
-        plim__record_close(&watch->record, '}');
+        watch_record_open(&watch->record, NULL, '{');
+        watch_record_text(&watch->record, "source", watch->sources[i].text, 256);
+        watch_record_number(&watch->record, "bytes", watch->sources[i].bytes);
+        watch_record_close(&watch->record, '}');
     }
-    plim__record_close(&watch->record, ']');
+    watch_record_close(&watch->record, ']');
 }
 
-PLIM_API plim_status_t plim_watch_begin(plim_watch_t *watch, pid_t pid, char *const *words)
+plim_status_t watch_begin(watch_t *watch, pid_t pid, char *const *words)
 {
-    plim__record_t *record = &watch->record;
-    PLIM_TRY(plim__process_check(watch->process));
+    watch_record_t *record = &watch->record;
     watch->began = plim__clock_ns();
-    plim__tree_open(&watch->tree, pid, watch->params.ignored);
-    plim__record_begin(record, "begin");
-    plim__record_number(record, "format", 1);
-    plim__record_text(record, "version", PLIM_VERSION, 32);
+    watch_tree_open(&watch->tree, pid, watch->params.ignored);
+    watch_record_begin(record, "begin");
+    watch_record_number(record, "format", 1);
+    watch_record_text(record, "version", PLIM_VERSION, 32);
     append_time(record);
-    plim__record_number(record, "pid", pid);
-    plim__record_number(record, "watcher_pid", watch->process);
-    plim__record_real(record, "interval_s", 3, watch->params.interval);
+    watch_record_number(record, "pid", pid);
+    watch_record_number(record, "watcher_pid", getpid());
+    watch_record_real(record, "interval_s", 3, watch->params.interval);
     append_limits(watch);
     append_machine(watch);
     append_environment(record);
-    plim__record_open(record, "command", '[');
+    watch_record_open(record, "command", '[');
     for (; *words != NULL; words++)
-        plim__record_text(record, NULL, *words, PATH_MAX);
-    plim__record_close(record, ']');
-    return wrote(watch, plim__record_write(record));
+        watch_record_text(record, NULL, *words, PATH_MAX);
+    watch_record_close(record, ']');
+    return wrote(watch, watch_record_write(record));
 }
 
 /* ---- ticks ---- */
 
 /* Records the lines that the command has appended to its marks, whole ones only; `all`: the last
  * one too. */
-static void take_marks(plim_watch_t *watch, double at, bool all)
+static void take_marks(watch_t *watch, double at, bool all)
 {
     char text[4096];
     ssize_t length;
@@ -439,25 +418,25 @@ static void take_marks(plim_watch_t *watch, double at, bool all)
         watch->marks_taken += (int64_t)line + (newline != NULL);
         const size_t used = strnlen(text, line);
         if (used == sizeof USES_DATASET - 1 && memcmp(text, USES_DATASET, used) == 0) {
-            plim__record_begin(&watch->record, "uses");
-            plim__record_real(&watch->record, "at_s", 3, at);
-            plim__record_text(&watch->record, "what", "dataset", MARK_MOST);
-            (void)plim__record_write(&watch->record);
+            watch_record_begin(&watch->record, "uses");
+            watch_record_real(&watch->record, "at_s", 3, at);
+            watch_record_text(&watch->record, "what", "dataset", MARK_MOST);
+            (void)watch_record_write(&watch->record);
             continue;
         }
         memmove(watch->phase, text, used < sizeof watch->phase ? used : sizeof watch->phase - 1);
         watch->phase[used < sizeof watch->phase ? used : sizeof watch->phase - 1] = '\0';
         if (used == 0)
             continue;
-        plim__record_begin(&watch->record, "mark");
-        plim__record_real(&watch->record, "at_s", 3, at);
-        plim__record_text(&watch->record, "text", watch->phase, MARK_MOST);
-        (void)plim__record_write(&watch->record);
+        watch_record_begin(&watch->record, "mark");
+        watch_record_real(&watch->record, "at_s", 3, at);
+        watch_record_text(&watch->record, "text", watch->phase, MARK_MOST);
+        (void)watch_record_write(&watch->record);
     }
 }
 
 /* Finds the limit with the least memory left. */
-static void find_line(plim_watch_t *watch)
+static void find_line(watch_t *watch)
 {
     plim__headroom_bound_t bound;
     plim__headroom_read_all(&watch->headroom, &bound);
@@ -479,58 +458,58 @@ static bool differs(int64_t now, int64_t then)
     return change > (int64_t)1 << 20 && change > plim__max_i64(then, 0) / 100;
 }
 
-static bool is_worth_writing(const plim_watch_t *watch, double at)
+static bool is_worth_writing(const watch_t *watch, double at)
 {
     const written_t *last = &watch->last;
     return watch->ticks == 1 || at - last->at >= LINE_SECONDS - watch->params.interval / 2 ||
            differs(watch->used, last->used) || differs(watch->totals.rss, last->rss) ||
            differs(watch->sample.group_bytes, last->group) ||
            watch->sample.group_kills != last->kills ||
-           watch->sample.group_limit_hits != last->hits || plim__tree_moved(&watch->tree);
+           watch->sample.group_limit_hits != last->hits || watch_tree_moved(&watch->tree);
 }
 
-static void append_group(plim__record_t *record, const plim_sample_t *sample)
+static void append_group(watch_record_t *record, const plim_sample_t *sample)
 {
-    plim__record_number(record, "group_bytes", sample->group_bytes);
-    plim__record_number(record, "group_peak_bytes", sample->group_peak_bytes);
-    plim__record_number(record, "group_anonymous_bytes", sample->group_anonymous_bytes);
-    plim__record_number(record, "group_cache_bytes", sample->group_cache_bytes);
-    plim__record_number(record, "group_shared_bytes", sample->group_shared_bytes);
-    plim__record_number(record, "group_dirty_bytes", sample->group_dirty_bytes);
-    plim__record_number(record, "group_kernel_bytes", sample->group_kernel_bytes);
-    plim__record_number(record, "group_limit_hits", sample->group_limit_hits);
-    plim__record_number(record, "group_kills", sample->group_kills);
-    plim__record_number(record, "group_faults", sample->group_faults);
-    plim__record_number(record, "group_major_faults", sample->group_major_faults);
-    plim__record_number(record, "group_stall_us", sample->group_stall_us);
+    watch_record_number(record, "group_bytes", sample->group_bytes);
+    watch_record_number(record, "group_peak_bytes", sample->group_peak_bytes);
+    watch_record_number(record, "group_anonymous_bytes", sample->group_anonymous_bytes);
+    watch_record_number(record, "group_cache_bytes", sample->group_cache_bytes);
+    watch_record_number(record, "group_shared_bytes", sample->group_shared_bytes);
+    watch_record_number(record, "group_dirty_bytes", sample->group_dirty_bytes);
+    watch_record_number(record, "group_kernel_bytes", sample->group_kernel_bytes);
+    watch_record_number(record, "group_limit_hits", sample->group_limit_hits);
+    watch_record_number(record, "group_kills", sample->group_kills);
+    watch_record_number(record, "group_faults", sample->group_faults);
+    watch_record_number(record, "group_major_faults", sample->group_major_faults);
+    watch_record_number(record, "group_stall_us", sample->group_stall_us);
 }
 
-static void append_tree(plim__record_t *record, plim__tree_t *tree,
-                        const plim__tree_totals_t *totals)
+static void append_tree(watch_record_t *record, watch_tree_t *tree,
+                        const watch_tree_totals_t *totals)
 {
-    plim__record_number(record, "num_processes", tree->count);
-    plim__record_number(record, "rss_bytes", totals->rss);
-    plim__record_number(record, "anonymous_bytes", totals->anonymous);
-    plim__record_number(record, "file_bytes", totals->file);
-    plim__record_number(record, "shared_bytes", totals->shared);
-    plim__record_number(record, "swap_bytes", totals->swap);
-    plim__record_number(record, "held_bytes", totals->held);
-    plim__record_number(record, "faults", totals->faults);
-    plim__record_number(record, "major_faults", totals->major_faults);
-    plim__record_number(record, "read_bytes", totals->read);
-    plim__record_number(record, "written_bytes", totals->written);
-    plim__record_real(record, "cpu_s", 2, totals->cpu);
-    plim__tree_list(tree, record);
+    watch_record_number(record, "num_processes", tree->count);
+    watch_record_number(record, "rss_bytes", totals->rss);
+    watch_record_number(record, "anonymous_bytes", totals->anonymous);
+    watch_record_number(record, "file_bytes", totals->file);
+    watch_record_number(record, "shared_bytes", totals->shared);
+    watch_record_number(record, "swap_bytes", totals->swap);
+    watch_record_number(record, "held_bytes", totals->held);
+    watch_record_number(record, "faults", totals->faults);
+    watch_record_number(record, "major_faults", totals->major_faults);
+    watch_record_number(record, "read_bytes", totals->read);
+    watch_record_number(record, "written_bytes", totals->written);
+    watch_record_real(record, "cpu_s", 2, totals->cpu);
+    watch_tree_list(tree, record);
 }
 
-static plim_status_t write_tick(plim_watch_t *watch, double at)
+static plim_status_t write_tick(watch_t *watch, double at)
 {
-    plim__record_t *record = &watch->record;
-    plim__record_begin(record, "tick");
-    plim__record_real(record, "at_s", 3, at);
-    plim__record_number(record, "line", watch->source);
-    plim__record_number(record, "used_bytes", watch->used);
-    plim__record_number(record, "line_bytes", watch->line);
+    watch_record_t *record = &watch->record;
+    watch_record_begin(record, "tick");
+    watch_record_real(record, "at_s", 3, at);
+    watch_record_number(record, "line", watch->source);
+    watch_record_number(record, "used_bytes", watch->used);
+    watch_record_number(record, "line_bytes", watch->line);
     append_group(record, &watch->sample);
     append_tree(record, &watch->tree, &watch->totals);
     watch->last = (written_t){.at = at,
@@ -539,13 +518,13 @@ static plim_status_t write_tick(plim_watch_t *watch, double at)
                               .group = watch->sample.group_bytes,
                               .kills = watch->sample.group_kills,
                               .hits = watch->sample.group_limit_hits};
-    return wrote(watch, plim__record_write(record));
+    return wrote(watch, watch_record_write(record));
 }
 
 /* Keeps the tick that comes nearest to its limit, and the highest use. */
-static void keep_nearest(plim_watch_t *watch, double at)
+static void keep_nearest(watch_t *watch, double at)
 {
-    plim_watch_end_t *result = &watch->result;
+    watch_end_t *result = &watch->result;
     /* A spike cannot have exceeded the peak that the group has counted. */
     int64_t spike = watch->totals.spike;
     if (watch->sample.group_peak_bytes >= 0 && watch->sample.group_bytes >= 0)
@@ -564,14 +543,14 @@ static void keep_nearest(plim_watch_t *watch, double at)
     (void)snprintf(result->phase, sizeof result->phase, "%s", watch->phase);
 }
 
-static void read_all(plim_watch_t *watch)
+static void read_all(watch_t *watch)
 {
     watch->ticks++;
     watch->sample = (plim_sample_t)PLIM_SAMPLE_INIT;
     (void)plim_meter_read(watch->meter, &watch->sample);
-    const plim__tree_totals_t before = watch->totals;
-    plim__tree_totals_t *totals = &watch->totals;
-    plim__tree_read(&watch->tree, plim__clock_ns(), totals);
+    const watch_tree_totals_t before = watch->totals;
+    watch_tree_totals_t *totals = &watch->totals;
+    watch_tree_read(&watch->tree, plim__clock_ns(), totals);
     /* A process's counters are missing between its end and its parent's wait. */
     totals->faults = plim__max_i64(totals->faults, before.faults);
     totals->major_faults = plim__max_i64(totals->major_faults, before.major_faults);
@@ -581,53 +560,49 @@ static void read_all(plim_watch_t *watch)
     find_line(watch);
 }
 
-PLIM_API plim_status_t plim_watch_tick(plim_watch_t *watch, plim_watch_state_t *state_out)
+plim_status_t watch_tick(watch_t *watch, watch_state_t *state_out)
 {
-    plim_watch_state_t state = PLIM_WATCH_STATE_INIT;
     plim_status_t status = PLIM_OK;
-    PLIM_TRY(plim__process_check(watch->process));
-    PLIM_TRY(plim__output_check(state_out, "plim_watch_state_t"));
     const double at = plim__clock_seconds_since(watch->began);
     read_all(watch);
     take_marks(watch, at, false); /* after memory: a rise never comes before its mark */
     keep_nearest(watch, at);
     if (is_worth_writing(watch, at))
         status = write_tick(watch, at);
-    state.seconds = at;
-    state.used = watch->used;
-    state.line = watch->line;
-    state.source = watch->source >= 0 ? watch->sources[watch->source].text : "";
-    state.processes = watch->tree.count;
-    state.rss = watch->totals.rss;
-    state.held = watch->totals.held;
-    state.group = watch->sample.group_bytes;
-    state.cache = watch->sample.group_cache_bytes;
-    state.peak = watch->sample.group_peak_bytes;
-    state.kills = watch->sample.group_kills;
-    state.phase = watch->phase;
-    state.host = watch->source == watch->host_source;
-    plim__output_give(state_out, &state, sizeof state);
+    *state_out = (watch_state_t){
+        .seconds = at,
+        .used = watch->used,
+        .line = watch->line,
+        .source = watch->source >= 0 ? watch->sources[watch->source].text : "",
+        .processes = watch->tree.count,
+        .rss = watch->totals.rss,
+        .held = watch->totals.held,
+        .group = watch->sample.group_bytes,
+        .cache = watch->sample.group_cache_bytes,
+        .peak = watch->sample.group_peak_bytes,
+        .kills = watch->sample.group_kills,
+        .phase = watch->phase,
+        .host = watch->source == watch->host_source,
+    };
     return status;
 }
 
-PLIM_API plim_status_t plim_watch_event(plim_watch_t *watch, const char *kind, const char *members)
+plim_status_t watch_event(watch_t *watch, const char *kind, const char *members)
 {
-    PLIM_TRY(plim__process_check(watch->process));
-    plim__record_begin(&watch->record, kind);
-    plim__record_real(&watch->record, "at_s", 3, plim__clock_seconds_since(watch->began));
-    plim__record_members(&watch->record, members);
-    return wrote(watch, plim__record_write(&watch->record));
+    watch_record_begin(&watch->record, kind);
+    watch_record_real(&watch->record, "at_s", 3, plim__clock_seconds_since(watch->began));
+    watch_record_members(&watch->record, members);
+    return wrote(watch, watch_record_write(&watch->record));
 }
 
-PLIM_API void plim_watch_waited(plim_watch_t *watch, const struct rusage *usage)
+void watch_waited(watch_t *watch, const struct rusage *usage)
 {
-    if (plim__process_is(watch->process))
-        plim__tree_waited(&watch->tree, usage);
+    watch_tree_waited(&watch->tree, usage);
 }
 
 /* ---- the end ---- */
 
-PLIM_API const char *plim_signal_name(int number)
+const char *watch_signal_name(int number)
 {
     static const char *const names[] = {
         [SIGHUP] = "HUP",   [SIGINT] = "INT",       [SIGQUIT] = "QUIT", [SIGILL] = "ILL",
@@ -644,11 +619,11 @@ PLIM_API const char *plim_signal_name(int number)
     return names[number];
 }
 
-static void append_groups(plim_watch_t *watch)
+static void append_groups(watch_t *watch)
 {
-    plim__record_t *record = &watch->record;
-    plim_watch_end_t *result = &watch->result;
-    plim__record_open(record, "groups", '[');
+    watch_record_t *record = &watch->record;
+    watch_end_t *result = &watch->result;
+    watch_record_open(record, "groups", '[');
     for (int i = 0; i < watch->num_groups; i++) {
         const watched_group_t *group = &watch->groups[i];
         const int64_t limit = watch->sources[watch->source_of[i]].bytes;
@@ -662,74 +637,72 @@ static void append_groups(plim_watch_t *watch)
             (void)snprintf(result->limit_group, sizeof result->limit_group, "%s", group->name);
             result->limit_bytes = limit;
         }
-        plim__record_open(record, NULL, '{');
-        plim__record_text(record, "path", group->name, NAME_MOST);
-        plim__record_number(record, "version", group->version);
-        plim__record_number(record, "kills", kills);
-        plim__record_number(record, "limit_hits", hits);
-        plim__record_number(record, "limit_bytes", limit);
-        plim__record_close(record, '}');
+        watch_record_open(record, NULL, '{');
+        watch_record_text(record, "path", group->name, NAME_MOST);
+        watch_record_number(record, "version", group->version);
+        watch_record_number(record, "kills", kills);
+        watch_record_number(record, "limit_hits", hits);
+        watch_record_number(record, "limit_bytes", limit);
+        watch_record_close(record, '}');
     }
-    plim__record_close(record, ']');
+    watch_record_close(record, ']');
     const int64_t host_kills = host_number("/proc/vmstat", "oom_kill");
     result->host_kills =
         host_kills >= 0 && watch->host_kills_then >= 0 ? host_kills - watch->host_kills_then : -1;
-    plim__record_number(record, "host_kills", result->host_kills);
+    watch_record_number(record, "host_kills", result->host_kills);
 }
 
-static void append_status(plim__record_t *record, int status)
+static void append_status(watch_record_t *record, int status)
 {
     if (WIFEXITED(status)) {
-        plim__record_number(record, "exit_code", WEXITSTATUS(status));
+        watch_record_number(record, "exit_code", WEXITSTATUS(status));
         return;
     }
-    plim__record_number(record, "exit_code", 128 + WTERMSIG(status));
-    plim__record_text(record, "signal", plim_signal_name(WTERMSIG(status)), 16);
+    watch_record_number(record, "exit_code", 128 + WTERMSIG(status));
+    watch_record_text(record, "signal", watch_signal_name(WTERMSIG(status)), 16);
     if (WCOREDUMP(status))
-        plim__record_true(record, "core");
+        watch_record_true(record, "core");
 }
 
-static void append_peaks(plim_watch_t *watch, const struct rusage *usage)
+static void append_peaks(watch_t *watch, const struct rusage *usage)
 {
-    plim__record_t *record = &watch->record;
-    const plim_watch_end_t *result = &watch->result;
+    watch_record_t *record = &watch->record;
+    const watch_end_t *result = &watch->result;
     if (result->line > 0) {
-        plim__record_number(record, "peak_used_bytes", result->used);
-        plim__record_number(record, "peak_line_bytes", result->line);
-        plim__record_text(record, "peak_line_source", result->source, sizeof result->source);
-        plim__record_real(record, "peak_at_s", 3, result->at);
+        watch_record_number(record, "peak_used_bytes", result->used);
+        watch_record_number(record, "peak_line_bytes", result->line);
+        watch_record_text(record, "peak_line_source", result->source, sizeof result->source);
+        watch_record_real(record, "peak_at_s", 3, result->at);
     }
-    plim__record_number(record, "peak_bytes", result->peak);
-    plim__record_number(record, "group_peak_bytes", watch->sample.group_peak_bytes);
-    plim__record_number(record, "max_rss_bytes", (int64_t)usage->ru_maxrss << 10);
+    watch_record_number(record, "peak_bytes", result->peak);
+    watch_record_number(record, "group_peak_bytes", watch->sample.group_peak_bytes);
+    watch_record_number(record, "max_rss_bytes", (int64_t)usage->ru_maxrss << 10);
     if (watch->tree.largest.pid > 0) {
-        plim__record_open(record, "largest_process", '{');
-        plim__record_number(record, "pid", watch->tree.largest.pid);
-        plim__record_text(record, "name", watch->tree.largest.name, 64);
-        plim__record_number(record, "peak_bytes", watch->tree.largest.peak);
-        plim__record_close(record, '}');
+        watch_record_open(record, "largest_process", '{');
+        watch_record_number(record, "pid", watch->tree.largest.pid);
+        watch_record_text(record, "name", watch->tree.largest.name, 64);
+        watch_record_number(record, "peak_bytes", watch->tree.largest.peak);
+        watch_record_close(record, '}');
     }
-    plim__record_number(record, "num_processes_max", watch->tree.most);
+    watch_record_number(record, "num_processes_max", watch->tree.most);
 }
 
-static void append_own(plim_watch_t *watch)
+static void append_own(watch_t *watch)
 {
-    plim__record_real(&watch->record, "watcher_cpu_s", 4,
+    watch_record_real(&watch->record, "watcher_cpu_s", 4,
                       plim__clock_used(CLOCK_PROCESS_CPUTIME_ID));
-    plim__record_number(&watch->record, "watcher_peak_bytes", watch->sample.rss_peak_bytes);
-    plim__record_number(&watch->record, "ticks", watch->ticks);
+    watch_record_number(&watch->record, "watcher_peak_bytes", watch->sample.rss_peak_bytes);
+    watch_record_number(&watch->record, "ticks", watch->ticks);
 }
 
-PLIM_API plim_status_t plim_watch_end(plim_watch_t *watch, int status, const struct rusage *usage,
-                                      plim_watch_end_t *end_out)
+plim_status_t watch_end(watch_t *watch, int status, const struct rusage *usage,
+                        watch_end_t *end_out)
 {
-    plim__record_t *record = &watch->record;
-    plim_watch_end_t *result = &watch->result;
-    PLIM_TRY(plim__process_check(watch->process));
-    PLIM_TRY(plim__output_check(end_out, "plim_watch_end_t"));
+    watch_record_t *record = &watch->record;
+    watch_end_t *result = &watch->result;
     const double at = plim__clock_seconds_since(watch->began);
     take_marks(watch, at, true);
-    plim__tree_waited(&watch->tree, usage);
+    watch_tree_waited(&watch->tree, usage);
     read_all(watch);
     keep_nearest(watch, at);
     /* What the kernel counted of a process that lived or grew between two ticks. */
@@ -737,20 +710,20 @@ PLIM_API plim_status_t plim_watch_end(plim_watch_t *watch, int status, const str
     result->seconds = at;
     result->left = watch->tree.count;
     (void)write_tick(watch, at);
-    plim__record_begin(record, "end");
-    plim__record_real(record, "at_s", 3, at);
+    watch_record_begin(record, "end");
+    watch_record_real(record, "at_s", 3, at);
     append_time(record);
     append_status(record, status);
-    plim__record_number(record, "left_running", result->left);
+    watch_record_number(record, "left_running", result->left);
     append_peaks(watch, usage);
-    plim__record_real(record, "cpu_s", 2, watch->totals.cpu);
-    plim__record_number(record, "faults", watch->totals.faults);
-    plim__record_number(record, "major_faults", watch->totals.major_faults);
+    watch_record_real(record, "cpu_s", 2, watch->totals.cpu);
+    watch_record_number(record, "faults", watch->totals.faults);
+    watch_record_number(record, "major_faults", watch->totals.major_faults);
     append_groups(watch);
     append_own(watch);
-    const bool success = plim__record_write(record);
+    const bool success = watch_record_write(record);
     if (success)
         (void)unlinkat(watch->directory, MARKS, 0); /* its lines are in the timeline */
-    plim__output_give(end_out, result, sizeof *result);
+    *end_out = *result;
     return wrote(watch, success);
 }

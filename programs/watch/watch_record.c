@@ -10,7 +10,7 @@
 #define CLOSING 16 /* bytes kept for closing brackets and the newline */
 
 /* Appends all of the text or nothing. */
-__attribute__((format(printf, 2, 3))) static void put(plim__record_t *record, const char *format,
+__attribute__((format(printf, 2, 3))) static void put(watch_record_t *record, const char *format,
                                                       ...)
 {
     va_list arguments;
@@ -26,13 +26,13 @@ __attribute__((format(printf, 2, 3))) static void put(plim__record_t *record, co
 }
 
 /* What stands before a member: a comma unless it is the first. */
-static const char *comma(const plim__record_t *record)
+static const char *comma(const watch_record_t *record)
 {
     return strchr("{[", record->line[record->used - 1]) != NULL ? "" : ",";
 }
 
 /* Begins a member: a comma and its key. */
-static void put_key(plim__record_t *record, const char *key)
+static void put_key(watch_record_t *record, const char *key)
 {
     if (key != NULL)
         put(record, "%s\"%s\":", comma(record), key);
@@ -40,27 +40,27 @@ static void put_key(plim__record_t *record, const char *key)
         put(record, "%s", comma(record));
 }
 
-void plim__record_begin(plim__record_t *record, const char *kind)
+void watch_record_begin(watch_record_t *record, const char *kind)
 {
     record->used = 0;
-    record->limit = PLIM__RECORD_LINE - CLOSING;
+    record->limit = WATCH_RECORD_LINE - CLOSING;
     record->overflow = false;
     put(record, "%s{\"kind\":\"%s\"", record->torn ? "\n" : "", kind);
 }
 
-void plim__record_number(plim__record_t *record, const char *key, int64_t value)
+void watch_record_number(watch_record_t *record, const char *key, int64_t value)
 {
     if (value >= 0 && value != INT64_MAX)
         put(record, "%s\"%s\":%" PRId64, comma(record), key, value);
 }
 
-void plim__record_real(plim__record_t *record, const char *key, int decimals, double value)
+void watch_record_real(watch_record_t *record, const char *key, int decimals, double value)
 {
     if (value >= 0)
         put(record, "%s\"%s\":%.*f", comma(record), key, decimals, value);
 }
 
-void plim__record_true(plim__record_t *record, const char *key)
+void watch_record_true(watch_record_t *record, const char *key)
 {
     put(record, "%s\"%s\":true", comma(record), key);
 }
@@ -92,7 +92,7 @@ static size_t decode(const unsigned char *text, uint32_t *character_out)
     return size;
 }
 
-void plim__record_text(plim__record_t *record, const char *key, const char *text, size_t most)
+void watch_record_text(watch_record_t *record, const char *key, const char *text, size_t most)
 {
     const size_t position = record->used;
     const unsigned char *rest = (const unsigned char *)text;
@@ -115,31 +115,31 @@ void plim__record_text(plim__record_t *record, const char *key, const char *text
         record->used = position;
 }
 
-void plim__record_open(plim__record_t *record, const char *key, char bracket)
+void watch_record_open(watch_record_t *record, const char *key, char bracket)
 {
     put_key(record, key);
     put(record, "%c", bracket);
 }
 
-void plim__record_close(plim__record_t *record, char bracket)
+void watch_record_close(watch_record_t *record, char bracket)
 {
-    record->limit = PLIM__RECORD_LINE; /* there is always room for a bracket */
+    record->limit = WATCH_RECORD_LINE; /* there is always room for a bracket */
     put(record, "%c", bracket);
     record->limit -= CLOSING;
 }
 
-void plim__record_members(plim__record_t *record, const char *members)
+void watch_record_members(watch_record_t *record, const char *members)
 {
     if (members[0] != '\0')
         put(record, ",%s", members);
 }
 
-size_t plim__record_position(const plim__record_t *record)
+size_t watch_record_position(const watch_record_t *record)
 {
     return record->used;
 }
 
-bool plim__record_keep(plim__record_t *record, size_t position)
+bool watch_record_keep(watch_record_t *record, size_t position)
 {
     if (!record->overflow)
         return true;
@@ -147,9 +147,9 @@ bool plim__record_keep(plim__record_t *record, size_t position)
     return false;
 }
 
-bool plim__record_write(plim__record_t *record)
+bool watch_record_write(watch_record_t *record)
 {
-    plim__record_close(record, '}');
+    watch_record_close(record, '}');
     record->line[record->used++] = '\n';
     ssize_t wrote;
     do

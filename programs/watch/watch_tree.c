@@ -16,15 +16,6 @@
 #define PSS_SHARE 500 /* one part in so many of the time */
 #define PSS_AGE (10 * SECOND)
 
-void plim__tree_lay_out(plim__arena_t *arena, plim__tree_t *tree)
-{
-    tree->process = plim__arena_carve(arena, PLIM__TREE_PROCESSES, sizeof *tree->process, 1);
-    tree->gone = plim__arena_carve(arena, PLIM__TREE_PROCESSES, sizeof *tree->gone, 1);
-    tree->text = plim__arena_carve(arena, PLIM__TREE_TEXT, 1, 1);
-    for (int i = 0; i < 2; i++)
-        tree->known[i] = plim__arena_carve(arena, PLIM__TREE_PIDS, sizeof *tree->known[i], 1);
-}
-
 /* The start of an open file as text; false if it cannot be read: the process is gone. */
 static bool read_open(int file, char *text, size_t size)
 {
@@ -40,11 +31,11 @@ static int open_of(pid_t pid, const char *name)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static bool read_of(plim__tree_t *tree, pid_t pid, const char *name)
+static bool read_of(watch_tree_t *tree, pid_t pid, const char *name)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    return plim__kernel_read("", path, tree->text, PLIM__TREE_TEXT) > 0;
+    return plim__kernel_read("", path, tree->text, WATCH_TREE_TEXT) > 0;
 }
 
 static int64_t field(const char *text, const char *key)
@@ -78,7 +69,7 @@ static int stat_fields(const char *text, int64_t *fields_out, int count)
 enum { PARENT = 1, FAULTS = 7, MAJOR_FAULTS = 9, TICKS = 11, NUM_FIELDS = 15 };
 
 /* The parent of a process; 0 if it is gone. */
-static pid_t parent_of(plim__tree_t *tree, pid_t pid)
+static pid_t parent_of(watch_tree_t *tree, pid_t pid)
 {
     int64_t fields[PARENT + 1];
     if (!read_of(tree, pid, "stat") || stat_fields(tree->text, fields, PARENT + 1) <= PARENT)
@@ -86,7 +77,7 @@ static pid_t parent_of(plim__tree_t *tree, pid_t pid)
     return (pid_t)fields[PARENT];
 }
 
-static bool is_member(const plim__tree_t *tree, pid_t pid)
+static bool is_member(const watch_tree_t *tree, pid_t pid)
 {
     for (int i = 0; i < tree->count; i++)
         if (tree->process[i].pid == pid)
@@ -94,11 +85,11 @@ static bool is_member(const plim__tree_t *tree, pid_t pid)
     return false;
 }
 
-static void add(plim__tree_t *tree, pid_t pid, pid_t parent)
+static void add(watch_tree_t *tree, pid_t pid, pid_t parent)
 {
-    if (tree->count == PLIM__TREE_PROCESSES)
+    if (tree->count == WATCH_TREE_PROCESSES)
         return;
-    plim__tree_process_t *process = &tree->process[tree->count];
+    watch_tree_process_t *process = &tree->process[tree->count];
     memset(process, 0, sizeof *process);
     process->pid = pid;
     process->parent = parent;
@@ -112,14 +103,14 @@ static void add(plim__tree_t *tree, pid_t pid, pid_t parent)
         tree->most = tree->count;
 }
 
-static void drop(plim__tree_t *tree, int index)
+static void drop(watch_tree_t *tree, int index)
 {
-    plim__tree_process_t *process = &tree->process[index];
+    watch_tree_process_t *process = &tree->process[index];
     if (process->statm >= 0)
         (void)close(process->statm);
     if (process->status >= 0)
         (void)close(process->status);
-    if (!process->began && tree->num_gone < PLIM__TREE_PROCESSES)
+    if (!process->began && tree->num_gone < WATCH_TREE_PROCESSES)
         tree->gone[tree->num_gone++] = process->pid;
     tree->changed = true;
     *process = tree->process[--tree->count];
@@ -127,14 +118,14 @@ static void drop(plim__tree_t *tree, int index)
 
 /* Lists the processes of the machine, ascending as the kernel gives them; -1 if there are too many
  * or the listing failed. */
-static int list_pids(plim__tree_t *tree, pid_t *pids_out)
+static int list_pids(watch_tree_t *tree, pid_t *pids_out)
 {
     int count = 0;
     pid_t last = 0;
     long got;
     if (lseek(tree->processes_file, 0, SEEK_SET) != 0)
         return -1;
-    while ((got = syscall(SYS_getdents64, tree->processes_file, tree->text, PLIM__TREE_TEXT)) > 0) {
+    while ((got = syscall(SYS_getdents64, tree->processes_file, tree->text, WATCH_TREE_TEXT)) > 0) {
         for (long at = 0; at < got;) {
             /* struct linux_dirent64: inode and offset (16 bytes), length, type, name */
             unsigned short length;
@@ -143,7 +134,7 @@ static int list_pids(plim__tree_t *tree, pid_t *pids_out)
             at += length;
             if (pid <= 0)
                 continue;
-            if (count == PLIM__TREE_PIDS || pid <= last)
+            if (count == WATCH_TREE_PIDS || pid <= last)
                 return -1;
             pids_out[count++] = last = pid;
         }
@@ -152,7 +143,7 @@ static int list_pids(plim__tree_t *tree, pid_t *pids_out)
 }
 
 /* Whether a new process belongs to the tree. */
-static bool try_process(plim__tree_t *tree, pid_t pid)
+static bool try_process(watch_tree_t *tree, pid_t pid)
 {
     if (pid == tree->watcher || pid == tree->ignored)
         return false;
@@ -164,9 +155,9 @@ static bool try_process(plim__tree_t *tree, pid_t pid)
 }
 
 /* Finds processes that were created since the last listing. */
-static void find_new(plim__tree_t *tree)
+static void find_new(watch_tree_t *tree)
 {
-    pid_t *before = tree->known[0], *now = tree->known[1];
+    pid_t *before = tree->known[tree->before], *now = tree->known[!tree->before];
     const int count = list_pids(tree, now);
     bool found;
     if (count < 0) {
@@ -185,12 +176,11 @@ static void find_new(plim__tree_t *tree)
                 found = true;
         }
     } while (found);
-    tree->known[0] = now;
-    tree->known[1] = before;
+    tree->before = !tree->before;
     tree->num_known = count;
 }
 
-void plim__tree_open(plim__tree_t *tree, pid_t root, pid_t ignored)
+void watch_tree_open(watch_tree_t *tree, pid_t root, pid_t ignored)
 {
     tree->watcher = getpid();
     tree->ignored = ignored;
@@ -204,7 +194,7 @@ void plim__tree_open(plim__tree_t *tree, pid_t root, pid_t ignored)
     add(tree, root, tree->watcher);
 }
 
-void plim__tree_close(plim__tree_t *tree)
+void watch_tree_close(watch_tree_t *tree)
 {
     while (tree->count > 0)
         drop(tree, tree->count - 1);
@@ -216,7 +206,7 @@ void plim__tree_close(plim__tree_t *tree)
 
 /* Reads a process's memory; false if it is gone. `round`: in any case. Adds to *spike what a new
  * peak exceeds the memory that was seen by. */
-static bool read_memory(plim__tree_t *tree, plim__tree_process_t *process, bool round,
+static bool read_memory(watch_tree_t *tree, watch_tree_process_t *process, bool round,
                         int64_t *spike)
 {
     char pages[sizeof process->pages];
@@ -224,7 +214,7 @@ static bool read_memory(plim__tree_t *tree, plim__tree_process_t *process, bool 
         return false;
     if (!round && strcmp(pages, process->pages) == 0)
         return true;
-    if (!read_open(process->status, tree->text, PLIM__TREE_TEXT))
+    if (!read_open(process->status, tree->text, WATCH_TREE_TEXT))
         return false;
     const int64_t rss = process->rss, peak = process->peak;
     memcpy(process->pages, pages, sizeof pages);
@@ -245,7 +235,7 @@ static bool read_memory(plim__tree_t *tree, plim__tree_process_t *process, bool 
 }
 
 /* Reads counters that change slowly, or that nobody looks at each tick. */
-static void read_counters(plim__tree_t *tree, plim__tree_process_t *process)
+static void read_counters(watch_tree_t *tree, watch_tree_process_t *process)
 {
     int64_t fields[NUM_FIELDS];
     if (read_of(tree, process->pid, "stat") &&
@@ -269,14 +259,14 @@ static int64_t thread_ns(void)
 
 /* A copy of a shared page changes the PSS of two processes and the RSS of none, so an old PSS is
  * read again too. */
-static bool wants_pss(const plim__tree_process_t *process, int64_t now)
+static bool wants_pss(const watch_tree_process_t *process, int64_t now)
 {
     return process->pss < 0 || process->pss_rss != process->rss || now - process->pss_at >= PSS_AGE;
 }
 
 /* Reads the PSS of one process, if the time that all readings took allows it. A single process
  * shares with nobody here. */
-static void read_pss(plim__tree_t *tree, int64_t now)
+static void read_pss(watch_tree_t *tree, int64_t now)
 {
     if (tree->pss_since == 0)
         tree->pss_since = now;
@@ -289,7 +279,7 @@ static void read_pss(plim__tree_t *tree, int64_t now)
     }
     if (turns == 0)
         return;
-    plim__tree_process_t *process = &tree->process[tree->pss_next % tree->count];
+    watch_tree_process_t *process = &tree->process[tree->pss_next % tree->count];
     tree->pss_next = (tree->pss_next + 1) % tree->count;
     process->pss_at = now;
     const int64_t began = thread_ns();
@@ -302,19 +292,19 @@ static void read_pss(plim__tree_t *tree, int64_t now)
 }
 
 /* A process's memory with shared pages divided among their users, as far as known. */
-static int64_t held_by(const plim__tree_process_t *process)
+static int64_t held_by(const watch_tree_process_t *process)
 {
     if (process->pss < 0)
         return process->anonymous + process->shared;
     return plim__max_i64(process->pss + process->rss - process->pss_rss, 0);
 }
 
-void plim__tree_read(plim__tree_t *tree, int64_t now, plim__tree_totals_t *totals_out)
+void watch_tree_read(watch_tree_t *tree, int64_t now, watch_tree_totals_t *totals_out)
 {
     char load[sizeof tree->newest];
     const bool round = now - tree->round_at >= SECOND;
     const double ticks = (double)sysconf(_SC_CLK_TCK);
-    plim__tree_totals_t totals = tree->ended;
+    watch_tree_totals_t totals = tree->ended;
     /* Its last number is the newest pid. */
     if (!read_open(tree->load_file, load, sizeof load) || strrchr(load, ' ') == NULL ||
         strcmp(strrchr(load, ' '), tree->newest) != 0) {
@@ -325,7 +315,7 @@ void plim__tree_read(plim__tree_t *tree, int64_t now, plim__tree_totals_t *total
     if (round)
         tree->round_at = now;
     for (int i = 0; i < tree->count;) {
-        plim__tree_process_t *process = &tree->process[i];
+        watch_tree_process_t *process = &tree->process[i];
         if (!read_memory(tree, process, round, &totals.spike)) {
             drop(tree, i);
             continue;
@@ -349,9 +339,9 @@ void plim__tree_read(plim__tree_t *tree, int64_t now, plim__tree_totals_t *total
     *totals_out = totals;
 }
 
-void plim__tree_waited(plim__tree_t *tree, const struct rusage *usage)
+void watch_tree_waited(watch_tree_t *tree, const struct rusage *usage)
 {
-    plim__tree_totals_t *ended = &tree->ended;
+    watch_tree_totals_t *ended = &tree->ended;
     ended->faults += usage->ru_minflt;
     ended->major_faults += usage->ru_majflt;
     ended->read += (int64_t)usage->ru_inblock * 512;
@@ -360,14 +350,14 @@ void plim__tree_waited(plim__tree_t *tree, const struct rusage *usage)
                   (double)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) * 1e-6;
 }
 
-static bool has_moved(const plim__tree_process_t *process)
+static bool has_moved(const watch_tree_process_t *process)
 {
     const int64_t change = llabs(process->rss - process->listed);
     return process->began ||
            (change > (int64_t)1 << 20 && change > plim__max_i64(process->listed, 0) / 100);
 }
 
-bool plim__tree_moved(const plim__tree_t *tree)
+bool watch_tree_moved(const watch_tree_t *tree)
 {
     if (tree->changed)
         return true;
@@ -378,42 +368,42 @@ bool plim__tree_moved(const plim__tree_t *tree)
 }
 
 /* False if the line is full. */
-static bool list_process(plim__tree_process_t *process, plim__record_t *record)
+static bool list_process(watch_tree_process_t *process, watch_record_t *record)
 {
-    const size_t position = plim__record_position(record);
-    plim__record_open(record, NULL, '{');
-    plim__record_number(record, "pid", process->pid);
-    plim__record_number(record, "parent", process->parent);
-    plim__record_text(record, "name", process->name, sizeof process->name);
-    plim__record_number(record, "rss_bytes", process->rss);
-    plim__record_number(record, "anonymous_bytes", process->anonymous);
-    plim__record_number(record, "shared_bytes", process->shared);
-    plim__record_number(record, "peak_bytes", process->peak);
+    const size_t position = watch_record_position(record);
+    watch_record_open(record, NULL, '{');
+    watch_record_number(record, "pid", process->pid);
+    watch_record_number(record, "parent", process->parent);
+    watch_record_text(record, "name", process->name, sizeof process->name);
+    watch_record_number(record, "rss_bytes", process->rss);
+    watch_record_number(record, "anonymous_bytes", process->anonymous);
+    watch_record_number(record, "shared_bytes", process->shared);
+    watch_record_number(record, "peak_bytes", process->peak);
     if (process->pss_new)
-        plim__record_number(record, "pss_bytes", process->pss);
-    plim__record_close(record, '}');
-    if (!plim__record_keep(record, position))
+        watch_record_number(record, "pss_bytes", process->pss);
+    watch_record_close(record, '}');
+    if (!watch_record_keep(record, position))
         return false;
     process->listed = process->rss;
     process->began = process->pss_new = false;
     return true;
 }
 
-void plim__tree_list(plim__tree_t *tree, plim__record_t *record)
+void watch_tree_list(watch_tree_t *tree, watch_record_t *record)
 {
-    const size_t start = plim__record_position(record);
+    const size_t start = watch_record_position(record);
     bool fits = true;
-    plim__record_open(record, "processes", '[');
-    if (!plim__record_keep(record, start))
+    watch_record_open(record, "processes", '[');
+    if (!watch_record_keep(record, start))
         return;
-    const size_t empty = plim__record_position(record);
+    const size_t empty = watch_record_position(record);
     while (tree->num_gone > 0 && fits) {
-        const size_t position = plim__record_position(record);
-        plim__record_open(record, NULL, '{');
-        plim__record_number(record, "pid", tree->gone[tree->num_gone - 1]);
-        plim__record_true(record, "ended");
-        plim__record_close(record, '}');
-        fits = plim__record_keep(record, position);
+        const size_t position = watch_record_position(record);
+        watch_record_open(record, NULL, '{');
+        watch_record_number(record, "pid", tree->gone[tree->num_gone - 1]);
+        watch_record_true(record, "ended");
+        watch_record_close(record, '}');
+        fits = watch_record_keep(record, position);
         if (fits)
             tree->num_gone--;
     }
@@ -421,9 +411,9 @@ void plim__tree_list(plim__tree_t *tree, plim__record_t *record)
         if (has_moved(&tree->process[i]))
             fits = list_process(&tree->process[i], record);
     tree->changed = !fits;
-    if (plim__record_position(record) == empty) {
+    if (watch_record_position(record) == empty) {
         record->used = start;
         return;
     }
-    plim__record_close(record, ']');
+    watch_record_close(record, ']');
 }

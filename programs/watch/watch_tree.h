@@ -9,17 +9,16 @@
  * changed; stat and io are read once a second. PSS (smaps_rollup), which walks page tables, takes
  * turns on at most 0.2 % of the time.
  */
-#ifndef PLIM_WATCH_TREE_H
-#define PLIM_WATCH_TREE_H
+#ifndef WATCH_TREE_H
+#define WATCH_TREE_H
 
-#include "mem/arena.h"
 #include "watch/watch_record.h"
 
-#define PLIM__TREE_PROCESSES 1024 /* the first so many of a tree are followed */
-#define PLIM__TREE_PIDS 65536     /* of the machine, remembered between two listings */
-#define PLIM__TREE_TEXT ((size_t)32 << 10)
+#define WATCH_TREE_PROCESSES 1024 /* the first so many of a tree are followed */
+#define WATCH_TREE_PIDS 65536     /* of the machine, remembered between two listings */
+#define WATCH_TREE_TEXT ((size_t)32 << 10)
 
-typedef struct plim__tree_process {
+typedef struct watch_tree_process {
     pid_t pid, parent;
     int statm, status;                                /* descriptors */
     bool began;                                       /* not listed in the record yet */
@@ -30,57 +29,56 @@ typedef struct plim__tree_process {
     int64_t listed;                                   /* rss when it was last listed */
     int64_t pss, pss_rss, pss_at; /* PSS; rss and time (ns) when it was read; -1: never */
     int64_t faults, major_faults, read, written, ticks; /* with children that it waited for */
-} plim__tree_process_t;
+} watch_tree_process_t;
 
 /* Sums over the tree. */
-typedef struct plim__tree_totals {
+typedef struct watch_tree_totals {
     int64_t rss, anonymous, file, shared, swap;
     int64_t held; /* with shared pages divided among their users */
     int64_t faults, major_faults, read, written;
     double cpu;
     /* How far a peak of one process rose above what this tick and the one before it saw. */
     int64_t spike;
-} plim__tree_totals_t;
+} watch_tree_totals_t;
 
-typedef struct plim__tree {
+typedef struct watch_tree {
     pid_t watcher, ignored; /* a child of the watcher that is not in the tree; 0: none */
     int processes_file;     /* /proc */
     int load_file;          /* /proc/loadavg, whose last number is the newest pid */
     char newest[32];
     int count, most;                        /* processes now, and their maximum */
-    bool changed;                           /* one began or ended since the last plim__tree_list */
+    bool changed;                           /* one began or ended since the last watch_tree_list */
     int64_t round_at, pss_since, pss_spent; /* ns */
     int pss_next;
-    plim__tree_totals_t ended;    /* counters of processes that the watcher waited for */
-    plim__tree_process_t largest; /* pid, name and peak of the process with the highest peak */
+    watch_tree_totals_t ended;    /* counters of processes that the watcher waited for */
+    watch_tree_process_t largest; /* pid, name and peak of the process with the highest peak */
     int num_gone;
-    plim__tree_process_t *process; /* (PLIM__TREE_PROCESSES) */
-    pid_t *gone;                   /* (PLIM__TREE_PROCESSES) ended since the last listing */
-    pid_t *known[2];               /* (PLIM__TREE_PIDS) of the machine, ascending */
+    watch_tree_process_t process[WATCH_TREE_PROCESSES];
+    pid_t gone[WATCH_TREE_PROCESSES]; /* ended since the last listing */
+    pid_t known[2][WATCH_TREE_PIDS];  /* of the machine, ascending: before, and now */
+    int before;                       /* which of the two is of the last listing */
     int num_known;
-    char *text; /* (PLIM__TREE_TEXT) */
-} plim__tree_t;
-
-void plim__tree_lay_out(plim__arena_t *arena, plim__tree_t *tree);
+    char text[WATCH_TREE_TEXT];
+} watch_tree_t;
 
 /* The tree of the process `root`, a child of the calling process. */
-void plim__tree_open(plim__tree_t *tree, pid_t root, pid_t ignored);
-void plim__tree_close(plim__tree_t *tree);
+void watch_tree_open(watch_tree_t *tree, pid_t root, pid_t ignored);
+void watch_tree_close(watch_tree_t *tree);
 
 /* Looks at all processes. Allocates nothing. */
-void plim__tree_read(plim__tree_t *tree, int64_t now, plim__tree_totals_t *totals_out);
+void watch_tree_read(watch_tree_t *tree, int64_t now, watch_tree_totals_t *totals_out);
 
 /* Adds the counters of a process that the watcher has waited for. */
 struct rusage;
-void plim__tree_waited(plim__tree_t *tree, const struct rusage *usage);
+void watch_tree_waited(watch_tree_t *tree, const struct rusage *usage);
 
 /*
  * Adds "processes" to a line: those that began, ended or changed by more than 1 MiB and 1 %. Those
  * that do not fit wait for the next line.
  */
-void plim__tree_list(plim__tree_t *tree, plim__record_t *record);
+void watch_tree_list(watch_tree_t *tree, watch_record_t *record);
 
 /* Whether there is something to list. */
-bool plim__tree_moved(const plim__tree_t *tree);
+bool watch_tree_moved(const watch_tree_t *tree);
 
 #endif

@@ -1,10 +1,7 @@
 /* One message buffer a thread: no allocation, so that even "no memory" can be reported. */
 #include "base/fail.h"
 
-#include "base/params.h"
-
 #include <errno.h>
-#include <plimsoll/version.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,22 +14,14 @@
 static _Thread_local char message[PLIM_MESSAGE_MAX];
 static _Thread_local plim_figures_t figures = {sizeof figures, -1, -1};
 
-PLIM_API const char *plim_version(void)
-{
-    return PLIM_VERSION;
-}
-
-PLIM_API const char *plim_last_error(void)
+const char *plim__fail_text(void)
 {
     return message;
 }
 
-PLIM_API plim_status_t plim_last_figures(plim_figures_t *figures_out)
+const plim_figures_t *plim__fail_last_figures(void)
 {
-    if (figures_out == NULL || figures_out->size == 0)
-        return PLIM_ERR_USAGE;
-    plim__output_give(figures_out, &figures, sizeof figures);
-    return PLIM_OK;
+    return &figures;
 }
 
 plim_status_t plim__fail_figures(plim_status_t status, int64_t needed, int64_t available)
@@ -40,37 +29,6 @@ plim_status_t plim__fail_figures(plim_status_t status, int64_t needed, int64_t a
     figures.needed = needed;
     figures.available = available;
     return status;
-}
-
-PLIM_API const char *plim_status_name(plim_status_t status)
-{
-    switch (status) {
-    case PLIM_OK:
-        return "ok";
-    case PLIM_ERR_NOMEM:
-        return "no memory";
-    case PLIM_ERR_BUDGET:
-        return "budget";
-    case PLIM_ERR_SPACE:
-        return "disk space";
-    case PLIM_ERR_IO:
-        return "i/o";
-    case PLIM_ERR_DATA:
-        return "data";
-    case PLIM_ERR_USAGE:
-        return "usage";
-    case PLIM_ERR_UNSUPPORTED:
-        return "unsupported";
-    case PLIM_ERR_STOPPED:
-        return "stopped";
-    case PLIM_ERR_DIVERGED:
-        return "diverged";
-    case PLIM_ERR_DISK:
-        return "disk full";
-    case PLIM_ERR_TIMEOUT:
-        return "timeout";
-    }
-    return "unknown";
 }
 
 plim_status_t plim__fail(plim_status_t status, const char *format, ...)

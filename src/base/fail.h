@@ -22,6 +22,10 @@ plim_status_t plim__fail_errno(int error, const char *format, ...)
 /* Adds figures to this thread's last error; -1: unknown. Returns `status`. */
 plim_status_t plim__fail_figures(plim_status_t status, int64_t needed, int64_t available);
 
+/* This thread's message, "" before the first failure; and its figures. */
+const char *plim__fail_text(void);
+const plim_figures_t *plim__fail_last_figures(void);
+
 /* Whether a write failed for lack of space: the disk, a quota (EDQUOT), ulimit -f (EFBIG). */
 bool plim__disk_full(int error);
 

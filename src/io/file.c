@@ -5,7 +5,6 @@
 #include "io/file.h"
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/fail.h"
 #include "io/own.h"
 #include "io/transfer.h"
@@ -28,51 +27,6 @@
 #define STATX_DIO_MEM_ALIGN_AT 0x98
 #define STATX_DIO_OFFSET_ALIGN_AT 0x9c
 
-#define ATTEMPTS 16
-
-/* For file systems without O_TMPFILE: a named file, unlinked at once. */
-static int open_unlinked(int directory)
-{
-    char name[64];
-    int fd = -1;
-    for (int attempt = 0; fd < 0 && attempt < ATTEMPTS; attempt++) {
-        (void)snprintf(name, sizeof name, ".plimsoll-%lx-%llx", (long)getpid(),
-                       (unsigned long long)plim__clock_ns());
-        fd = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd < 0 && errno != EEXIST)
-            return -1;
-    }
-    if (fd >= 0)
-        (void)unlinkat(directory, name, 0);
-    return fd;
-}
-
-/* In the directory `path`, relative to an open one. */
-static int open_nameless(int directory, const char *path)
-{
-    const int fd = openat(directory, path, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT))
-        return fd;
-    const int parent = openat(directory, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (parent < 0)
-        return -1;
-    const int named = open_unlinked(parent), error = errno;
-    (void)close(parent);
-    errno = error;
-    return named;
-}
-
-int plim__file_nameless(int directory)
-{
-    return open_nameless(directory, ".");
-}
-
-const char *plim__file_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
 static int open_mode(int directory, const char *path, plim__file_mode_t mode)
 {
     const int own = directory != AT_FDCWD ? O_NOFOLLOW : 0;
@@ -86,7 +40,7 @@ static int open_mode(int directory, const char *path, plim__file_mode_t mode)
     case PLIM__FILE_TEMPORARY:
         break;
     }
-    return open_nameless(directory, own != 0 ? "." : path);
+    return plim__own_nameless(directory, own != 0 ? "." : path);
 }
 
 /* The alignment that statx reports; 0 when direct I/O is refused, -1 when unknown. */

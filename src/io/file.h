@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef enum plim__file_mode {
     PLIM__FILE_READ,     /* an existing file */
@@ -41,11 +42,12 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
 plim_status_t plim__file_open_in(int directory, const char *path, plim__file_mode_t mode,
                                  bool direct, plim__file_t *file_out);
 
-/* A descriptor of a nameless file in the open directory; -1 with errno. */
-int plim__file_nameless(int directory);
-
 /* The last name of a path that does not end in a slash. */
-const char *plim__file_name(const char *path);
+static inline const char *plim__file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
 
 /*
  * Reads or writes all of [offset, offset + size), continuing after EINTR and short transfers.

@@ -1,21 +1,54 @@
 #include "io/own.h"
 
+#include "base/clock.h"
 #include "base/fail.h"
-#include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define LINKS_MAX 8
+#define ATTEMPTS 16
+
+/* For file systems without O_TMPFILE: a named file, unlinked at once. */
+static int open_unlinked(int directory)
+{
+    char name[64];
+    int fd = -1;
+    for (int attempt = 0; fd < 0 && attempt < ATTEMPTS; attempt++) {
+        (void)snprintf(name, sizeof name, ".plimsoll-%lx-%llx", (long)getpid(),
+                       (unsigned long long)plim__clock_ns());
+        fd = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != EEXIST)
+            return -1;
+    }
+    if (fd >= 0)
+        (void)unlinkat(directory, name, 0);
+    return fd;
+}
+
+int plim__own_nameless(int directory, const char *path)
+{
+    const int fd = openat(directory, path, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT))
+        return fd;
+    const int parent = openat(directory, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return -1;
+    const int named = open_unlinked(parent), error = errno;
+    (void)close(parent);
+    errno = error;
+    return named;
+}
 
 /* Whether files that this process makes in the directory get this owner. */
 static bool is_owner_of_new(int directory, uid_t owner)
 {
     struct stat about;
-    const int fd = plim__file_nameless(directory);
+    const int fd = plim__own_nameless(directory, ".");
     const bool same = fd >= 0 && fstat(fd, &about) == 0 && about.st_uid == owner;
     if (fd >= 0)
         (void)close(fd);

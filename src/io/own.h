@@ -13,6 +13,10 @@
 #include <plimsoll/status.h>
 #include <sys/stat.h>
 
+/* Opens a new file without a name for reading and writing in the directory `path`, relative to an
+ * open one; -1 with errno. */
+int plim__own_nameless(int directory, const char *path);
+
 /*
  * Why a file, directory or link may not be what this user put there: it belongs to another user.
  * NULL if it belongs to this user or root. `directory` is the open directory that it is, or is in;

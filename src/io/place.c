@@ -1,7 +1,6 @@
 #include "io/place.h"
 
 #include "base/fail.h"
-#include "io/file.h"
 #include "io/own.h"
 
 #include <errno.h>
@@ -121,4 +120,30 @@ plim_status_t plim__place_rename(const plim__place_t *place, const char *partial
         plim__own_foreign(place->fd, &about) != NULL)
         return plim__place_exchanged(place);
     return PLIM_OK;
+}
+
+plim_status_t plim__place_clear(const plim__place_t *place, const char *name)
+{
+    struct stat about;
+    if (fstatat(place->fd, name, &about, AT_SYMLINK_NOFOLLOW) != 0)
+        return PLIM_OK;
+    const char *reason =
+        S_ISREG(about.st_mode) ? plim__own_foreign(place->fd, &about) : "is not a file";
+    if (reason != NULL)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s/%s %s, so it is not replaced; remove it, or choose another name or "
+                          "directory",
+                          place->parent, name, reason);
+    (void)unlinkat(place->fd, name, 0);
+    return PLIM_OK;
+}
+
+plim_status_t plim__place_name(const plim__place_t *place, const char *partial, bool fresh)
+{
+    const plim_status_t status = plim__place_rename(place, partial, fresh);
+    if (status != PLIM_OK) {
+        (void)unlinkat(place->fd, partial, 0);
+        return status;
+    }
+    return plim__place_sync(place->fd, place->parent);
 }

@@ -1,6 +1,6 @@
 /*
  * The place of a file or directory that is written under a temporary name, .NAME.partial, and then
- * renamed: its directory, open, and its names. For commit.c and staging.c.
+ * renamed: its directory, open, and its names. For commit.c, draft.c and staging.c.
  */
 #ifndef PLIM_IO_PLACE_H
 #define PLIM_IO_PLACE_H
@@ -32,6 +32,14 @@ plim_status_t plim__place_refuse_existing(const plim__place_t *place);
 /* Renames `partial` in the directory to the name; with `fresh`, PLIM_ERR_USAGE when that exists.
  * PLIM_ERR_DATA where another user exchanged it, who can write to the directory. */
 plim_status_t plim__place_rename(const plim__place_t *place, const char *partial, bool fresh);
+
+/* Removes the temporary file `name` of a killed process. PLIM_ERR_USAGE for anything but a regular
+ * file of this user. */
+plim_status_t plim__place_clear(const plim__place_t *place, const char *name);
+
+/* Gives the temporary file `partial` its name, durably, as plim__place_rename; removes it after an
+ * error. */
+plim_status_t plim__place_name(const plim__place_t *place, const char *partial, bool fresh);
 
 /* The error of a name that is not what was written. */
 plim_status_t plim__place_exchanged(const plim__place_t *place);

@@ -54,12 +54,6 @@ static void lay_out(plim__arena_t *arena, void *object)
     peers->offsets = plim__arena_carve(arena, ranks, sizeof *peers->offsets, PLIM__LINE);
 }
 
-size_t plim__peers_bytes(int num_ranks)
-{
-    plim__peers_t draft = {.num_ranks = num_ranks};
-    return num_ranks > 1 ? plim__object_bytes(lay_out, &draft, sizeof draft) : 0;
-}
-
 int plim__peers_rank(const plim__peers_t *peers)
 {
     return peers != NULL ? peers->rank : 0;

@@ -30,9 +30,6 @@ typedef struct plim__peers plim__peers_t;
 plim_status_t plim__peers_open(const plim_job_t *job, plim__peers_t **peers_out);
 void plim__peers_close(plim__peers_t *peers);
 
-/* Memory of the peers: in the account "peers". 0 for one rank. */
-size_t plim__peers_bytes(int num_ranks);
-
 /* 0 and 1 of NULL. */
 int plim__peers_rank(const plim__peers_t *peers);
 int plim__peers_num_ranks(const plim__peers_t *peers);

@@ -72,11 +72,6 @@ static const struct {
     [PLIM__RATE_READ_CORE] = {"read-core", DISK, 2, {4096, 65536}, {0}, {4.2e-06, 1.4e-05}},
 };
 
-bool plim__rate_is_disk(plim__rate_t rate)
-{
-    return table[rate].kind == DISK;
-}
-
 int plim__rate_points(plim__rate_t rate)
 {
     return table[rate].points;

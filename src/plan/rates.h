@@ -51,8 +51,7 @@ typedef struct plim__rates {
     int threads;          /* … from a machine of so many threads; else 0 */
 } plim__rates_t;
 
-/* Whether it is a rate of the disk, and how many points it has. */
-bool plim__rate_is_disk(plim__rate_t rate);
+/* How many points it has. */
 int plim__rate_points(plim__rate_t rate);
 
 /* The arguments of a point: of x for bit 1, of y for bit 0. */

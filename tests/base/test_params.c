@@ -24,7 +24,6 @@ ENDS_IN(plim_optimiser_t, reserved);
 ENDS_IN(plim_training_t, start);
 ENDS_IN(plim_train_result_t, reserved);
 ENDS_IN(plim_inference_t, hits);
-ENDS_IN(plim_pyg_params_t, reserved);
 
 typedef struct known {
     size_t size;

@@ -5,36 +5,34 @@
  * tells the cause from its consequences, and names what to change. Texts are hostile: memory is
  * bounded for any input, and what it answers holds no control characters.
  */
-#ifndef PLIMSOLL_DOCTOR_H
-#define PLIMSOLL_DOCTOR_H
+#ifndef DOCTOR_H
+#define DOCTOR_H
 
+#include <jansson.h>
 #include <plimsoll/job.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+typedef struct doctor doctor_t;
 
-typedef struct plim_doctor plim_doctor_t;
+/* Begins an examination. The job, which must outlive it, is of the estimates. PLIM_ERR_NOMEM.
+ * Memory: about 1 MiB. Failures as in base/fail.h. */
+plim_status_t doctor_create(const plim_job_t *job, doctor_t **doctor_out);
 
-/* Begins an examination. Retains the job. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory: about 1 MiB in
- * the account "doctor". Any thread. */
-PLIM_API plim_status_t plim_doctor_create(const plim_job_t *job, plim_doctor_t **doctor_out);
-
-/* NULL is harmless; a forked child frees nothing. */
-PLIM_API void plim_doctor_destroy(plim_doctor_t *doctor);
+/* NULL is harmless. */
+void doctor_destroy(doctor_t *doctor);
 
 /*
  * Reads one text to its end from an open file (a pipe will do), which stays open. `name` is how
  * the evidence calls it; it is copied, and cut to 255 bytes. All texts of one examination are about
- * one job. One thread at a time. PLIM_ERR_IO; PLIM_ERR_STOPPED; PLIM_ERR_USAGE in a forked child.
+ * one job. PLIM_ERR_IO; PLIM_ERR_STOPPED.
  */
-PLIM_API plim_status_t plim_doctor_read(plim_doctor_t *doctor, const char *name, int file);
+plim_status_t doctor_read(doctor_t *doctor, const char *name, int file);
 
-#define PLIM_DOCTOR_JSON_MAX 65536 /* bytes of the longest answer, its NUL included */
+/* Reads the texts about a job in a directory: logs and timelines, known by their names. Texts that
+ * cannot be read are left out. PLIM_ERR_STOPPED. */
+plim_status_t doctor_read_directory(doctor_t *doctor, const char *directory);
 
 /*
- * The verdict on everything read so far, as one JSON object in `json` (size bytes;
- * PLIM_DOCTOR_JSON_MAX is always enough):
+ * The verdict on everything read so far; NULL without memory:
  *
  *   outcome        "died", "survived" (a part was killed, or an error caught; the work went on),
  *                  "finished", or "unknown"
@@ -54,12 +52,7 @@ PLIM_API plim_status_t plim_doctor_read(plim_doctor_t *doctor, const char *name,
  *                  "estimate", "measured" or "guess"
  *   command        the same training with plimsoll, if the recipe shows
  *   unknown        array of sentences: what the texts do not tell
- *
- * PLIM_ERR_USAGE for a buffer that is too small; PLIM_ERR_NOMEM.
  */
-PLIM_API plim_status_t plim_doctor_verdict(plim_doctor_t *doctor, char *json, size_t size);
+json_t *doctor_verdict(doctor_t *doctor);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

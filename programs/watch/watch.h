@@ -2,57 +2,45 @@
  * Watching a command: the memory of its processes and of its control group over time, recorded in
  * timeline.jsonl of a directory (docs/format.md) and compared with the limits.
  *
- * The caller starts the command, as its child, and calls plim_watch_tick at an interval of its
+ * The caller starts the command, as its child, and calls watch_tick at an interval of its
  * choice. What concerns its own process is left to it: to be the subreaper of the command
  * (PR_SET_CHILD_SUBREAPER), without which orphans leave the tree; signals; waiting for children.
  */
-#ifndef PLIMSOLL_WATCH_H
-#define PLIMSOLL_WATCH_H
+#ifndef WATCH_H
+#define WATCH_H
 
 #include <plimsoll/job.h>
 #include <sys/types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+typedef struct watch watch_t;
 
-typedef struct plim_watch plim_watch_t;
-
-typedef struct plim_watch_params {
-    size_t size;
+typedef struct watch_params {
     const char *directory; /* is made if it does not exist; its parent must */
     int64_t memory;        /* one more limit on the tree; 0: none */
     double interval;       /* seconds between ticks: recorded only */
     pid_t ignored;         /* a child of this process that is not in the tree; 0: none */
-} plim_watch_params_t;
-
-#define PLIM_WATCH_PARAMS_INIT                                                                     \
-    {                                                                                              \
-        .size = sizeof(plim_watch_params_t)                                                        \
-    }
+} watch_params_t;
 
 /*
  * Opens a watch and its directory, which belongs to one watch at a time; a timeline that is there
- * is continued. Retains the job. PLIM_ERR_USAGE if the directory holds a training run or a dataset
- * or another watch has it; PLIM_ERR_IO, PLIM_ERR_DISK, PLIM_ERR_NOMEM, PLIM_ERR_BUDGET. Memory:
- * 1 MiB in the account "watch", of which what is used becomes resident; two open files a process.
+ * is continued. The job is the meter's. PLIM_ERR_USAGE if the directory holds a training run or a
+ * dataset or another watch has it; PLIM_ERR_IO, PLIM_ERR_DISK, PLIM_ERR_NOMEM. Memory: 1 MiB, of
+ * which what is used becomes resident; two open files a process. Failures as in base/fail.h.
  */
-PLIM_API plim_status_t plim_watch_open(const plim_job_t *job, const plim_watch_params_t *params,
-                                       plim_watch_t **watch_out);
+plim_status_t watch_open(const plim_job_t *job, const watch_params_t *params, watch_t **watch_out);
 
 /* Ends a watch without a record of its end if there is none yet. NULL is harmless. */
-PLIM_API void plim_watch_close(plim_watch_t *watch);
+void watch_close(watch_t *watch);
 
 /* Absolute path of the file to which the command appends lines, its marks. The watch's own. */
-PLIM_API const char *plim_watch_marks(const plim_watch_t *watch);
+const char *watch_marks(const watch_t *watch);
 
 /* Records the beginning: `pid` is the command, a child of this process, `words` its command line,
  * ended by NULL. PLIM_ERR_IO, PLIM_ERR_DISK. */
-PLIM_API plim_status_t plim_watch_begin(plim_watch_t *watch, pid_t pid, char *const *words);
+plim_status_t watch_begin(watch_t *watch, pid_t pid, char *const *words);
 
 /* The memory at a tick, in bytes; -1 if unknown. */
-typedef struct plim_watch_state {
-    size_t size;
+typedef struct watch_state {
     double seconds;     /* since the beginning */
     int64_t used;       /* under the limit with the least left, without what the kernel can free */
     int64_t line;       /* this limit */
@@ -62,31 +50,25 @@ typedef struct plim_watch_state {
     int64_t group, cache, peak, kills; /* the control group's */
     const char *phase;                 /* the last mark; "": none */
     bool host; /* the limit is the host's memory, and `used` is that of all processes on it */
-} plim_watch_state_t;
-
-#define PLIM_WATCH_STATE_INIT                                                                      \
-    {                                                                                              \
-        .size = sizeof(plim_watch_state_t)                                                         \
-    }
+} watch_state_t;
 
 /*
  * Reads all counters once and appends them to the timeline if they have changed, at least once a
  * second. Allocates nothing. PLIM_ERR_IO or PLIM_ERR_DISK if the timeline could not be written: the
  * output is valid, and a later tick may succeed again.
  */
-PLIM_API plim_status_t plim_watch_tick(plim_watch_t *watch, plim_watch_state_t *state_out);
+plim_status_t watch_tick(watch_t *watch, watch_state_t *state_out);
 
 /* Appends a line of this kind: `members` are JSON ("\"gpu\":0,\"used_bytes\":1"). Errors as for a
  * tick. */
-PLIM_API plim_status_t plim_watch_event(plim_watch_t *watch, const char *kind, const char *members);
+plim_status_t watch_event(watch_t *watch, const char *kind, const char *members);
 
 /* A child of this process other than the command was waited for: an orphan of the tree. */
 struct rusage;
-PLIM_API void plim_watch_waited(plim_watch_t *watch, const struct rusage *usage);
+void watch_waited(watch_t *watch, const struct rusage *usage);
 
 /* How it ended. */
-typedef struct plim_watch_end {
-    size_t size;
+typedef struct watch_end {
     double seconds;
     int64_t used, line;    /* at the tick that came nearest to its limit */
     char source[256];      /* of this limit */
@@ -99,22 +81,14 @@ typedef struct plim_watch_end {
     int64_t limit_bytes;   /* its limit */
     int left;              /* processes of the tree that live on */
     bool host;             /* as in the state, of `used` and `line` */
-} plim_watch_end_t;
-
-#define PLIM_WATCH_END_INIT                                                                        \
-    {                                                                                              \
-        .size = sizeof(plim_watch_end_t)                                                           \
-    }
+} watch_end_t;
 
 /* Records the end, with the command's status and usage as wait4 gave them. Errors as for a tick;
  * the output is valid then too. */
-PLIM_API plim_status_t plim_watch_end(plim_watch_t *watch, int status, const struct rusage *usage,
-                                      plim_watch_end_t *end_out);
+plim_status_t watch_end(watch_t *watch, int status, const struct rusage *usage,
+                        watch_end_t *end_out);
 
-/* The name of a signal without SIG ("TERM"); "RT" for one without a name. Any thread. */
-PLIM_API const char *plim_signal_name(int number);
+/* The name of a signal without SIG ("TERM"); "RT" for one without a name. */
+const char *watch_signal_name(int number);
 
-#ifdef __cplusplus
-}
-#endif
 #endif
