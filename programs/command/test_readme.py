@@ -1,3 +1,4 @@
+# labels: plain long
 """The examples of all pages are run as they stand, each once, and the Chinese pages show the same ones."""
 import gzip
 import importlib.util
