@@ -100,7 +100,7 @@ _plimsoll() {
         ;;
     plan)
         words="--for --graph --mapped-features --loaders --workers --prefetch --persistent-workers --pin-memory --late-loaders --gpu-memory"
-        words+=" --sweep --measure --rates --write-rates --ranks --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
+        words+=" --sweep --try --measure --rates --write-rates --ranks --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
         words+=" --norm --precision --batch --fanout --shares --microbatch --recompute --row-cache --scratch"
         words+=" --epochs --eval-every --eval-fanout --eval-exact --eval-splits $common"
         ;;

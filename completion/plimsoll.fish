@@ -109,6 +109,7 @@ complete -c plimsoll -n "$has bench" -l stage -d 'copy the dataset to --scratch 
 # plan DIR|SHAPE
 complete -c plimsoll -n "$has plan" -a '(__fish_complete_directories) papers100M products arxiv reddit free'
 complete -c plimsoll -n "$has plan" -l sweep -x -d 'a table over choices: batch=128,256 fanout=3,2:10,5'
+complete -c plimsoll -n "$has plan" -l try -d 'measure it/s, start, epoch and run by training for 20 s'
 complete -c plimsoll -n "$has plan" -l measure -d 'draw some batches to know their size'
 complete -c plimsoll -n "$has plan" -l rates -r -F -d 'times by the rates of another machine'
 complete -c plimsoll -n "$has plan" -l write-rates -r -F -d 'write the rates of this machine'

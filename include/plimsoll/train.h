@@ -319,6 +319,40 @@ PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *d
                                   const char *run, plim_train_event_fn events, void *user,
                                   plim_train_result_t *result_out);
 
+/* How long a training takes, by a trial. Seconds without checkpoints, which take at most a
+ * twentieth. */
+typedef struct plim_trial {
+    size_t size;         /* of this struct */
+    int64_t time;        /* of the trial: seconds since 1970 */
+    double steps_per_s;  /* batches in a second of an epoch */
+    double start_s;      /* until the first step is made, caches filled */
+    double epoch_s;      /* without evaluation */
+    double evaluation_s; /* after an epoch; 0: there is none */
+    double run_s;        /* of all epochs, with evaluations and the scores at the end */
+} plim_trial_t;
+
+#define PLIM_TRIAL_INIT                                                                            \
+    {                                                                                              \
+        sizeof(plim_trial_t), 0, 0.0, 0.0, 0.0, 0.0, 0.0                                           \
+    }
+
+/*
+ * Tries a training: opens it as plim_train does, makes steps for about so many seconds, where
+ * batches come in windows until the second one, and evaluates for a quarter of that. Writes no run;
+ * the user's cache keeps the result for this dataset, these settings, the plan's line, the job's
+ * threads, this processor and the dataset's disk. PLIM_ERR_USAGE for exact evaluations, for a job
+ * of several ranks, and as plim_train; other errors of plim_train. Peak memory: the plan's.
+ */
+PLIM_API plim_status_t plim_train_try(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_training_t *training, const plim_plan_t *plan,
+                                      double seconds, plim_trial_t *trial_out);
+
+/* The trial that is kept; *found_out is false, and *trial_out as it was, where there is none. Any
+ * thread. Errors of plim_train_try without a training's. */
+PLIM_API plim_status_t plim_train_tried(const plim_job_t *job, const plim_dataset_t *dataset,
+                                        const plim_training_t *training, const plim_plan_t *plan,
+                                        plim_trial_t *trial_out, bool *found_out);
+
 /* The description of a run, read from its directory. */
 typedef struct plim_run_info {
     size_t size; /* of this struct */

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define MIB ((double)(1 << 20))
 
@@ -147,6 +148,42 @@ static void print_run(const train_t *train, const json_t *plan)
                  train_seconds_text(all - start - steps, rest));
 }
 
+json_t *plan_trial_json(const plan_found_t *found)
+{
+    const plim_trial_t *trial = &found->trial;
+    const time_t seconds = (time_t)trial->time;
+    char date[32] = "";
+    struct tm when;
+    if (!found->tried)
+        return json_null();
+    if (gmtime_r(&seconds, &when) != NULL)
+        (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &when);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "date", date, "steps_per_s",
+                     trial->steps_per_s, "start_s", trial->start_s, "epoch_s", trial->epoch_s,
+                     "evaluation_s", trial->evaluation_s, "run_s", trial->run_s);
+}
+
+static void print_trial(const train_t *train, const plan_found_t *found)
+{
+    const plim_trial_t *trial = &found->trial;
+    const int64_t epochs = train->training.epochs;
+    const time_t seconds = (time_t)trial->time;
+    char date[32] = "", start[24], epoch[24], evaluation[24], run[24];
+    struct tm when;
+    if (!found->tried)
+        return;
+    if (localtime_r(&seconds, &when) != NULL)
+        (void)strftime(date, sizeof date, "%Y-%m-%d %H:%M", &when);
+    (void)printf("%-10s measured %s: %.*f it/s, epoch %s", "trial", date,
+                 trial->steps_per_s < 10 ? 2 : 0, trial->steps_per_s,
+                 train_seconds_text(trial->epoch_s, epoch));
+    if (trial->evaluation_s > 0)
+        (void)printf(", evaluation %s", train_seconds_text(trial->evaluation_s, evaluation));
+    (void)printf(", start %s; run of %" PRId64 " epoch%s %s\n",
+                 train_seconds_text(trial->start_s, start), epochs, epochs == 1 ? "" : "s",
+                 train_seconds_text(trial->run_s, run));
+}
+
 /* Prints the places of data, the computation of batches, and the expectations. */
 static void print_rest(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
@@ -162,6 +199,7 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     print_item("epoch", texts.epoch);
     plan_ranks_print(found->plan);
     print_run(train, found->plan);
+    print_trial(train, found);
     (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
                  plim_size_text(cli_json_int(expect, "disk_bytes"), run),
                  plim_size_text(cli_json_int(expect, "predict_disk_bytes"), predict));
@@ -265,6 +303,7 @@ json_t *plan_json(const plan_t *plan, const plan_found_t *found)
     (void)json_object_set_new(object, "line_bytes", json_integer(found->line));
     if (plan->sweep.num_keys == 0)
         (void)json_object_set_new(object, "line_source", cli_json_text(plan->line_source));
+    (void)json_object_set_new(object, "trial", plan_trial_json(found));
     (void)json_object_set_new(object, "advice", advice);
     (void)json_object_set_new(object, "ask",
                               json_pack("{s:I, s:I, s:I, s:i}", "memory_bytes", memory, "seconds",

@@ -387,3 +387,28 @@ def test_many_ranks(graph):
     assert [row['ranks']['shares'] for row in swept] == [1, 2, 4]
     assert swept[2]['expect']['epoch_seconds'] == pytest.approx(found['expect']['epoch_seconds'])
     assert swept[2]['ranks']['last_that_helps'] == ranks['last_that_helps']
+
+
+def test_a_trial_is_kept_and_writes_no_run(graph, tmp_path):
+    """Its seconds add up; the next plan of the same training shows them, with its own epochs; another training has none."""
+    def tried(*words, code=0):
+        done = subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, RECIPE), '--threads', '2', *map(str, words)], check=False, capture_output=True,
+                              text=True, timeout=1500, cwd=tmp_path, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path / 'cache')))
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout) if '--json' in words else done.stdout
+
+    words = ('--epochs', 3, '--memory', '100M')
+    assert tried(*words, '--json')['trial'] is None
+    first = tried(*words, '--try', 0.3, '--json')['trial']
+    assert os.listdir(tmp_path) == ['cache']
+    assert all(first[name] > 0 for name in ('steps_per_s', 'start_s', 'epoch_s', 'evaluation_s', 'run_s'))
+    assert first['run_s'] >= first['start_s'] + 3 * (first['epoch_s'] + first['evaluation_s'])
+    again = tried(*words[2:], '--epochs', 30, '--lr', 0.1, '--json')['trial']
+    assert again['date'] == first['date']
+    assert again['run_s'] - first['run_s'] == pytest.approx(27 * (first['epoch_s'] + first['evaluation_s']), rel=1e-3)
+    assert 'it/s' in next(line for line in tried(*words).splitlines() if line.startswith('trial'))
+    for other in (('--hidden', 64), ('--memory', '66M'), ('--threads', 1)):
+        assert tried(*words, *other, '--json')['trial'] is None
+    for wrong in (('--ranks', 2), ('--sweep', 'batch=8,9'), ('--try=x',), ('--try', 1, '--memory', '900T')):
+        tried('--try', 0.1, *wrong, code=2)
+    tried('--try', 0.1, '--eval-exact', 1, code=2)

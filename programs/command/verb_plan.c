@@ -2,8 +2,11 @@
 #include "command/verb_plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#define TRY_MOST 86400
 
 enum {
     OPTION_SWEEP = TRAIN_OPTION_MORE,
@@ -11,7 +14,8 @@ enum {
     OPTION_MEASURE,
     OPTION_RATES,
     OPTION_WRITE_RATES,
-    OPTION_RANKS
+    OPTION_RANKS,
+    OPTION_TRY
 };
 
 static const struct option own_options[] = {
@@ -21,9 +25,26 @@ static const struct option own_options[] = {
     {"rates", required_argument, NULL, OPTION_RATES},
     {"write-rates", required_argument, NULL, OPTION_WRITE_RATES},
     {"ranks", required_argument, NULL, OPTION_RANKS},
+    {"try", optional_argument, NULL, OPTION_TRY},
     CLI_SHAPE_OPTIONS,
     PLAN_PYG_OPTIONS,
     {NULL, 0, NULL, 0}};
+
+bool plan_take_try(const cli_common_t *common, int argc, char **argv, double *seconds_out)
+{
+    const char *text = optarg;
+    char *end = NULL;
+    *seconds_out = PLAN_TRY_SECONDS;
+    if (text == NULL && optind < argc && strtod(argv[optind], &end) > 0 && *end == '\0')
+        text = argv[optind++];
+    if (text == NULL)
+        return true;
+    *seconds_out = strtod(text, &end);
+    if (end != text && *end == '\0' && *seconds_out > 0 && *seconds_out <= TRY_MOST)
+        return true;
+    (void)cli_wrong_use(common, "--try: '%s' is not a number of seconds up to %d", text, TRY_MOST);
+    return false;
+}
 
 static bool take_option(train_t *train, int code, int argc, char **argv)
 {
@@ -52,6 +73,9 @@ static bool take_option(train_t *train, int code, int argc, char **argv)
         return true;
     case OPTION_RANKS:
         return cli_parse_int(&train->common, "--ranks", optarg, 1, PLIM_RANKS_MAX, &plan->ranks);
+    case OPTION_TRY:
+        train->params.no_reading = false; /* plan as train does */
+        return plan_take_try(&train->common, argc, argv, &plan->try_seconds);
     default:
         train->params.no_reading = false;
         train->params.weigh_nodes = true;
@@ -73,6 +97,12 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     else if (plan->write_rates != NULL && (plan->for_pyg || plan->train.params.rates != NULL))
         (void)cli_wrong_use(common, "--write-rates writes the rates of this machine: leave out %s",
                             plan->for_pyg ? "--for pyg" : "--rates");
+    else if (plan->try_seconds > 0 &&
+             (plan->for_pyg || plan->sweep.num_keys > 0 || plan->ranks > 1))
+        (void)cli_wrong_use(common, "--try tries one training in this process: leave out %s",
+                            plan->for_pyg     ? "--for pyg"
+                            : plan->ranks > 1 ? "--ranks"
+                                              : "--sweep");
     else if (plan->train.resume != NULL)
         (void)cli_wrong_use(common, "--resume: plan takes the options of a run, not the run");
     else if (words != 1)
@@ -93,6 +123,9 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     else if (plan->shape.shape == NULL && stat(plan->train.dataset, &status) != 0)
         (void)cli_wrong_use(common, "%s is neither a dataset directory nor a shape%s",
                             plan->train.dataset, hint);
+    else if (plan->shape.shape != NULL && plan->try_seconds > 0)
+        (void)cli_wrong_use(common, "--try needs a dataset, and %s is a shape: generate it first",
+                            plan->train.dataset);
     else
         return plan->shape.shape == NULL || strcmp(plan->shape.shape, "free") != 0 ||
                cli_check_free_shape(common, plan->shape_given);
@@ -128,23 +161,46 @@ static void end(plim_job_t *job, plim_dataset_t *dataset)
     cli_job_end(job);
 }
 
-/* Plans under `line`. Stores the refusal if the training does not fit. */
-static plim_status_t plan_under(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const train_t *train, int64_t line, plan_found_t *found)
+/* Tries the planned training, or finds the trial of it that is kept. */
+static plim_status_t find_trial(const plan_t *plan, const plim_job_t *job,
+                                const plim_dataset_t *dataset, const train_t *train,
+                                const plim_plan_t *made, plan_found_t *found)
+{
+    const plim_trial_t none = PLIM_TRIAL_INIT;
+    found->trial = none;
+    if (plan->shape.shape != NULL || plan->ranks > 1)
+        return PLIM_OK;
+    if (plan->try_seconds == 0)
+        return plim_train_tried(job, dataset, &train->training, made, &found->trial, &found->tried);
+    if (!plan->train.common.quiet)
+        cli_remark("trying the training for %g s; nothing is written", plan->try_seconds);
+    const plim_status_t status =
+        plim_train_try(job, dataset, &train->training, made, plan->try_seconds, &found->trial);
+    found->tried = status == PLIM_OK;
+    return status;
+}
+
+/* Plans under `line`. Stores the refusal if the training does not fit. With `all`: finds its trial
+ * too. */
+static plim_status_t plan_under(const plan_t *all, const plim_job_t *job,
+                                const plim_dataset_t *dataset, const train_t *train, int64_t line,
+                                plan_found_t *found)
 {
     plim_plan_params_t params = train->params;
     plim_plan_t *plan;
     params.memory = line;
     params.no_advice = true;
-    const plim_status_t status = plim_train_plan(job, dataset, &train->training, &params, &plan);
+    plim_status_t status = plim_train_plan(job, dataset, &train->training, &params, &plan);
     if (status == PLIM_ERR_BUDGET)
         (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
     if (status != PLIM_OK)
         return status;
     plan_found_end(found);
     found->plan = cli_json_plan(plan);
+    if (all != NULL)
+        status = find_trial(all, job, dataset, train, plan, found);
     plim_plan_release(plan);
-    return PLIM_OK;
+    return status;
 }
 
 void plan_found_end(plan_found_t *found)
@@ -174,14 +230,14 @@ static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset
 static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const train_t *train, bool advised, plan_found_t *found)
 {
-    plim_status_t status = plan_under(job, dataset, train, found->line, found);
+    plim_status_t status = plan_under(NULL, job, dataset, train, found->line, found);
     if (advised && (status == PLIM_OK || status == PLIM_ERR_BUDGET))
         status = advise(job, dataset, train, found);
     if (status == PLIM_OK || status == PLIM_ERR_BUDGET)
-        status = plan_under(job, dataset, train, 0, found);
+        status = plan_under(NULL, job, dataset, train, 0, found);
     if (status != PLIM_OK)
         return status;
-    return plan_under(job, dataset, train, cli_minimum_line(found->plan), found);
+    return plan_under(NULL, job, dataset, train, cli_minimum_line(found->plan), found);
 }
 
 /* The plan under the minimum line, for its speed. It is not run: no messages, and it reads no data.
@@ -199,7 +255,7 @@ static plim_status_t plan_smallest(const plan_t *plan, const train_t *train, pla
     plim_status_t status = begin(plan, found->line, true, &job, &dataset);
     if (status != PLIM_OK)
         return status;
-    status = plan_under(job, dataset, train, line, &smallest);
+    status = plan_under(NULL, job, dataset, train, line, &smallest);
     found->smallest = smallest.plan;
     end(job, dataset);
     return status == PLIM_ERR_BUDGET ? PLIM_OK : status; /* by sizes that could not be kept */
@@ -239,7 +295,7 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
         found_out->info = *plim_dataset_info(dataset);
         *said_out = !train_settle(train, &found_out->info);
         if (!*said_out)
-            status = endless == 0 ? plan_under(job, dataset, train, line, found_out)
+            status = endless == 0 ? plan_under(plan, job, dataset, train, line, found_out)
                                   : plan_minimum(job, dataset, train, advised, found_out);
         found_out->fits = endless == 0 && !*said_out && status == PLIM_OK;
         end(job, dataset);
@@ -274,6 +330,20 @@ static plim_status_t find_line(plan_t *plan)
                           line->source);
     }
     return PLIM_OK;
+}
+
+bool plan_can_try(const plan_t *plan)
+{
+    const plim_limit_t *line = &plan->limits.memory[plan->limits.line];
+    char asked[24], here[24];
+    if (plan->try_seconds == 0 || plan->line <= line->value)
+        return true;
+    (void)cli_wrong_use(&plan->train.common,
+                        "--try trains here, where the line is %s (%s), and --memory is %s: give no "
+                        "more than that, or try it on the machine that has it",
+                        plim_size_text(line->value, here), line->source,
+                        plim_size_text(plan->line, asked));
+    return false;
 }
 
 /* With --rates the plan is for the threads of the machine that wrote them, or for --threads; both
@@ -394,6 +464,8 @@ static int run(int argc, char **argv)
     plim_status_t status = plan_prepare(&plan);
     if (status != PLIM_OK)
         return cli_failed(&train->common, status);
+    if (!plan_can_try(&plan))
+        return CLI_WRONG_USE;
     if (plan.sweep.num_keys > 0)
         return plan_run_sweep(&plan);
     status = plan_find(&plan, train, plan.line, !plan.for_pyg, &found, &said);
@@ -446,6 +518,11 @@ const cli_verb_t cli_verb_plan = {
         "                   hop; takes seconds, with a billion edges a minute, once, then the "
         "user's\n"
         "                   cache has the result\n"
+        "  --try [SECONDS]  make steps and an evaluation's batches for so long (default 20), as "
+        "train\n"
+        "                   would, and print it/s and the seconds of start, epoch and run; the "
+        "next\n"
+        "                   plan of the same training shows them; no run is written\n"
         "  --write-rates FILE\n"
         "                   write the rates of this machine, for plans on another one; times are "
         "by\n"

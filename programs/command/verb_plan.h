@@ -80,6 +80,7 @@ typedef struct plan {
     plan_pyg_options_t pyg;
     const char *write_rates; /* NULL: only the user's cache keeps them */
     bool elsewhere;          /* --threads may exceed what this machine has */
+    double try_seconds;      /* --try; 0: not given */
     bool silent;             /* no messages: the plan is for a part of the answer */
     int64_t ranks;           /* --ranks; 0: not given */
     bool shares_given;       /* else shares are as many as ranks */
@@ -94,6 +95,8 @@ typedef struct plan_found {
     int64_t line;
     json_t *plan;     /* under the line, or under the minimum if it does not fit */
     json_t *smallest; /* under the minimum line; NULL: not asked for */
+    bool tried;       /* `trial` is a trial of this training under the line */
+    plim_trial_t trial;
     plim_dataset_info_t info;
     char refusal[1024]; /* if it does not fit */
     int num_advice;
@@ -152,6 +155,16 @@ const char *plan_time_text(int64_t minutes, char text_out[32]);
 
 /* The rates behind the expected times. `shape`: the dataset has no files. */
 const char *plan_rates_text(const json_t *plan, bool shape);
+
+/* Takes --try [SECONDS]: a number in `optarg` or in the next word. False after an error message. */
+#define PLAN_TRY_SECONDS 20
+bool plan_take_try(const cli_common_t *common, int argc, char **argv, double *seconds_out);
+
+/* Whether this machine has the plan's line. False after an error message. */
+bool plan_can_try(const plan_t *plan);
+
+/* The trial as a JSON object; null where there is none. */
+json_t *plan_trial_json(const plan_found_t *found);
 
 /* Parses --sweep and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
 bool plan_take_sweep(plan_t *plan, int argc, char **argv);

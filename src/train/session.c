@@ -145,7 +145,8 @@ static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream,
     plim_batch_t *batch;
     stream->end_step = end; /* other ranks read the rest */
     PLIM_TRY(plim_stream_start(stream, 0, first));
-    for (int64_t step = first; step < end;) {
+    session->ends_pass = false;
+    for (int64_t step = first; step < end && !session->ends_pass;) {
         begin_share(session, steps, step);
         plim_status_t status = forward_part(session, stream, &batch, &output);
         if (status == PLIM_OK)

@@ -33,6 +33,7 @@ typedef struct plim__session {
     const plim__hits_t *hits; /* scores are hits@k against this table; NULL: the metric */
     bool embeddings;          /* passes compute embeddings too */
     bool in_order;            /* passes over the training split use the dataset's order */
+    bool ends_pass;           /* set by the pass's `take`: the pass ends here */
 } plim__session_t;
 
 /* Resolves the settings and stores the caller's pointers; allocates nothing. */

@@ -145,21 +145,25 @@ static plim_status_t after_batch(plim__loop_t *loop, double loss, bool updated)
     return plim__job_check(loop->job);
 }
 
+plim_status_t plim__loop_step(plim__loop_t *loop, plim_status_t *status)
+{
+    double loss = NAN;
+    bool updated;
+    if (*status == PLIM_OK)
+        *status = compute_batch(loop);
+    PLIM_TRY(end_batch(loop, *status, &loss, &updated));
+    *status = after_batch(loop, loss, updated);
+    return PLIM_OK;
+}
+
 plim_status_t plim__loop_steps(plim__loop_t *loop)
 {
     const plim__position_t *position = &loop->trainer->position;
     plim_status_t status = plim__job_check(loop->job);
     if (status == PLIM_OK)
         status = plim_stream_start(loop->stream, position->epoch, position->step);
-    /* An error of this rank alone goes into the next exchange, where all ranks learn of it. */
-    while (position->step + loop->group_steps < loop->steps) {
-        double loss = NAN;
-        bool updated;
-        if (status == PLIM_OK)
-            status = compute_batch(loop);
-        PLIM_TRY(end_batch(loop, status, &loss, &updated));
-        status = after_batch(loop, loss, updated);
-    }
+    while (position->step + loop->group_steps < loop->steps)
+        PLIM_TRY(plim__loop_step(loop, &status));
     /* Rank 0 alone logs: it learns here what was cut on another one. */
     int64_t cut = loop->cut_step;
     loop->cut_step = 0;
