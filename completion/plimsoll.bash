@@ -57,7 +57,7 @@ _plimsoll() {
     --warn) words='0.8,0.9' ;;
     --signal-at) words='0.95:USR1' ;;
     --time) words='4:00:00 24:00:00 2-00:00:00' ;;
-    --weights | --out | --init | --table | --rates | --write-rates | --check)
+    --weights | --out | --init | --table | --check)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
         return
@@ -85,7 +85,7 @@ _plimsoll() {
     case $verb in
     limit | mark | doctor) words=$common ;;
     report) words="--out $common" ;;
-    slurm) words="--time --stage --rates --ranks --check $common" ;;
+    slurm) words="--time --stage --try --ranks --check $common" ;;
     watch) words="--out --interval --warn --signal-at $common" ;;
     inspect) words="--verify $common" ;;
     import)
@@ -100,7 +100,7 @@ _plimsoll() {
         ;;
     plan)
         words="--for --graph --mapped-features --loaders --workers --prefetch --persistent-workers --pin-memory --late-loaders --gpu-memory"
-        words+=" --sweep --try --measure --rates --write-rates --ranks --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
+        words+=" --sweep --try --measure --ranks --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
         words+=" --norm --precision --batch --fanout --shares --microbatch --recompute --row-cache --scratch"
         words+=" --epochs --eval-every --eval-fanout --eval-exact --eval-splits $common"
         ;;

@@ -34,7 +34,7 @@ complete -c plimsoll -n "$has $verbs" -l quiet -d 'no progress, only warnings an
 complete -c plimsoll -n "$has slurm" -a 'train import generate evaluate predict watch'
 complete -c plimsoll -n "$has slurm" -l time -x -a '4:00:00 24:00:00 2-00:00:00' -d 'time limit of a job'
 complete -c plimsoll -n "$has slurm" -l stage -x -a '(__fish_complete_directories)' -d 'copy the dataset to this directory of the node'
-complete -c plimsoll -n "$has slurm" -l rates -r -d 'expect the time by the rates of the nodes'
+complete -c plimsoll -n "$has slurm" -l try -d 'try the training first, on this machine'
 complete -c plimsoll -n "$has slurm" -l ranks -x -d 'train on so many nodes'
 complete -c plimsoll -n "$has slurm" -l check -r -d 'report contradictions of a batch script'
 
@@ -111,8 +111,6 @@ complete -c plimsoll -n "$has plan" -a '(__fish_complete_directories) papers100M
 complete -c plimsoll -n "$has plan" -l sweep -x -d 'a table over choices: batch=128,256 fanout=3,2:10,5'
 complete -c plimsoll -n "$has plan" -l try -d 'measure it/s, start, epoch and run by training for 20 s'
 complete -c plimsoll -n "$has plan" -l measure -d 'draw some batches to know their size'
-complete -c plimsoll -n "$has plan" -l rates -r -F -d 'times by the rates of another machine'
-complete -c plimsoll -n "$has plan" -l write-rates -r -F -d 'write the rates of this machine'
 complete -c plimsoll -n "$has plan" -l ranks -x -d 'plan one of so many ranks'
 complete -c plimsoll -n "$has plan" -l for -x -a pyg -d 'estimate the same training in another library'
 complete -c plimsoll -n "$has plan" -l graph -x -a 'edge_index csc' -d 'of the script'

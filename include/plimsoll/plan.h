@@ -32,15 +32,15 @@ typedef struct plim_plan_params {
      * are made for the largest. Only the length of a list of nodes counts. */
     const plim_stream_params_t *streams; /* (num_streams) all of the first one's size */
     int num_streams;
-    bool weigh_nodes;  /* for expected times, measure how often each node is needed: for each hop
-                          a pass over the lists, once for a dataset and a recipe */
-    const char *rates; /* a file of rates for expected times; NULL: those of this machine */
+    bool weigh_nodes; /* for expected reads, measure how often each node is needed: for each hop
+                         a pass over the lists, once for a dataset and a recipe */
+    char reserved[3];
 } plim_plan_params_t;
 
 #define PLIM_PLAN_PARAMS_INIT                                                                      \
     {                                                                                              \
         sizeof(plim_plan_params_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, false, false, NULL, 0,     \
-            false, NULL                                                                            \
+            false, ""                                                                              \
     }
 
 /*
@@ -91,24 +91,6 @@ PLIM_API const char *plim_plan_json(const plim_plan_t *plan);
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                       const plim_recipe_t *recipe, const plim_plan_params_t *params,
                                       plim_plan_t **plan_out);
-
-/*
- * Measures the rates by which plans expect times, unless the user's cache has them: those of
- * computing for this processor and the job's threads, those of the disk for the dataset's file
- * system, by reading one of its files (a dataset without files, or with small ones, has none).
- * Takes about a second. Keeps the result in the user's cache; plans without it use defaults and
- * say so (expect.rates and expect.disk_rates: "measured", "file" or "default"). `file`, unless
- * NULL, is written, for plans on another machine (plim_plan_params_t.rates); an existing file is
- * replaced only if it is empty or a file of rates, else PLIM_ERR_USAGE. Any thread, while nothing
- * else computes. Peak memory: 50 MiB in the account "rates". PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
- * PLIM_ERR_IO, PLIM_ERR_DISK, PLIM_ERR_DATA, PLIM_ERR_UNSUPPORTED, PLIM_ERR_STOPPED.
- */
-PLIM_API plim_status_t plim_rates_measure(const plim_job_t *job, const plim_dataset_t *dataset,
-                                          const char *file);
-
-/* The threads of the machine that wrote a file of rates: to plan for that machine, give the job as
- * many. Any thread. PLIM_ERR_USAGE when the file cannot be read or is no file of rates. */
-PLIM_API plim_status_t plim_rates_threads(const char *file, int *threads_out);
 
 #ifdef __cplusplus
 }

@@ -84,28 +84,10 @@ static const char *peak_text(const json_t *plan)
     return train_phase_text(phase);
 }
 
-static double seconds_of(const json_t *plan, const char *name)
-{
-    return json_number_value(json_object_get(json_object_get(plan, "expect"), name));
-}
-
-/* "about 12 s an epoch (783 it/s)"; NULL: a plan that is not known. */
-static const char *speed_text(const json_t *plan, char *text_out, size_t size)
-{
-    if (plan == NULL)
-        return "its speed is not known";
-    const double seconds = seconds_of(plan, "epoch_seconds");
-    const double rate = seconds_of(plan, "epoch_steps") / (seconds > 0 ? seconds : 1);
-    char took[24];
-    (void)snprintf(text_out, size, "about %s an epoch (%.*f it/s)",
-                   train_seconds_text(seconds, took), rate < 10 ? 2 : 0, rate);
-    return text_out;
-}
-
 static void print_line(const plan_t *plan, const plan_found_t *found)
 {
     const json_t *made = found->plan;
-    char total[24], line[24], minimum[24], speed[96];
+    char total[24], line[24], minimum[24];
     if (found->line == PLIM_LINE_NONE)
         (void)printf("%-10s none\n", "line");
     else
@@ -115,37 +97,8 @@ static void print_line(const plan_t *plan, const plan_found_t *found)
     (void)plim_size_text(cli_json_int(made, "total_bytes"), total);
     if (found->fits)
         (void)printf("%-10s peak %s (%s)\n", "memory", total, peak_text(made));
-    (void)printf("%-10s %s: %s%s\n", "minimum", cli_minimum_text(made, minimum),
-                 speed_text(found->smallest, speed, sizeof speed),
+    (void)printf("%-10s %s%s\n", "minimum", cli_minimum_text(made, minimum),
                  found->fits ? "" : "; what follows is the plan for it");
-}
-
-const char *plan_rates_text(const json_t *plan, bool shape)
-{
-    const json_t *expect = json_object_get(plan, "expect");
-    const bool disk =
-        json_object_get(expect, "epoch_reads") != NULL && cli_json_int(expect, "epoch_reads") > 0;
-    if (cli_json_is(expect, "rates", "default"))
-        return "times are by default rates, not this machine's";
-    if (disk && cli_json_is(expect, "disk_rates", "default"))
-        return shape
-                   ? "times are by measured rates, but the disk's are defaults: a shape has no file"
-                   : "times are by measured rates, but the disk's are defaults";
-    return cli_json_is(expect, "rates", "file") ? "times are by the rates of --rates"
-                                                : "times are by rates measured on this machine";
-}
-
-static void print_run(const train_t *train, const json_t *plan)
-{
-    const int64_t epochs = train->training.epochs;
-    const double all = seconds_of(plan, "run_seconds"), start = seconds_of(plan, "start_seconds");
-    const double steps = (double)epochs * seconds_of(plan, "epoch_seconds");
-    char whole[24], first[24], each[24], rest[24];
-    (void)printf("%-10s about %s: start %s, %" PRId64
-                 " epoch%s %s, evaluations and checkpoints %s\n",
-                 "run", train_seconds_text(all, whole), train_seconds_text(start, first), epochs,
-                 epochs == 1 ? "" : "s", train_seconds_text(steps, each),
-                 train_seconds_text(all - start - steps, rest));
 }
 
 json_t *plan_trial_json(const plan_found_t *found)
@@ -163,13 +116,16 @@ json_t *plan_trial_json(const plan_found_t *found)
                      "evaluation_s", trial->evaluation_s, "run_s", trial->run_s);
 }
 
-static void print_trial(const train_t *train, const plan_found_t *found)
+static void print_trial(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
     const plim_trial_t *trial = &found->trial;
     const int64_t epochs = train->training.epochs;
     const time_t seconds = (time_t)trial->time;
     char date[32] = "", start[24], epoch[24], evaluation[24], run[24];
     struct tm when;
+    if (!found->tried && found->fits && plan->shape.shape == NULL && plan->ranks <= 1)
+        (void)printf("%-10s none yet: --try measures it/s, start, epoch and run by some steps\n",
+                     "trial");
     if (!found->tried)
         return;
     if (localtime_r(&seconds, &when) != NULL)
@@ -190,7 +146,7 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     const json_t *expect = json_object_get(found->plan, "expect");
     train_plan_texts_t texts;
     char run[24], predict[24];
-    train_plan_texts(found->plan, &train->training, true, &texts);
+    train_plan_texts(found->plan, &train->training, &texts);
     print_item("graph", texts.graph);
     print_item("features", texts.features);
     print_item("batch", texts.batch);
@@ -198,12 +154,10 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     print_item("recompute", texts.recompute);
     print_item("epoch", texts.epoch);
     plan_ranks_print(found->plan);
-    print_run(train, found->plan);
-    print_trial(train, found);
+    print_trial(plan, train, found);
     (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
                  plim_size_text(cli_json_int(expect, "disk_bytes"), run),
                  plim_size_text(cli_json_int(expect, "predict_disk_bytes"), predict));
-    print_item("rates", plan_rates_text(found->plan, plan->shape.shape != NULL));
     if (json_is_true(json_object_get(found->plan, "guessed")) && plan->shape.shape == NULL)
         print_item(
             "note",
@@ -226,10 +180,10 @@ static int64_t ask_mebibytes(const plan_found_t *found)
 
 plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found)
 {
-    const double seconds = PLAN_TIME_MARGIN * seconds_of(found->plan, "run_seconds") + TIME_SPARE;
+    const double seconds = PLAN_TIME_MARGIN * found->trial.run_s + TIME_SPARE;
     const double minutes = seconds / 60 < 1e9 ? seconds / 60 : 1e9;
     return (plan_ask_t){.mebibytes = ask_mebibytes(found),
-                        .minutes = (int64_t)minutes + 1,
+                        .minutes = found->tried ? (int64_t)minutes + 1 : 0,
                         .cpus = plan->limits.threads[plan->limits.threads_line].value};
 }
 
@@ -247,11 +201,12 @@ static void print_ask(const plan_t *plan, const plan_found_t *found)
 {
     const plan_ask_t ask = plan_ask(plan, found);
     char time[32];
-    (void)printf(
-        "For the whole run: the peak, 5 %% and 32 MiB, within the line; twice the time that "
-        "is expected:\n"
-        "#SBATCH --mem=%" PRId64 "M\n#SBATCH --time=%s\n#SBATCH --cpus-per-task=%" PRId64 "\n",
-        ask.mebibytes, plan_time_text(ask.minutes, time), ask.cpus);
+    (void)printf("For the whole run: the peak, 5 %% and 32 MiB, within the line%s:\n"
+                 "#SBATCH --mem=%" PRId64 "M\n",
+                 found->tried ? "; twice the time of the trial" : "", ask.mebibytes);
+    if (found->tried)
+        (void)printf("#SBATCH --time=%s\n", plan_time_text(ask.minutes, time));
+    (void)printf("#SBATCH --cpus-per-task=%" PRId64 "\n", ask.cpus);
     if (plan->ranks > 1)
         (void)printf("#SBATCH --nodes=%" PRId64 "\n#SBATCH --ntasks-per-node=1\n", plan->ranks);
 }
@@ -289,7 +244,7 @@ json_t *plan_json(const plan_t *plan, const plan_found_t *found)
 {
     json_t *object = json_copy(found->plan), *advice = json_array();
     const plan_ask_t ask = plan_ask(plan, found);
-    const json_int_t memory = ask.mebibytes << 20, seconds = ask.minutes * 60;
+    const json_int_t memory = ask.mebibytes << 20;
     (void)json_object_set_new(object, "event", json_string("plan"));
     for (int i = 0; i < found->num_advice; i++)
         (void)json_array_append_new(
@@ -306,13 +261,9 @@ json_t *plan_json(const plan_t *plan, const plan_found_t *found)
     (void)json_object_set_new(object, "trial", plan_trial_json(found));
     (void)json_object_set_new(object, "advice", advice);
     (void)json_object_set_new(object, "ask",
-                              json_pack("{s:I, s:I, s:I, s:i}", "memory_bytes", memory, "seconds",
-                                        seconds, "cpus", (json_int_t)ask.cpus, "time_margin",
+                              json_pack("{s:I, s:o, s:I, s:i}", "memory_bytes", memory, "seconds",
+                                        found->tried ? json_integer(ask.minutes * 60) : json_null(),
+                                        "cpus", (json_int_t)ask.cpus, "time_margin",
                                         PLAN_TIME_MARGIN));
-    if (plan->sweep.num_keys == 0)
-        (void)json_object_set_new(object, "minimum_epoch_seconds",
-                                  found->smallest != NULL
-                                      ? json_real(seconds_of(found->smallest, "epoch_seconds"))
-                                      : json_null());
     return object;
 }

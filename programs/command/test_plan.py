@@ -1,7 +1,6 @@
 """plan as people use it: the table, its JSON, sweeps, shapes, exit codes, and that train does what it says."""
 import json
 import os
-import pathlib
 import re
 import subprocess
 
@@ -9,8 +8,6 @@ import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
 PHASES = ('start', 'train', 'evaluate', 'checkpoint', 'predict')
-# Times are compared by rates of a machine that was measured once: this one may be busy.
-RATES = ('--rates', pathlib.Path(__file__).parents[2] / 'tests' / 'support' / 'node.rates')
 RECIPE = ('--model', 'sage', '--hidden', 32, '--fanout', '4,3', '--batch', 200)
 
 
@@ -81,7 +78,7 @@ def test_plan_reads_nothing_unless_asked(graph, tmp_path):
 
     guess, said = cached('plan')
     assert guess['guessed'] and 'reading' not in said
-    assert all(name.startswith(('rates-', 'disk-')) for name in os.listdir(tmp_path / 'plimsoll'))
+    assert not (tmp_path / 'plimsoll').exists()
     measured, _ = cached('plan', '--measure')
     again, said = cached('plan')
     trained, _ = cached('train', '--epochs', 1, '--run', tmp_path / 'run')
@@ -122,7 +119,7 @@ def test_what_does_not_fit(graph):
     assert f'minimum {given} MiB' in trained
 
 
-WIDE = ('arxiv', '--model', 'gcn', '--hidden', 256, '--fanout', '10,10', '--batch', 1024, '--threads', 2, *RATES)
+WIDE = ('arxiv', '--model', 'gcn', '--hidden', 256, '--fanout', '10,10', '--batch', 1024, '--threads', 2)
 
 
 def lines_named(text):
@@ -134,13 +131,9 @@ def test_named_lines_are_accepted(words):
     """The minimum, with MPI's memory too; the line that a refusal names; the line for whole batches."""
     refused = plan(*WIDE, *words, '--memory', '9M', code=3)
     minimum, = lines_named(refused['error'])
-    least = plan(*WIDE, *words, '--memory', f'{minimum}M')
+    assert plan(*WIDE, *words, '--memory', f'{minimum}M')['fits']
     large = plan(*WIDE, *words, '--memory', '2G')
     assert minimum == -(-large['minimum_bytes'] >> 20) == -(-refused['minimum_bytes'] >> 20)
-    # the speed beside the minimum is that of a run under it, by all ranks
-    assert large['minimum_epoch_seconds'] == pytest.approx(least['expect']['epoch_seconds'], rel=0.02)
-    assert refused['minimum_epoch_seconds'] == pytest.approx(least['expect']['epoch_seconds'], rel=0.02)
-    assert least['expect']['epoch_seconds'] > large['expect']['epoch_seconds']
     cut = 0
     for memory in range(minimum, minimum + 120, 30):
         done = subprocess.run([PLIMSOLL, 'plan', *map(str, WIDE), *map(str, words), '--memory', f'{memory}M', '--json'], check=False,
@@ -206,130 +199,43 @@ def test_what_is_neither_dataset_nor_shape(graph, tmp_path):
     assert 'needs --nodes' in plimsoll('plan', 'free', '--nodes', 10, code=2).stderr
 
 
-def test_less_memory_takes_longer():
-    words = ('papers100M', '--model', 'gcn', '--hidden', 16, '--fanout', '3,2', '--batch', 128, '--threads', 2, *RATES)
+def test_less_memory_reads_more():
+    words = ('papers100M', '--model', 'gcn', '--hidden', 16, '--fanout', '3,2', '--batch', 128, '--threads', 2)
     found = [plan(*words, '--memory', memory) for memory in ('8G', '4G', '2G', '1G')]
-    seconds = [one['expect']['epoch_seconds'] for one in found]
-    assert seconds == sorted(seconds) and seconds[-1] > 2 * seconds[0]
+    read = [one['expect']['epoch_read_bytes'] for one in found]
+    assert read[0] <= read[1] < min(read[2:])
     for one in found:
         assert 700 < one['expect']['batch_nodes'] < 3000  # 1,424 are drawn
         assert 700 < one['expect']['batch_edges'] < 3000  # 1,385
-        assert one['minimum_epoch_seconds'] >= one['expect']['epoch_seconds']
+        assert one['trial'] is None and not any('second' in name for name in one['expect'])
 
 
 def test_what_to_ask_the_scheduler_for(graph):
-    """The lines of a batch script are the object's; a run planned with this memory is the same."""
-    words = (graph, *RECIPE, '--epochs', 7, '--threads', 2, *RATES)
+    """The lines of a batch script are the object's; a run planned with this memory is the same. Without a trial no time is asked for."""
+    words = (graph, *RECIPE, '--epochs', 7, '--threads', 2)
     found = plan(*words, '--memory', '500M')
     ask, expect = found['ask'], found['expect']
     assert ask['memory_bytes'] == pytest.approx(min(1.05 * found['total_bytes'] + (32 << 20), 500 << 20), abs=2 << 20)
-    assert ask['time_margin'] * expect['run_seconds'] <= ask['seconds'] <= ask['time_margin'] * expect['run_seconds'] + 180
-    assert ask['cpus'] == 2
-    assert expect['run_seconds'] > expect['start_seconds'] + 7 * (expect['epoch_seconds'] + expect['evaluation_seconds'])
+    assert ask['cpus'] == 2 and ask['seconds'] is None
     assert expect['disk_bytes'] > 0 and expect['predict_disk_bytes'] > 0
     said = plimsoll('plan', *words, '--memory', '500M').stdout
-    minutes = ask['seconds'] // 60
     assert abs(int(re.search(r'^#SBATCH --mem=(\d+)M$', said, re.M).group(1)) - (ask['memory_bytes'] >> 20)) <= 2
-    assert re.search(r'^#SBATCH --time=(\d\d):(\d\d):00$', said, re.M).groups() == (f'{minutes // 60:02}', f'{minutes % 60:02}')
+    assert '#SBATCH --time' not in said
     assert '#SBATCH --cpus-per-task=2\n' in said
     again = plan(*words, '--memory', ask['memory_bytes'])
     assert again['fits'] and again['features'] == found['features'] and again['part_seeds'] == found['part_seeds']
-    # the summary stands above the table, the minimum with its speed beside it
-    assert said.index('\nrun ') < said.index('\nMiB ') < said.index('#SBATCH')
-    assert re.search(r'^minimum +\S+ MiB: about .* an epoch \(\S+ it/s\)$', said, re.M)
+    # the summary stands above the table
+    assert said.index('\nminimum ') < said.index('\nMiB ') < said.index('#SBATCH')
 
 
-def test_rates_are_measured_kept_and_brought(graph, tmp_path):
-    def cached(name, *words, code=0):
-        done = subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, RECIPE), *map(str, words), '--json'], check=False, capture_output=True,
-                              text=True, timeout=1500, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path / name)))
-        assert done.returncode == code, done.stderr
-        return json.loads(done.stdout)['expect'] if code == 0 else done.stderr
-
-    first = cached('a', '--write-rates', tmp_path / 'node.rates')
-    assert first['rates'] == 'measured'
-    assert cached('a') == first  # as kept
-    file = (tmp_path / 'node.rates').read_text()
-    assert file.startswith('plimsoll rates 1: ')
-    # a machine that takes ten times as long for everything
-    slow = re.sub(r' (\d\S*e-\d+)', lambda cost: f' {float(cost.group(1)) * 10:.4g}', file)
-    (tmp_path / 'slow.rates').write_text(slow)
-    brought = cached('b', '--rates', tmp_path / 'slow.rates')
-    assert brought['rates'] == 'file' and not (tmp_path / 'b').exists()
-    assert 5 < brought['epoch_seconds'] / first['epoch_seconds'] < 20
-    for text in ('', 'plimsoll rates 1: x\n', file.replace('draw', 'drew'), file + 'x\n', file[:400]):
-        (tmp_path / 'bad.rates').write_text(text)
-        assert 'bad.rates' in cached('b', '--rates', tmp_path / 'bad.rates', code=2)
-    assert '--rates' in cached('b', '--rates', tmp_path / 'node.rates', '--write-rates', tmp_path / 'c', code=2)
-
-
-def test_rates_bring_the_threads_of_their_machine(graph, tmp_path):
-    """A login node plans for a node of 32 threads, and says what it plans for."""
-    plan(graph, *RECIPE, '--write-rates', tmp_path / 'small.rates', '--threads', 1)
-    text = (tmp_path / 'small.rates').read_text()
-    heading = text.splitlines()[0]
-    assert heading.endswith(', 1 threads')
-    (tmp_path / 'large.rates').write_text(text.replace(heading, heading.replace(', 1 threads', ', 32 threads')))
-    small, large = (plan(graph, *RECIPE, '--rates', tmp_path / f'{name}.rates') for name in ('small', 'large'))
-    assert (small['ask']['cpus'], large['ask']['cpus']) == (1, 32) and large['workers'] > small['workers']
-    assert large['expect']['epoch_seconds'] < small['expect']['epoch_seconds']
-    done = plimsoll('plan', graph, *RECIPE, '--rates', tmp_path / 'large.rates', '--threads', 4, '--json', '--quiet')
-    assert json.loads(done.stdout)['ask']['cpus'] == 4 and '32' in done.stderr
-    for number in ('0', '129', '32 ', 'x'):
-        (tmp_path / 'bad.rates').write_text(text.replace(', 1 threads', f', {number} threads'))
-        plimsoll('plan', graph, *RECIPE, '--rates', tmp_path / 'bad.rates', code=2)
-
-
-def test_rates_replace_only_rates(graph, tmp_path):
-    (tmp_path / 'features.csv').write_text('1,2\n')
-    (tmp_path / 'link').symlink_to('features.csv')
-    for name in ('features.csv', 'link', '.'):
-        plimsoll('plan', graph, *RECIPE, '--write-rates', tmp_path / name, code=2)
-    assert (tmp_path / 'features.csv').read_text() == '1,2\n' and (tmp_path / 'link').is_symlink()
-    (tmp_path / 'node.rates').touch()
-    for _ in range(2):
-        plan(graph, *RECIPE, '--write-rates', tmp_path / 'node.rates')
-    assert (tmp_path / 'node.rates').read_text().startswith('plimsoll rates ')
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['features.csv', 'link', 'node.rates']
-
-
-def test_exact_evaluations_take_time_and_disk():
-    words = ('papers100M', '--model', 'sage', '--hidden', 256, '--fanout', '10,10', '--memory', '8G', '--epochs', 10, *RATES)
+def test_exact_evaluations_read_and_take_disk():
+    words = ('papers100M', '--model', 'sage', '--hidden', 256, '--fanout', '10,10', '--memory', '8G', '--epochs', 10)
     exact, last = (plan(*words, '--eval-exact', 5, '--eval-splits', splits)['expect'] for splits in ('valid', 'test'))
     # the first layer's output does not fit in memory
     assert exact['disk_bytes'] > plan(*words)['expect']['disk_bytes'] + 110e6 * 256 * 4
-    # after a pass the loader is made again
-    assert exact['evaluation_seconds'] > exact['start_seconds'] > 0
-    assert exact['run_seconds'] >= exact['start_seconds'] + 10 * exact['epoch_seconds'] + 2 * exact['evaluation_seconds']
     # a pass scores all splits; without best weights the last are scored by a pass of their own
-    assert last['run_seconds'] - exact['run_seconds'] == pytest.approx(exact['evaluation_seconds'], rel=0.1)
-
-
-def test_checkpoints_take_time():
-    words = ('products', '--model', 'sage', '--hidden', 2048, '--fanout', '5,5,5', '--memory', '64G', *RATES)
-    rare, often = (plan(*words, '--checkpoint-every', updates)['expect']['run_seconds'] for updates in (1000000, 1))
-    assert often > 1.01 * rare
-
-
-def test_train_expects_no_time_by_default_rates(graph, tmp_path):
-    def epoch_line(run):
-        done = subprocess.run([PLIMSOLL, 'train', str(graph), *map(str, RECIPE), '--epochs', '1', '--run', str(tmp_path / run)], check=True,
-                              capture_output=True, text=True, timeout=1500, env=environment)
-        return next(line for line in done.stderr.splitlines() if 'epoch: ' in line)
-
-    environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path / 'cache'))
-    assert 'it/s' not in epoch_line('first')
-    subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, RECIPE)], check=True, capture_output=True, timeout=1500, env=environment)
-    assert 'it/s' in epoch_line('second')
-
-
-def test_rates_that_cannot_be_kept(tmp_path):
-    """Without a cache directory times are by defaults, and the plan says so."""
-    (tmp_path / 'file').write_text('')
-    done = subprocess.run([PLIMSOLL, 'plan', 'arxiv', *map(str, RECIPE), '--json'], check=True, capture_output=True, text=True, timeout=1500,
-                          env={**os.environ, 'XDG_CACHE_HOME': str(tmp_path / 'file'), 'HOME': str(tmp_path / 'file')})
-    expect = json.loads(done.stdout)['expect']
-    assert expect['rates'] == expect['disk_rates'] == 'default'
+    passes = last['run_read_bytes'] - exact['run_read_bytes']
+    assert passes > 110e6 * 256 * 4 and exact['run_read_bytes'] > 10 * exact['epoch_read_bytes'] + 2 * passes
 
 
 @pytest.mark.parametrize('words, share', [
@@ -360,33 +266,23 @@ def test_nothing_would_fit(graph):
 
 
 def test_many_ranks(graph):
-    """The times of all ranks together, what a step exchanges, how much faster the run is, and up to how many help."""
-    one = plan(graph, *RECIPE, *RATES)
-    found = plan(graph, *RECIPE, '--ranks', 4, *RATES)
+    """What a step exchanges, which part of a batch a rank computes, and MPI's memory."""
+    one = plan(graph, *RECIPE)
+    found = plan(graph, *RECIPE, '--ranks', 4)
     ranks = found['ranks']
-    assert ranks['count'] == ranks['shares'] == 4 and 'ranks' not in one
+    assert ranks['count'] == ranks['shares'] == 4 and ranks['rank_shares'] == 1 and 'ranks' not in one
     assert ranks['exchange_bytes'] == 2 * one['gradient_bytes'] * 3 / 4
-    assert found['expect']['epoch_seconds'] == pytest.approx(found['expect']['epoch_steps'] * (ranks['step_seconds'] + ranks['exchange_seconds']))
-    run, epochs = plan(graph, *RECIPE, '--shares', 4, *RATES)['expect'], 10
-    fixed = run['run_seconds'] - epochs * run['epoch_seconds'] - run['run_evaluation_seconds']
-    assert found['expect']['run_evaluation_seconds'] == pytest.approx(run['run_evaluation_seconds'] / 4)
-    assert found['expect']['run_seconds'] == pytest.approx(fixed + epochs * found['expect']['epoch_seconds'] + run['run_evaluation_seconds'] / 4)
-    assert plan(graph, *RECIPE, '--ranks', 1, *RATES)['ranks']['speedup'] == pytest.approx(1)
-    assert 1 <= plan(graph, *RECIPE, '--ranks', 200, *RATES)['ranks']['last_that_helps'] <= 200
-    assert plan(graph, *RECIPE, '--ranks', 2, '--shares', 2, *RATES)['ranks']['last_that_helps'] <= 2
-    # a rank without a seed helps nobody
-    assert plan(graph, *RECIPE, '--batch', 4, '--ranks', 2, '--shares', 64, *RATES)['ranks']['last_that_helps'] <= 4
-    assert plan(graph, *RECIPE, '--ranks', 2, '--shares', 8, *RATES)['ranks']['shares'] == 8
+    more = plan(graph, *RECIPE, '--ranks', 3, '--shares', 8)['ranks']
+    assert more['shares'] == 8 and more['rank_shares'] == 3
     plimsoll('plan', graph, *RECIPE, '--ranks', 4, '--shares', 2, code=2)
-    said = plimsoll('plan', graph, *RECIPE, '--ranks', 4, *RATES).stdout.splitlines()
-    assert max(map(len, said[1:])) <= 100 and all(any(line.startswith(word) for line in said) for word in ('exchange', 'verdict'))
+    said = plimsoll('plan', graph, *RECIPE, '--ranks', 4).stdout.splitlines()
+    assert max(map(len, said[1:])) <= 100 and any(line.startswith('exchange') for line in said)
     assert ranks['mpi_bytes'] >= 32 << 20 and not ranks['mpi_measured']
     process = [next(account['bytes'] for account in made['accounts'] if account['name'] == 'process') for made in (one, found)]
     assert process[1] == process[0] + ranks['mpi_bytes']
-    swept = json.loads(plimsoll('plan', graph, *RECIPE, *RATES, '--sweep', 'ranks=1,2,4', '--json').stdout)['rows']
+    swept = json.loads(plimsoll('plan', graph, *RECIPE, '--sweep', 'ranks=1,2,4', '--json').stdout)['rows']
     assert [row['ranks']['shares'] for row in swept] == [1, 2, 4]
-    assert swept[2]['expect']['epoch_seconds'] == pytest.approx(found['expect']['epoch_seconds'])
-    assert swept[2]['ranks']['last_that_helps'] == ranks['last_that_helps']
+    assert swept[2]['ranks'] == ranks
 
 
 def test_a_trial_is_kept_and_writes_no_run(graph, tmp_path):
@@ -399,7 +295,9 @@ def test_a_trial_is_kept_and_writes_no_run(graph, tmp_path):
 
     words = ('--epochs', 3, '--memory', '100M')
     assert tried(*words, '--json')['trial'] is None
-    first = tried(*words, '--try', 0.3, '--json')['trial']
+    made = tried(*words, '--try', 0.3, '--json')
+    first = made['trial']
+    assert 2 * first['run_s'] <= made['ask']['seconds'] <= 2 * first['run_s'] + 180
     assert os.listdir(tmp_path) == ['cache']
     assert all(first[name] > 0 for name in ('steps_per_s', 'start_s', 'epoch_s', 'evaluation_s', 'run_s'))
     assert first['run_s'] >= first['start_s'] + 3 * (first['epoch_s'] + first['evaluation_s'])

@@ -81,7 +81,7 @@ int64_t train_part_seeds(const json_t *plan, const plim_training_t *training)
     return seeds < share_seeds(training) ? seeds : 0;
 }
 
-void train_plan_texts(const json_t *plan, const plim_training_t *training, bool timed,
+void train_plan_texts(const json_t *plan, const plim_training_t *training,
                       train_plan_texts_t *texts_out)
 {
     const json_t *expect = json_object_get(plan, "expect");
@@ -89,8 +89,7 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training, bool 
     const int64_t batch_nodes = cli_json_int(expect, "batch_nodes");
     const int64_t steps = cli_json_int(expect, "epoch_steps");
     const int64_t reads = cli_json_int(expect, "epoch_reads");
-    const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
-    char nodes[24], edges[24], bytes[24], took[24];
+    char nodes[24], edges[24], bytes[24];
     train_plan_texts_t texts = {.graph = ""};
     place_text(cli_json_is(plan, "topology", "memory"), cli_json_int(plan, "list_cache_bytes"),
                "it", texts.graph, sizeof texts.graph);
@@ -116,20 +115,12 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training, bool 
         used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
                          " in %" PRId64 " update%s", updates, updates == 1 ? "" : "s");
     if (reads > 0)
-        used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
-                         ", about %s reads of %s in all", cli_count_text((double)reads, nodes),
-                         plim_size_text(cli_json_int(expect, "epoch_read_bytes"), bytes));
-    else if (steps > 0 && cli_json_int(plan, "window_steps") > 0)
-        used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
-                         "; the caches hold nearly everything");
-    const double rate = seconds > 0 ? (double)steps / seconds : 0;
-    if (timed && rate > 0)
         (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
-                       ", about %s (%.*f it/s)", train_seconds_text(seconds, took),
-                       rate < 10    ? 2
-                       : rate < 100 ? 1
-                                    : 0,
-                       rate);
+                       ", about %s reads of %s in all", cli_count_text((double)reads, nodes),
+                       plim_size_text(cli_json_int(expect, "epoch_read_bytes"), bytes));
+    else if (steps > 0 && cli_json_int(plan, "window_steps") > 0)
+        (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                       "; the caches hold nearly everything");
     *texts_out = texts;
 }
 
@@ -234,16 +225,6 @@ static void print_plan_event(const train_t *train, const plim_dataset_info_t *in
     cli_print_json(object);
 }
 
-/* Whether the time of an epoch is by rates that were measured: default ones are those of another
- * machine. */
-static bool is_measured(const json_t *plan)
-{
-    const json_t *expect = json_object_get(plan, "expect");
-    return !cli_json_is(expect, "rates", "default") &&
-           (cli_json_int(expect, "epoch_reads") == 0 ||
-            !cli_json_is(expect, "disk_rates", "default"));
-}
-
 void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
                       const char *run)
 {
@@ -259,7 +240,7 @@ void train_print_plan(const train_t *train, const plim_dataset_info_t *info, con
             peak = phase;
     if (train->common.json)
         print_plan_event(train, info, plan, run);
-    train_plan_texts(plan, &train->training, is_measured(plan), &texts);
+    train_plan_texts(plan, &train->training, &texts);
     (void)plim_size_text(limit, line);
     cli_remark("plan: peak %s%s%s (%s); minimum %s",
                plim_size_text(train_phase_bytes(plan, peak), total), limit == 0 ? "" : " of ",

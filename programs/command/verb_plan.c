@@ -8,27 +8,16 @@
 
 #define TRY_MOST 86400
 
-enum {
-    OPTION_SWEEP = TRAIN_OPTION_MORE,
-    OPTION_FOR,
-    OPTION_MEASURE,
-    OPTION_RATES,
-    OPTION_WRITE_RATES,
-    OPTION_RANKS,
-    OPTION_TRY
-};
+enum { OPTION_SWEEP = TRAIN_OPTION_MORE, OPTION_FOR, OPTION_MEASURE, OPTION_RANKS, OPTION_TRY };
 
-static const struct option own_options[] = {
-    {"sweep", required_argument, NULL, OPTION_SWEEP},
-    {"for", required_argument, NULL, OPTION_FOR},
-    {"measure", no_argument, NULL, OPTION_MEASURE},
-    {"rates", required_argument, NULL, OPTION_RATES},
-    {"write-rates", required_argument, NULL, OPTION_WRITE_RATES},
-    {"ranks", required_argument, NULL, OPTION_RANKS},
-    {"try", optional_argument, NULL, OPTION_TRY},
-    CLI_SHAPE_OPTIONS,
-    PLAN_PYG_OPTIONS,
-    {NULL, 0, NULL, 0}};
+static const struct option own_options[] = {{"sweep", required_argument, NULL, OPTION_SWEEP},
+                                            {"for", required_argument, NULL, OPTION_FOR},
+                                            {"measure", no_argument, NULL, OPTION_MEASURE},
+                                            {"ranks", required_argument, NULL, OPTION_RANKS},
+                                            {"try", optional_argument, NULL, OPTION_TRY},
+                                            CLI_SHAPE_OPTIONS,
+                                            PLAN_PYG_OPTIONS,
+                                            {NULL, 0, NULL, 0}};
 
 bool plan_take_try(const cli_common_t *common, int argc, char **argv, double *seconds_out)
 {
@@ -65,12 +54,6 @@ static bool take_option(train_t *train, int code, int argc, char **argv)
     case OPTION_FOR:
         plan->for_pyg = cli_parse_word(&train->common, "--for", others) == 0;
         return plan->for_pyg;
-    case OPTION_RATES:
-        train->params.rates = optarg;
-        return true;
-    case OPTION_WRITE_RATES:
-        plan->write_rates = optarg;
-        return true;
     case OPTION_RANKS:
         return cli_parse_int(&train->common, "--ranks", optarg, 1, PLIM_RANKS_MAX, &plan->ranks);
     case OPTION_TRY:
@@ -94,9 +77,6 @@ static bool take_words(plan_t *plan, int argc, char **argv)
         (void)cli_wrong_use(common, "--graph, --mapped-features, --loaders, --late-loaders, "
                                     "--gpu-memory and sweeps over them or over workers are for "
                                     "--for pyg");
-    else if (plan->write_rates != NULL && (plan->for_pyg || plan->train.params.rates != NULL))
-        (void)cli_wrong_use(common, "--write-rates writes the rates of this machine: leave out %s",
-                            plan->for_pyg ? "--for pyg" : "--rates");
     else if (plan->try_seconds > 0 &&
              (plan->for_pyg || plan->sweep.num_keys > 0 || plan->ranks > 1))
         (void)cli_wrong_use(common, "--try tries one training in this process: leave out %s",
@@ -206,8 +186,7 @@ static plim_status_t plan_under(const plan_t *all, const plim_job_t *job,
 void plan_found_end(plan_found_t *found)
 {
     json_decref(found->plan);
-    json_decref(found->smallest);
-    found->plan = found->smallest = NULL;
+    found->plan = NULL;
 }
 
 static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -240,36 +219,57 @@ static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *d
     return plan_under(NULL, job, dataset, train, cli_minimum_line(found->plan), found);
 }
 
-/* The plan under the minimum line, for its speed. It is not run: no messages, and it reads no data.
- */
-static plim_status_t plan_smallest(const plan_t *plan, const train_t *train, plan_found_t *found)
-{
-    const int64_t line = cli_minimum_line(found->plan);
-    plan_found_t smallest = {.line = line};
-    plim_dataset_t *dataset;
-    plim_job_t *job;
-    if (!found->fits || line >= found->line) {
-        found->smallest = json_incref(found->plan);
-        return PLIM_OK;
-    }
-    plim_status_t status = begin(plan, found->line, true, &job, &dataset);
-    if (status != PLIM_OK)
-        return status;
-    status = plan_under(NULL, job, dataset, train, line, &smallest);
-    found->smallest = smallest.plan;
-    end(job, dataset);
-    return status == PLIM_ERR_BUDGET ? PLIM_OK : status; /* by sizes that could not be kept */
-}
-
 /* Finds changes that keep batches whole. Whole batches need more than the line: no limit here. */
 static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, plan_found_t *found)
 {
+    train_t unread = *train;
     plim_dataset_t *dataset;
     plim_job_t *job;
     plim_status_t status = begin(plan, found->line, true, &job, &dataset);
     if (status != PLIM_OK)
         return status;
-    status = advise(job, dataset, train, found);
+    unread.params.no_reading = true;
+    status = advise(job, dataset, &unread, found);
+    end(job, dataset);
+    return status;
+}
+
+/* Settles and plans `train` under the line. PLIM_ERR_BUDGET without a plan: it does not fit. */
+static plim_status_t plan_under_line(const plan_t *plan, train_t *train, plan_found_t *found,
+                                     bool *said_out)
+{
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    plim_status_t status = begin(plan, found->line, false, &job, &dataset);
+    if (status == PLIM_ERR_BUDGET)
+        (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
+    if (status != PLIM_OK)
+        return status;
+    found->info = *plim_dataset_info(dataset);
+    *said_out = !train_settle(train, &found->info);
+    if (!*said_out)
+        status = plan_under(plan, job, dataset, train, found->line, found);
+    found->fits = found->plan != NULL;
+    end(job, dataset);
+    return status;
+}
+
+/* Finds the minimum of a training that does not fit. Reads no data, since the memory for reading
+ * would be unbounded. */
+static plim_status_t plan_without_line(const plan_t *plan, train_t *train, bool advised,
+                                       plan_found_t *found, bool *said_out)
+{
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    plim_status_t status = begin(plan, found->line, true, &job, &dataset);
+    if (status != PLIM_OK)
+        return status;
+    found->info = *plim_dataset_info(dataset);
+    *said_out = !train_settle(train, &found->info);
+    train_t unread = *train;
+    unread.params.no_reading = true;
+    if (!*said_out)
+        status = plan_minimum(job, dataset, &unread, advised, found);
     end(job, dataset);
     return status;
 }
@@ -277,35 +277,14 @@ static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, p
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *said_out)
 {
-    const bool no_reading = train->params.no_reading;
-    plim_status_t status = PLIM_ERR_BUDGET;
     *found_out = (plan_found_t){.line = line};
     *said_out = false;
-    /* A training that does not fit is planned again without a line, to find its minimum. This plan
-     * reads no data, since the memory for reading would be unbounded. */
-    for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++) {
-        plim_dataset_t *dataset;
-        plim_job_t *job;
-        train->params.no_reading = no_reading || endless == 1;
-        status = begin(plan, line, endless == 1, &job, &dataset);
-        if (status == PLIM_ERR_BUDGET)
-            (void)snprintf(found_out->refusal, sizeof found_out->refusal, "%s", plim_last_error());
-        if (status != PLIM_OK)
-            continue;
-        found_out->info = *plim_dataset_info(dataset);
-        *said_out = !train_settle(train, &found_out->info);
-        if (!*said_out)
-            status = endless == 0 ? plan_under(plan, job, dataset, train, line, found_out)
-                                  : plan_minimum(job, dataset, train, advised, found_out);
-        found_out->fits = endless == 0 && !*said_out && status == PLIM_OK;
-        end(job, dataset);
-    }
-    train->params.no_reading = true;
-    if (found_out->fits && advised && train_part_seeds(found_out->plan, &train->training) > 0)
-        status = advise_on_parts(plan, train, found_out);
-    if (advised && status == PLIM_OK && !*said_out)
-        status = plan_smallest(plan, train, found_out);
-    train->params.no_reading = no_reading;
+    const plim_status_t status = plan_under_line(plan, train, found_out, said_out);
+    if (status == PLIM_ERR_BUDGET && !found_out->fits)
+        return plan_without_line(plan, train, advised, found_out, said_out);
+    if (status == PLIM_OK && found_out->fits && advised &&
+        train_part_seeds(found_out->plan, &train->training) > 0)
+        return advise_on_parts(plan, train, found_out);
     return status;
 }
 
@@ -346,65 +325,24 @@ bool plan_can_try(const plan_t *plan)
     return false;
 }
 
-/* With --rates the plan is for the threads of the machine that wrote them, or for --threads; both
- * may exceed what this machine has. */
-static plim_status_t find_threads(plan_t *plan)
-{
-    const char *file = plan->train.params.rates;
-    const int asked = plan->train.common.threads;
-    plim_limit_t *limit = &plan->limits.threads[plan->limits.threads_line];
-    int threads;
-    if (file == NULL) {
-        if (plan->elsewhere && asked > 0)
-            limit->value = asked;
-        return PLIM_OK;
-    }
-    const plim_status_t status = plim_rates_threads(file, &threads);
-    if (status != PLIM_OK)
-        return status;
-    if (asked > 0 && asked != threads)
-        cli_warn("planning for --threads %d; the rates of %s are those of %d threads", asked, file,
-                 threads);
-    else if (asked == 0 && threads != limit->value && !plan->train.common.quiet)
-        cli_remark("planning for the %d threads of %s; this machine has %lld", threads, file,
-                   (long long)limit->value);
-    limit->value = asked > 0 ? asked : threads;
-    return PLIM_OK;
-}
-
-/* Measures this machine's rates, unless they are kept or given. A plan needs them for times only,
- * so without memory for it, or a disk that can be read, defaults do. */
-static plim_status_t measure_rates(const plan_t *plan)
-{
-    plim_dataset_t *dataset;
-    plim_job_t *job;
-    if (plan->for_pyg || plan->train.params.rates != NULL)
-        return PLIM_OK;
-    plim_status_t status = begin(plan, plan->line, true, &job, &dataset);
-    if (status != PLIM_OK)
-        return PLIM_OK; /* the plan finds out why */
-    status = plim_rates_measure(job, dataset, plan->write_rates);
-    end(job, dataset);
-    return plan->write_rates != NULL || status == PLIM_ERR_STOPPED ? status : PLIM_OK;
-}
-
 plim_status_t plan_prepare(plan_t *plan)
 {
-    plim_status_t status = find_line(plan);
-    if (status == PLIM_OK)
-        status = find_threads(plan);
-    return status == PLIM_OK ? measure_rates(plan) : status;
+    const plim_status_t status = find_line(plan);
+    const int asked = plan->train.common.threads;
+    if (status == PLIM_OK && plan->elsewhere && asked > 0)
+        plan->limits.threads[plan->limits.threads_line].value = asked;
+    return status;
 }
 
 plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
                             json_t **estimate_out, bool *said_out)
 {
-    plim_status_t status = PLIM_ERR_BUDGET;
     plim_dataset_t *dataset;
     plim_job_t *job;
     *said_out = false;
-    for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
-        status = begin(plan, plan->line, endless == 1, &job, &dataset);
+    plim_status_t status = begin(plan, plan->line, false, &job, &dataset);
+    if (status == PLIM_ERR_BUDGET)
+        status = begin(plan, plan->line, true, &job, &dataset);
     if (status != PLIM_OK)
         return cli_pass_failure(status);
     *said_out = !train_settle(train, plim_dataset_info(dataset));
@@ -477,9 +415,7 @@ static int run(int argc, char **argv)
         return run_for_pyg(&plan, &found);
     train_warn_idle(train, &found.info, found.plan);
     if (plan.ranks > 0)
-        status = plan_ranks(&plan, train, &found);
-    if (status != PLIM_OK)
-        return cli_failed(&train->common, status);
+        plan_ranks(&plan, train, &found);
     json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
     if (object == NULL)
         plan_print(&plan, train, &found);
@@ -492,17 +428,17 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_plan = {
     .name = "plan",
-    .summary = "plan the memory and time of a training before it starts",
+    .summary = "plan the memory of a training before it starts, and try its time",
     .help =
         "usage: plimsoll plan DIR [train's options]\n"
         "       plimsoll plan SHAPE [--scale X] [train's options]\n"
         "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n"
         "       plimsoll plan DIR|SHAPE [train's options] --for pyg [--gpu-memory SIZE]\n\n"
-        "Plans plimsoll train with the same options and prints the peak, the minimum, the time of "
-        "an\n"
-        "epoch and of the whole run, the memory of each account in each phase, and what to write "
-        "in\n"
-        "a batch script. Starts nothing. If the training does not fit, prints the changes that "
+        "Plans plimsoll train with the same options and prints the peak, the minimum, what an "
+        "epoch\n"
+        "reads, the memory of each account in each phase, and what to write in\n"
+        "a batch script. Starts nothing but a trial (--try). If the training does not fit, prints "
+        "the changes that "
         "would\n"
         "make it fit and exits with 3. SHAPE needs no dataset: papers100M, products, arxiv, reddit "
         "(also as\n"
@@ -512,9 +448,10 @@ const cli_verb_t cli_verb_plan = {
         "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage\n"
         "                   ranks=1,2,4, and layers, heads, norm, microbatch; with --for pyg also\n"
         "                   workers=0,4 loaders=1,3 late-loaders=no,yes gpu-memory=8G,24G\n"
-        "  --measure        measure what times depend on: the size of some batches, as train "
-        "does,\n"
-        "                   and how often each node is needed, by a pass over the edges for each\n"
+        "  --measure        measure what expected reads depend on: the size of some batches, as "
+        "train\n"
+        "                   does, and how often each node is needed, by a pass over the edges for "
+        "each\n"
         "                   hop; takes seconds, with a billion edges a minute, once, then the "
         "user's\n"
         "                   cache has the result\n"
@@ -523,16 +460,8 @@ const cli_verb_t cli_verb_plan = {
         "                   would, and print it/s and the seconds of start, epoch and run; the "
         "next\n"
         "                   plan of the same training shows them; no run is written\n"
-        "  --write-rates FILE\n"
-        "                   write the rates of this machine, for plans on another one; times are "
-        "by\n"
-        "                   rates measured here once, which takes a second\n"
-        "  --rates FILE     plan for the machine that wrote FILE: its rates, and its threads "
-        "unless\n"
-        "                   --threads is given\n"
-        "  --ranks R        plan one of R ranks, each with this line and these\n"
-        "                   threads: what they exchange, how much faster they are than one, and\n"
-        "                   up to how many ranks help\n"
+        "  --ranks R        plan one of R ranks, each with this line and these threads: what they\n"
+        "                   exchange in a step, and the part of a batch that each computes\n"
         "  --scale X        of a shape: nodes, edges and splits times X\n"
         "  --spread S       of a shape: 0: its own locality … 1: neighbours without any\n"
         "  --dtype TYPE     of a shape: features as f16 or f32\n"

@@ -78,12 +78,10 @@ typedef struct plan {
     bool for_pyg;
     bool pyg_given; /* an option of --for pyg alone was given */
     plan_pyg_options_t pyg;
-    const char *write_rates; /* NULL: only the user's cache keeps them */
-    bool elsewhere;          /* --threads may exceed what this machine has */
-    double try_seconds;      /* --try; 0: not given */
-    bool silent;             /* no messages: the plan is for a part of the answer */
-    int64_t ranks;           /* --ranks; 0: not given */
-    bool shares_given;       /* else shares are as many as ranks */
+    bool elsewhere;     /* --threads may exceed what this machine has */
+    double try_seconds; /* --try; 0: not given */
+    bool silent;        /* no messages: the plan is for a part of the answer */
+    int64_t ranks;      /* --ranks; 0: not given */
     plim_limits_t limits;
     int64_t line;
     const char *line_source;
@@ -93,9 +91,8 @@ typedef struct plan {
 typedef struct plan_found {
     bool fits;
     int64_t line;
-    json_t *plan;     /* under the line, or under the minimum if it does not fit */
-    json_t *smallest; /* under the minimum line; NULL: not asked for */
-    bool tried;       /* `trial` is a trial of this training under the line */
+    json_t *plan; /* under the line, or under the minimum if it does not fit */
+    bool tried;   /* `trial` is a trial of this training under the line */
     plim_trial_t trial;
     plim_dataset_info_t info;
     char refusal[1024]; /* if it does not fit */
@@ -103,7 +100,7 @@ typedef struct plan_found {
     plim_advice_t advice[PLAN_ADVICE];
 } plan_found_t;
 
-/* Finds the line and the threads, and measures the rates of this machine unless they are kept. */
+/* Finds the line and the threads. */
 plim_status_t plan_prepare(plan_t *plan);
 
 /* Settles and plans `train` under `line`. Returns PLIM_OK also if it does not fit. *said_out: the
@@ -124,9 +121,8 @@ plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_o
 #define PLAN_MPI_BYTES ((int64_t)64 << 20)
 int64_t plan_mpi_bytes(const plan_t *plan);
 
-/* Adds to the plan what plan->ranks ranks exchange, and how much faster they are than one; makes
- * its times, and those under the minimum line, theirs. */
-plim_status_t plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found);
+/* Adds to the plan what plan->ranks ranks exchange, and how they divide a batch. */
+void plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found);
 void plan_ranks_print(const json_t *plan);
 
 /* Batches have a share for each rank, unless --shares says otherwise. False after an error message:
@@ -139,22 +135,19 @@ void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *fo
 json_t *plan_json(const plan_t *plan, const plan_found_t *found);
 
 /* What to ask a scheduler for: the peak with a share of it and bytes for the script's shell, but no
- * more than the line; PLAN_TIME_MARGIN times the expected time, and a minute. */
+ * more than the line; PLAN_TIME_MARGIN times the time of the trial, and a minute. */
 #define PLAN_MEMORY_SHARE 20
 #define PLAN_MEMORY_SPARE ((int64_t)32 << 20)
 #define PLAN_TIME_MARGIN 2
 typedef struct plan_ask {
     int64_t mebibytes;
-    int64_t minutes;
+    int64_t minutes; /* 0: not known without a trial */
     int64_t cpus;
 } plan_ask_t;
 plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found);
 
 /* "1-02:30:00", as --time takes it. */
 const char *plan_time_text(int64_t minutes, char text_out[32]);
-
-/* The rates behind the expected times. `shape`: the dataset has no files. */
-const char *plan_rates_text(const json_t *plan, bool shape);
 
 /* Takes --try [SECONDS]: a number in `optarg` or in the next word. False after an error message. */
 #define PLAN_TRY_SECONDS 20

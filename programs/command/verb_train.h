@@ -98,8 +98,7 @@ typedef struct train_plan_texts {
 /* Seeds of a part where batches, or their shares, are computed in parts; 0: they are not. */
 int64_t train_part_seeds(const json_t *plan, const plim_training_t *training);
 
-/* `timed`: with the time of an epoch. */
-void train_plan_texts(const json_t *plan, const plim_training_t *training, bool timed,
+void train_plan_texts(const json_t *plan, const plim_training_t *training,
                       train_plan_texts_t *texts_out);
 
 /* "gcn, 2 layers, hidden 16, fan-out 3,2, batch 128, f32". */

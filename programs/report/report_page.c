@@ -383,13 +383,6 @@ static void put_plan_bytes(report_page_t *page, const report_run_record_t *recor
     report_page_bytes(page, plim__json_real(get(record->plan, key), -1));
 }
 
-static void put_plan_seconds(report_page_t *page, const report_run_record_t *record,
-                             const char *key)
-{
-    const double seconds = plim__json_real(get(record->plan, key), -1);
-    report_page_seconds(page, seconds > 0 ? seconds : -1);
-}
-
 static void put_measured_peak(report_page_t *page, const report_run_record_t *record,
                               const char *key)
 {
@@ -438,9 +431,7 @@ static void put_plan(report_page_t *page, const runs_t *runs)
     put_row(page, runs, "memory, reserved at most", put_reserved_peak, "");
     put_row(page, runs, "memory, measured peak", put_measured_peak, "");
     put_row(page, runs, "memory, minimum line", put_plan_bytes, "minimum_bytes");
-    put_row(page, runs, "epoch, expected", put_plan_seconds, "epoch_expected_s");
     put_row(page, runs, "epoch, measured", put_measured_epoch, "");
-    put_row(page, runs, "run, expected", put_plan_seconds, "run_expected_s");
     put_row(page, runs, "run, measured", put_measured_seconds, "");
     const plim__json_t accounts = get(first->plan, "accounts");
     const char *at = NULL;

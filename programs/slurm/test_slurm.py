@@ -59,9 +59,10 @@ def seconds(text):
 
 
 def test_the_plan_is_what_is_asked_for(graph):
-    """--mem is the plan's peak and the stated margin; --time twice what it expects, and the minutes of signal and start."""
+    """--mem is the plan's peak and the stated margin; --time twice what a trial took, and the minutes of signal and start."""
     words = ['--epochs', 3, '--batch', 64, '--fanout', '3,2']
-    plan = json.loads(plimsoll('plan', graph, *words, '--json').stdout)
+    plimsoll('slurm', 'train', graph, *words, '--hidden', 17, code=2)  # no trial is kept
+    plan = json.loads(plimsoll('plan', graph, *words, '--try', 0.2, '--json').stdout)
     script = plimsoll('slurm', 'train', graph, *words).stdout
     check(script)
     peak = plan['total_bytes']
@@ -70,7 +71,7 @@ def test_the_plan_is_what_is_asked_for(graph):
     # what the plan says to write is what the script has
     said = plimsoll('plan', graph, *words).stdout
     assert abs(int(request(said, 'mem').rstrip('M')) - int(request(script, 'mem').rstrip('M'))) <= 2
-    assert seconds(request(script, 'time')) >= 2 * plan['expect']['run_seconds'] + 240
+    assert seconds(request(script, 'time')) >= 2 * plan['trial']['run_s'] + 240
     assert request(script, 'cpus-per-task') == str(plan['ask']['cpus'])
     assert request(script, 'signal') == 'B:USR1@120'
     assert request(script, 'open-mode') == 'append'
@@ -82,7 +83,7 @@ def test_memory_and_threads_stand_once(graph):
     """Wherever they are given, they are Slurm's, and no option of the command: the two cannot disagree."""
     for words in (['--memory', '300M', '--threads', 4, 'train', graph], ['train', graph, '--memory=300M', '--threads', 4],
                   ['--threads=9', 'train', '--threads', 4, '--memory', '300M', graph]):
-        script = plimsoll('slurm', *words).stdout
+        script = plimsoll('slurm', '--time', 60, *words).stdout
         check(script)
         assert request(script, 'mem') == '300M' and request(script, 'cpus-per-task') == '4'
         command = re.search(r'^attend "\$plimsoll".*$', script, re.M).group()
@@ -91,27 +92,27 @@ def test_memory_and_threads_stand_once(graph):
 
 def test_many_nodes(graph):
     """One rank a node, started by srun; the shares stand in the command, so that fewer nodes can continue; one rank stages for all."""
-    script = plimsoll('slurm', 'train', graph, '--epochs', 3, '--ranks', 4).stdout
+    script = plimsoll('slurm', '--time', 60, 'train', graph, '--epochs', 3, '--ranks', 4).stdout
     check(script)
     assert request(script, 'nodes') == '4' and request(script, 'ntasks-per-node') == '1'
     assert re.search(r'^attend srun --mpi="\$mpi" "\$plimsoll" train --shares 4 ', script, re.M) and '--ranks' not in script
-    staged = plimsoll('slurm', '--ranks', 2, '--stage', '$TMPDIR', 'train', graph, '--epochs', 3, '--shares', 8).stdout
+    staged = plimsoll('slurm', '--time', 60, '--ranks', 2, '--stage', '$TMPDIR', 'train', graph, '--epochs', 3, '--shares', 8).stdout
     check(staged)
     assert '--stage --scratch "$stage"' in staged and 'cp -r' not in staged and staged.count('--shares') == 1
     for words in (['--scratch', '$TMPDIR/a b'], ['--scratch=$TMPDIR/a b']):  # train's own words, expanded on the node as well
-        own = plimsoll('slurm', 'train', graph, '--epochs', 3, '--stage', *words, '--ranks', 2).stdout
+        own = plimsoll('slurm', '--time', 60, 'train', graph, '--epochs', 3, '--stage', *words, '--ranks', 2).stdout
         check(own)
         assert re.search(r""" --stage --scratch[ =]"\$\{TMPDIR:\?\}"'/a b'$""", own, re.M)
-    assert "--scratch '$(id)'" in plimsoll('slurm', 'train', graph, '--stage', '--scratch', '$(id)').stdout
+    assert "--scratch '$(id)'" in plimsoll('slurm', '--time', 60, 'train', graph, '--stage', '--scratch', '$(id)').stdout
     plimsoll('slurm', '--stage', '/a', 'train', graph, '--stage', '--scratch', '/b', code=2)
-    plimsoll('slurm', 'train', graph, '--stage', code=2)
+    plimsoll('slurm', '--time', 60, 'train', graph, '--stage', code=2)
     plimsoll('slurm', '--ranks', 2, '--memory', '1G', '--time', 10, 'import', 'a', 'b', code=2)
-    plimsoll('slurm', 'train', graph, '--ranks', 4, '--shares', 2, code=2)
+    plimsoll('slurm', '--time', 60, 'train', graph, '--ranks', 4, '--shares', 2, code=2)
 
 
 def test_json_has_the_same(graph):
-    text = plimsoll('slurm', 'train', graph, '--run', 'r').stdout
-    said = json.loads(plimsoll('slurm', '--json', 'train', graph, '--run', 'r').stdout)
+    text = plimsoll('slurm', '--time', 60, 'train', graph, '--run', 'r').stdout
+    said = json.loads(plimsoll('slurm', '--time', 60, '--json', 'train', graph, '--run', 'r').stdout)
     assert said['script'] == text and said['verb'] == 'train'
     assert said['memory_bytes'] == int(request(text, 'mem').rstrip('M')) * MIB
     assert said['seconds'] == seconds(request(text, 'time')) and said['cpus'] == int(request(text, 'cpus-per-task'))
@@ -222,7 +223,7 @@ def weights(graph, tmp_path_factory):
 def test_usr1_saves_requeues_and_continues(graph, weights, tmp_path):
     """Twice in the middle of the training; the last start ends it, with the weights of an undisturbed run."""
     run = tmp_path / "the user's run"
-    cluster = Cluster(tmp_path, plimsoll('slurm', 'train', graph, *LONG, '--run', run).stdout)
+    cluster = Cluster(tmp_path, plimsoll('slurm', '--time', 60, 'train', graph, *LONG, '--run', run).stdout)
     for epoch in (10, 40):
         job = cluster.start()
         wait_for(run / 'metrics.jsonl', f'"epoch":{epoch},', job)
@@ -241,7 +242,7 @@ def test_usr1_saves_requeues_and_continues(graph, weights, tmp_path):
 
 def test_term_saves_and_leaves_the_job_to_slurm(graph, tmp_path):
     """A job that was cancelled must not come back."""
-    cluster = Cluster(tmp_path, plimsoll('slurm', 'train', graph, *LONG, cwd=tmp_path).stdout)
+    cluster = Cluster(tmp_path, plimsoll('slurm', '--time', 60, 'train', graph, *LONG, cwd=tmp_path).stdout)
     job = cluster.start()
     run = tmp_path / 'runs' / 'graph-gcn-7'
     wait_for(run / 'metrics.jsonl', '"epoch":5,', job)
@@ -252,7 +253,7 @@ def test_term_saves_and_leaves_the_job_to_slurm(graph, tmp_path):
 
 
 def test_it_stops_queueing_itself(graph, tmp_path):
-    cluster = Cluster(tmp_path, plimsoll('slurm', 'train', graph, *LONG, cwd=tmp_path).stdout)
+    cluster = Cluster(tmp_path, plimsoll('slurm', '--time', 60, 'train', graph, *LONG, cwd=tmp_path).stdout)
     cluster.restarts = 100
     job = cluster.start()
     wait_for(tmp_path / 'runs' / 'graph-gcn-7' / 'metrics.jsonl', '"epoch":5,', job)
@@ -262,7 +263,7 @@ def test_it_stops_queueing_itself(graph, tmp_path):
 
 
 def test_other_ends_are_passed_on(graph, tmp_path):
-    script = plimsoll('slurm', 'train', graph, '--epochs', 1, '--run', tmp_path / 'run').stdout
+    script = plimsoll('slurm', '--time', 60, 'train', graph, '--epochs', 1, '--run', tmp_path / 'run').stdout
     cluster = Cluster(tmp_path, script.replace('--resume', '--no-such-option'))
     job = cluster.start()
     job.communicate(timeout=1200)
@@ -274,7 +275,7 @@ def test_the_dataset_is_staged(graph, tmp_path):
     disk = tmp_path / "node's disk"
     (disk / 'sub dir' / 'plimsoll-7').mkdir(parents=True)  # somebody's, under a name that can be guessed
     words = ['train', graph, '--epochs', 1, '--quiet', '--run', tmp_path / 'run']
-    script = plimsoll('slurm', '--stage', '$NODE_DISK/sub dir', *words).stdout
+    script = plimsoll('slurm', '--time', 60, '--stage', '$NODE_DISK/sub dir', *words).stdout
     check(script)
     seen = tmp_path / 'seen'
     wrapper = tmp_path / 'wrapper'
@@ -291,6 +292,6 @@ def test_the_dataset_is_staged(graph, tmp_path):
     job = cluster.start(NODE_DISK=str(tmp_path / 'file'))
     assert 'read where it is' in job.communicate(timeout=1200)[0] and job.returncode == 0
     words = ['train', graph, '--epochs', 1, '--quiet', '--run', tmp_path / 'run']
-    literal = plimsoll('slurm', '--stage', '/tmp/$(id) x', *words).stdout
+    literal = plimsoll('slurm', '--time', 60, '--stage', '/tmp/$(id) x', *words).stdout
     check(literal)
     assert "stage='/tmp/$(id) x'" in literal

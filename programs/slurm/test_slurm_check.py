@@ -117,7 +117,7 @@ def test_healthy_scripts_cause_no_alarm(tmp_path, number):
 def test_our_own_script_is_healthy(tmp_path):
     subprocess.run([PLIMSOLL, 'generate', 'free', tmp_path / 'graph', '--nodes', '300', '--edges', '2400', '--features', '8', '--classes', '2'],
                    check=True, capture_output=True)
-    done = subprocess.run([PLIMSOLL, 'slurm', 'train', tmp_path / 'graph'], check=True, capture_output=True, text=True)
+    done = subprocess.run([PLIMSOLL, 'slurm', '--time', '60', 'train', tmp_path / 'graph'], check=True, capture_output=True, text=True)
     assert check(tmp_path, done.stdout, None)['findings'] == []
 
 

@@ -9,13 +9,13 @@
 
 #define MIB ((int64_t)1 << 20)
 
-enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_RATES, OPTION_RANKS, OPTION_CHECK };
+enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_TRY, OPTION_RANKS, OPTION_CHECK };
 
 typedef struct slurm {
     cli_common_t common;
     slurm_script_t script;
-    const char *rates;
-    int64_t minutes; /* --time; 0: not given */
+    double try_seconds; /* --try; 0: not given */
+    int64_t minutes;    /* --time; 0: not given */
 } slurm_t;
 
 static bool take_ranks(slurm_t *slurm, const char *text)
@@ -93,12 +93,11 @@ static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *fo
 {
     slurm_script_t *script = &slurm->script;
     const plan_ask_t ask = plan_ask(plan, found);
-    const json_t *expect = json_object_get(found->plan, "expect");
-    const double expected = json_number_value(json_object_get(expect, "run_seconds"));
+    const double run_s = found->trial.run_s;
     char total[24], minimum[24], run[24];
     (void)plim_size_text(cli_json_int(found->plan, "total_bytes"), total);
     (void)cli_minimum_text(found->plan, minimum);
-    (void)train_seconds_text(expected, run);
+    (void)train_seconds_text(run_s, run);
     script->cpus = ask.cpus;
     if (slurm->common.memory > 0) {
         script->mebibytes = slurm->common.memory / MIB;
@@ -114,19 +113,21 @@ static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *fo
     }
     if (slurm->minutes == 0) {
         script->minutes = ask.minutes + SLURM_SIGNAL_MINUTES;
-        (void)snprintf(script->notes[1], sizeof script->notes[1],
-                       "--time: %d x the expected %s, and %d minutes for the start and the signal;",
-                       PLAN_TIME_MARGIN, run, SLURM_SIGNAL_MINUTES + 1);
-    } else {
-        const double each = 60 * (double)(slurm->minutes - SLURM_SIGNAL_MINUTES);
-        const double jobs = expected / each < 1e9 ? expected / each : 1e9;
-        script->minutes = slurm->minutes;
-        (void)snprintf(script->notes[1], sizeof script->notes[1],
-                       "--time: as given. Expected are %s in all: the job runs about %lld time%s;",
-                       run, (long long)jobs + 1, jobs < 1 ? "" : "s");
+        (void)snprintf(
+            script->notes[1], sizeof script->notes[1],
+            "--time: %d x the %s of a trial, and %d minutes for the start and the signal.",
+            PLAN_TIME_MARGIN, run, SLURM_SIGNAL_MINUTES + 1);
+        return;
     }
-    (void)snprintf(script->notes[2], sizeof script->notes[2], "%s.",
-                   plan_rates_text(found->plan, false));
+    script->minutes = slurm->minutes;
+    (void)snprintf(script->notes[1], sizeof script->notes[1], "--time: as given.");
+    if (!found->tried)
+        return;
+    const double each = 60 * (double)(slurm->minutes - SLURM_SIGNAL_MINUTES);
+    const double jobs = run_s / each < 1e9 ? run_s / each : 1e9;
+    (void)snprintf(script->notes[2], sizeof script->notes[2],
+                   "By a trial the training takes %s in all: the job runs about %lld time%s.", run,
+                   (long long)jobs + 1, jobs < 1 ? "" : "s");
 }
 
 /* Plans the training of the words. Returns CLI_DONE, or the exit code after an error message. */
@@ -154,11 +155,14 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     if (!check_training(slurm, train, argc - optind))
         return CLI_WRONG_USE;
     train->dataset = argv[optind];
-    train->params.rates = slurm->rates;
     train->common.memory = slurm->common.memory;
     train->common.threads = slurm->common.threads;
     train->common.quiet = true; /* the script's notes say it */
+    plan.try_seconds = slurm->try_seconds;
+    train->params.no_reading = plan.try_seconds == 0;
     plim_status_t status = plan_prepare(&plan);
+    if (status == PLIM_OK && !plan_can_try(&plan))
+        return CLI_WRONG_USE;
     if (status == PLIM_OK)
         status = plan_find(&plan, train, plan.line, false, &found, &said);
     if (status != PLIM_OK)
@@ -168,10 +172,13 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     if (!found.fits)
         return cli_failed_with(&slurm->common, PLIM_ERR_BUDGET, found.refusal, NULL);
     train_warn_idle(train, &found.info, found.plan);
-    if (script->ranks > 1)
-        status = plan_ranks(&plan, train, &found);
-    if (status != PLIM_OK)
-        return cli_failed(&slurm->common, status);
+    if (slurm->minutes == 0 && !found.tried)
+        return cli_wrong_use(&slurm->common,
+                             "no trial of this training is kept here, so its time is not known: "
+                             "give --time TIME%s",
+                             script->ranks > 1 ? ""
+                                               : ", or --try to train for 20 s now, best on a "
+                                                 "node: srun plimsoll slurm --try train ...");
     take_plan(slurm, &plan, &found);
     plan_found_end(&found);
     train_name_run(train, run);
@@ -192,8 +199,8 @@ static int take_given(slurm_t *slurm)
         return cli_wrong_use(&slurm->common,
                              "only train has a plan; for %s give --memory SIZE and --time TIME",
                              script->verb);
-    if (script->stage != NULL || slurm->rates != NULL || script->ranks > 1)
-        return cli_wrong_use(&slurm->common, "--stage, --rates and --ranks are for train");
+    if (script->stage != NULL || slurm->try_seconds > 0 || script->ranks > 1)
+        return cli_wrong_use(&slurm->common, "--stage, --try and --ranks are for train");
     const plim_status_t status = cli_find_limits(&slurm->common, &limits);
     if (status != PLIM_OK)
         return cli_failed(&slurm->common, status);
@@ -260,7 +267,7 @@ static int run(int argc, char **argv)
 {
     static const struct option options[] = {{"stage", required_argument, NULL, OPTION_STAGE},
                                             {"time", required_argument, NULL, OPTION_TIME},
-                                            {"rates", required_argument, NULL, OPTION_RATES},
+                                            {"try", optional_argument, NULL, OPTION_TRY},
                                             {"ranks", required_argument, NULL, OPTION_RANKS},
                                             {"check", required_argument, NULL, OPTION_CHECK},
                                             CLI_COMMON_OPTIONS};
@@ -272,11 +279,12 @@ static int run(int argc, char **argv)
             return exit_code;
         if (code == OPTION_STAGE)
             slurm.script.stage = optarg;
-        else if (code == OPTION_RATES)
-            slurm.rates = optarg;
         else if (code == OPTION_CHECK)
             check = optarg;
-        else if (code == OPTION_RANKS) {
+        else if (code == OPTION_TRY) {
+            if (!plan_take_try(&slurm.common, argc, argv, &slurm.try_seconds))
+                return CLI_WRONG_USE;
+        } else if (code == OPTION_RANKS) {
             if (!take_ranks(&slurm, optarg))
                 return CLI_WRONG_USE;
         } else if (!slurm_minutes(optarg, &slurm.minutes))
@@ -302,18 +310,19 @@ const cli_verb_t cli_verb_slurm = {
         "usage: plimsoll slurm [options] train DIR [train's options] | sbatch\n"
         "       plimsoll slurm --memory SIZE --time TIME VERB ...\n"
         "       plimsoll slurm --check FILE [--json]\n\n"
-        "Prints a complete batch script for a plimsoll command. For train, memory and time come\n"
-        "from the plan, with a margin that the script states. Signalled by Slurm before its time\n"
+        "Prints a complete batch script for a plimsoll command. For train, memory comes from the\n"
+        "plan and time from a trial, with margins that the script states. Signalled by Slurm "
+        "before its time\n"
         "limit, the job saves the run, queues itself again and continues where it was. Memory and\n"
         "threads stand in the script once: --memory and --threads, before or after VERB, become\n"
         "--mem and --cpus-per-task, and the command takes what Slurm grants. VERB may also be\n"
         "import, generate, evaluate, predict or watch, which have no plan.\n\n"
         "  --time TIME      time limit of a job, as Slurm writes it: 90, 12:00:00, 1-12:00:00;\n"
-        "                   default: twice what the plan expects; longer trainings take several\n"
-        "                   jobs\n"
+        "                   default: twice the time of the trial that is kept (plan --try);\n"
+        "                   longer trainings take several jobs\n"
+        "  --try [SECONDS]  try the training first, on this machine, for 20 s\n"
         "  --stage DIR      copy the dataset of a training to this directory of the node first;\n"
         "                   '$TMPDIR' is expanded there\n"
-        "  --rates FILE     expect the time by the rates of the nodes: plan --write-rates FILE\n"
         "  --ranks R        train on R nodes together, one rank each, over MPI (srun --mpi)\n"
         "  --check FILE     read a batch script and the Python file that it runs, any, not only\n"
         "                   ours, and report what contradicts what; exit code 1 if there is\n"

@@ -87,8 +87,7 @@ class Plan:
         lines = [self._summary, *([self.error] if self.error else []), *(f'  {advice["change"]}: {size_text(advice["total_bytes"])}'
                                                                          for advice in self.advice)]
         if 'epoch_steps' in self.expect:
-            seconds = self.expect.get('epoch_seconds', 0)
-            lines.append(f'epoch: {self.expect["epoch_steps"]} steps' + (f', about {seconds:.3g} s' if seconds else ''))
+            lines.append(f'epoch: {self.expect["epoch_steps"]} steps')
         return '\n'.join([*lines, _columns([['MiB', *self.phases], *self._rows()])])
 
     def _repr_html_(self) -> str:

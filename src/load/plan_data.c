@@ -65,16 +65,6 @@ static void add_accounts(text_t *text, const plim__plan_account_t *accounts, int
     add(text, "]");
 }
 
-static void add_seconds(text_t *text, const char *name, double seconds)
-{
-    add(text, ", \"%s\": %.9g", name, seconds);
-}
-
-static const char *rates_word(const plim__expectation_t *expect, bool measured)
-{
-    return !measured ? "default" : expect->rates_from_file ? "file" : "measured";
-}
-
 static void add_expectation(text_t *text, const plim__expectation_t *expect, bool trains)
 {
     add(text, ", \"expect\": {\"batch_nodes\": %lld", (long long)expect->batch_nodes);
@@ -83,19 +73,11 @@ static void add_expectation(text_t *text, const plim__expectation_t *expect, boo
     add_count(text, "epoch_steps", expect->epoch_steps);
     add_count(text, "epoch_reads", expect->epoch_reads);
     add_count(text, "epoch_read_bytes", expect->epoch_read_bytes);
-    add_seconds(text, "epoch_seconds", expect->epoch_seconds);
-    add_seconds(text, "epoch_core_seconds", expect->epoch_core_seconds);
-    add_seconds(text, "start_seconds", expect->start_seconds);
     add_count(text, "disk_bytes", expect->disk_bytes);
     if (trains) {
-        add_seconds(text, "evaluation_seconds", expect->evaluation_seconds);
-        add_seconds(text, "run_evaluation_seconds", expect->run_evaluation_seconds);
-        add_seconds(text, "run_seconds", expect->run_seconds);
         add_count(text, "run_read_bytes", expect->run_read_bytes);
         add_count(text, "predict_disk_bytes", expect->predict_disk_bytes);
     }
-    add_word(text, "rates", rates_word(expect, expect->computing_measured));
-    add_word(text, "disk_rates", rates_word(expect, expect->disk_measured));
     add(text, "}");
 }
 

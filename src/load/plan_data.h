@@ -37,17 +37,9 @@ typedef struct plim__expectation {
     int64_t batch_bytes;              /* of its rows and blocks */
     int64_t epoch_steps;
     int64_t epoch_reads, epoch_read_bytes; /* without evaluation */
-    double epoch_seconds;                  /* without evaluation */
-    double epoch_core_seconds;             /* of all threads together */
-    /* Of a run: until its first step, an evaluation after an epoch, and everything. */
-    double start_seconds, evaluation_seconds, run_seconds;
-    double run_evaluation_seconds; /* of run_seconds: evaluations, which ranks divide */
-    int64_t run_read_bytes;
-    int64_t disk_bytes;         /* upper bound for the run directory and scratch */
-    int64_t predict_disk_bytes; /* upper bound for predicting all nodes afterwards */
-    bool computing_measured;    /* seconds are by measured rates of computing, */
-    bool disk_measured;         /* and of the disk; else by defaults */
-    bool rates_from_file;
+    int64_t run_read_bytes;                /* with start and evaluations */
+    int64_t disk_bytes;                    /* upper bound for the run directory and scratch */
+    int64_t predict_disk_bytes;            /* upper bound for predicting all nodes afterwards */
 } plim__expectation_t;
 
 /* Bytes between two wanted places that are read as one. Below four pages most reads stay single,

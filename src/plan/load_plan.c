@@ -463,7 +463,6 @@ static void log_plan(const plim__load_facts_t *facts, const plim__load_plan_t *p
  * itself does not depend on them. */
 static plim_status_t expect(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    plim__rates_t rates;
     const bool reads =
         plan->window_steps > 0 && !(plan->topology_in_memory && plan->rows_in_memory);
     plan->probe = facts->probe;
@@ -473,8 +472,7 @@ static plim_status_t expect(const plim__load_facts_t *facts, plim__load_plan_t *
     if (reads && !facts->client->quiet)
         PLIM_TRY(plim__statistics_reach(facts->job, facts->dataset, facts->recipe,
                                         facts->params->weigh_nodes, &plan->reaches));
-    PLIM_TRY(plim__rates_find(facts->job, facts->dataset, facts->params->rates, &rates));
-    plim__load_expect(facts->job, facts->dataset, &rates, plan);
+    plim__load_expect(facts->dataset, plan);
     return PLIM_OK;
 }
 

@@ -644,7 +644,6 @@ plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *data
     plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
     plim__train_plan_t plan;
     plim__exact_cost_t exact;
-    plim__rates_t rates;
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (params != NULL)
         wanted = *params;
@@ -652,8 +651,7 @@ plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *data
     PLIM_TRY(plan_for(&use, dataset, &wanted, &plan));
     if (training->eval_exact)
         PLIM_TRY(plan_evaluation(job, dataset, training, &plan, &exact));
-    PLIM_TRY(plim__rates_find(job, dataset, wanted.rates, &rates));
-    plim__train_expect(job, dataset, training, &rates, training->eval_exact ? &exact : NULL, &plan);
+    plim__train_expect(dataset, training, training->eval_exact ? &exact : NULL, &plan);
     add_prediction(job, dataset, training, &plan);
     *plan_out = plan;
     return PLIM_OK;

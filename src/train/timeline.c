@@ -60,11 +60,9 @@ plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, int num_ranks,
     (void)snprintf(line, sizeof line,
                    "{\"kind\":\"plan\",\"time_s\":%.3f,\"resumed\":%s,\"ranks\":%d"
                    ",\"total_bytes\":%" PRId64 ",\"minimum_bytes\":%" PRId64
-                   ",\"line_bytes\":%" PRId64
-                   ",\"epoch_expected_s\":%.3f,\"run_expected_s\":%.3f,\"accounts\":{%s}}",
+                   ",\"line_bytes\":%" PRId64 ",\"accounts\":{%s}}",
                    unix_seconds(), resumed ? "true" : "false", num_ranks, plan->total,
-                   plan->minimum, plan->line == PLIM_LINE_NONE ? -1 : plan->line,
-                   plan->expect.epoch_seconds, plan->expect.run_seconds, accounts);
+                   plan->minimum, plan->line == PLIM_LINE_NONE ? -1 : plan->line, accounts);
     return plim__run_timeline(run, line);
 }
 

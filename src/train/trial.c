@@ -32,8 +32,7 @@
 #define KEY_TEXT 8192
 #define EVALUATION_PART 4 /* an evaluation is tried for 1/4 of the seconds of steps */
 #define LONGEST_TIMES 5   /* a trial waits up to so many times as long for a second window */
-#define STARVED_SHARE 0.1 /* of the time waiting for batches, from which on windows set the pace   \
-                           */
+#define STARVED_SHARE 0.1 /* windows set the pace where more of the time is spent waiting */
 
 /* What the cache keeps. Seconds; 0 for a split that is not evaluated. */
 typedef struct record {

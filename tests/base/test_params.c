@@ -18,7 +18,7 @@ ENDS_IN(plim_generate_options_t, reserved);
 ENDS_IN(plim_recipe_t, reserved);
 ENDS_IN(plim_stream_params_t, share_count);
 ENDS_IN(plim_load_stats_t, starved_seconds);
-ENDS_IN(plim_plan_params_t, rates);
+ENDS_IN(plim_plan_params_t, reserved);
 ENDS_IN(plim_model_t, reserved);
 ENDS_IN(plim_optimiser_t, reserved);
 ENDS_IN(plim_training_t, start);

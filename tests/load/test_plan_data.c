@@ -91,11 +91,6 @@ static void test_the_largest_text_fits(void **state)
     plan->numbers.peak_phase = PLIM__PHASE_CHECKPOINT;
     plan->numbers.recompute = plan->numbers.load.guessed = plan->numbers.load.counted = true;
     plan->numbers.load.topology_in_memory = plan->numbers.load.rows_in_memory = true;
-    plim__expectation_t *expects[] = {&plan->numbers.expect, &plan->numbers.load.expect};
-    for (int i = 0; i < 2; i++) {
-        expects[i]->computing_measured = expects[i]->disk_measured = true;
-        expects[i]->rates_from_file = false;
-    }
     for (int i = 0; i < PLIM__PLAN_ACCOUNTS; i++)
         (void)snprintf(plan->numbers.accounts[i].name, 32, "%031d", i);
     plim__plan_seal(plan, true);

@@ -267,7 +267,7 @@ static void reads_less(bool weighed)
         assert_true(expect->batch_nodes > 512 && expect->batch_nodes <= info->num_nodes);
         assert_true(expect->batch_edges > expect->batch_nodes / 2);
         assert_true(expect->batch_bytes > expect->batch_nodes * 128);
-        assert_true(expect->epoch_seconds > 0 && expect->disk_bytes > 0);
+        assert_true(expect->epoch_steps > 0 && expect->disk_bytes > 0);
         assert_true(expect->epoch_read_bytes <= bytes);
         bytes = expect->epoch_read_bytes;
     }

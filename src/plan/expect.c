@@ -1,37 +1,60 @@
-/* What loading batches is expected to cost: which nodes are met, what the caches miss, and reads.
- */
-#include "plan/effort.h"
+/* Which nodes are met, what the caches miss, and what is read because of it. */
 #include "plan/expect.h"
 
 #include "base/check.h"
-#include "base/job.h"
 #include "io/npy.h"
 #include "io/reader.h"
 #include "load/load_sources.h"
 #include "load/loader_params.h"
 #include "plan/load_facts.h"
+#include "plan/plan_settings.h"
 #include "sample/hazard.h"
 #include "sample/offsets.h"
 
 #include <math.h>
+#include <string.h>
 
 #define SECTOR_BYTES 512.0
 #define HALVINGS 40 /* of a search for a number */
 #define SKEW_MOST 4.0
 
-plim__view_t plim__view_of(const plim_job_t *job, const plim_dataset_t *dataset,
-                           const plim__rates_t *rates, const plim__load_plan_t *plan)
+/* Everything that the estimates read. */
+typedef struct view {
+    const plim_dataset_t *dataset;
+    const plim_dataset_info_t *info;
+    const plim__manifest_t *manifest;
+    const plim__load_plan_t *plan;
+    plim_recipe_t recipe; /* the plan's, or an evaluation's */
+    double row_bytes;     /* of a row on disk; 0: batches have none */
+    double list_bytes;
+} view_t;
+
+/* A batch, or a part of one, hop by hop. */
+typedef struct batch_hops {
+    int count;
+    double nodes[PLIM_HOPS_MAX + 1]; /* destinations of each hop, then all nodes */
+    double edges[PLIM_HOPS_MAX];
+    double all_edges;
+} batch_hops_t;
+
+typedef struct reads {
+    double count, bytes;
+} reads_t;
+
+static int64_t whole(double value)
+{
+    return value < 9e18 ? (int64_t)value : INT64_MAX;
+}
+
+static view_t view_of(const plim_dataset_t *dataset, const plim__load_plan_t *plan)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     const plim_dataset_info_t *info = &manifest->info;
-    plim__view_t view = {.job = job,
-                         .dataset = dataset,
-                         .info = info,
-                         .manifest = manifest,
-                         .plan = plan,
-                         .rates = rates,
-                         .recipe = plan->recipe,
-                         .threads = plim__job_threads(job)};
+    view_t view = {.dataset = dataset,
+                   .info = info,
+                   .manifest = manifest,
+                   .plan = plan,
+                   .recipe = plan->recipe};
     if (!plan->recipe.no_features)
         view.row_bytes =
             (double)info->num_features * (double)plim__feature_bytes(info->feature_type);
@@ -40,30 +63,19 @@ plim__view_t plim__view_of(const plim_job_t *job, const plim_dataset_t *dataset,
     return view;
 }
 
-double plim__effort_seconds(const plim__view_t *view, const plim__effort_t *effort)
-{
-    return fmax(effort->disk, fmax(effort->caller, (effort->any + effort->team) / view->threads));
-}
-
-double plim__memory_cost(const plim__view_t *view, double bytes)
-{
-    const double place =
-        (log2(fmax(bytes, 1)) - PLIM__NEAR_BYTES) / (PLIM__FAR_BYTES - PLIM__NEAR_BYTES);
-    return view->rates->cost[PLIM__RATE_MEMORY][0] * fmin(fmax(place, 0), 1);
-}
-
 /* Sizes of `seeds` seeds together: by the probe, else by dataset.json. */
-static plim__load_size_t size_of(const plim__view_t *view, double seeds)
+static plim__load_size_t size_of(const view_t *view, double seeds)
 {
     const plim__load_facts_t facts = {
         .dataset = view->dataset, .recipe = &view->recipe, .probe = view->plan->probe};
     return plim__load_expected(&facts, plim__max_i64((int64_t)seeds, 1));
 }
 
-plim__batch_hops_t plim__batch_hops(const plim__view_t *view, double seeds)
+/* What `seeds` seeds need: the sizes of the whole, divided among hops as degrees say. */
+static batch_hops_t batch_hops(const view_t *view, double seeds)
 {
     const plim__load_size_t size = size_of(view, seeds);
-    plim__batch_hops_t hops = {.count = view->recipe.num_hops};
+    batch_hops_t hops = {.count = view->recipe.num_hops};
     plim_recipe_t shorter = view->recipe;
     plim__load_size_t before = {0, 0};
     double drawn = 0, expanded = 0;
@@ -106,9 +118,9 @@ typedef struct population {
     double nodes, skew;
 } population_t;
 
-static double draws_of(const plim__view_t *view, double seeds)
+static double draws_of(const view_t *view, double seeds)
 {
-    return plim__batch_hops(view, seeds).all_edges + seeds;
+    return batch_hops(view, seeds).all_edges + seeds;
 }
 
 /* Distinct nodes that so many draws meet; the most frequent `cached` nodes are not counted. Ranks
@@ -163,7 +175,7 @@ static double nodes_continued(const plim__probe_t *probe, double seeds)
  * less unequal, few draws meet more of them and many draws fewer. Without a probe all nodes, or
  * those that dataset.json says can be reached.
  */
-static population_t population_of(const plim__view_t *view)
+static population_t population_of(const view_t *view)
 {
     const plim__probe_t *probe = &view->plan->probe;
     const int64_t reach = view->manifest->reach, all = view->info->num_nodes;
@@ -245,7 +257,7 @@ static pieces_t missed_of(const plim__reaches_t *reaches, plim__reach_kind_t kin
 
 /* Nodes that `seeds` seeds need and do not find among `cached` nodes. Without draws they are the
  * seeds, or the nodes of their graphs, and each epoch has all of them. */
-static double nodes_missed(const plim__view_t *view, const population_t *population, double seeds,
+static double nodes_missed(const view_t *view, const population_t *population, double seeds,
                            double cached)
 {
     const double needed = (double)size_of(view, seeds).nodes;
@@ -264,8 +276,8 @@ static double nodes_missed(const plim__view_t *view, const population_t *populat
  * lists; an earlier hop has its part of them. Where it is not measured, destinations of later hops
  * are neighbours of seeds, and of these: no more nodes than the lists before have entries.
  */
-static pieces_t lists_missed(const plim__view_t *view, const population_t *population,
-                             const plim__batch_hops_t *hops, int hop, double seeds, double cached)
+static pieces_t lists_missed(const view_t *view, const population_t *population,
+                             const batch_hops_t *hops, int hop, double seeds, double cached)
 {
     const plim__reaches_t *reaches = &view->plan->reaches;
     const double all = (double)view->info->num_nodes;
@@ -296,8 +308,8 @@ static pieces_t lists_missed(const plim__view_t *view, const population_t *popul
 
 /* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
  * other in one. */
-static void add_reads(const plim__view_t *view, double count, double bytes, double file_bytes,
-                      double times, plim__effort_t *effort)
+static void add_reads(const view_t *view, double count, double bytes, double file_bytes,
+                      double times, reads_t *reads_out)
 {
     if (count < 1)
         return;
@@ -308,29 +320,12 @@ static void add_reads(const plim__view_t *view, double count, double bytes, doub
     const double read_bytes =
         fmin(count * ((1 - near) * SECTOR_BYTES + bytes) + skipped, file_bytes + SECTOR_BYTES);
     const double reads = fmax(count * (1 - near), read_bytes / (double)PLIM__READ_MERGED) + 1;
-    const double each = read_bytes / reads;
-    effort->reads += reads * times;
-    effort->read_bytes += read_bytes * times;
-    effort->disk += reads * times * plim__rate_at(view->rates, PLIM__RATE_READ, each, 0);
-    effort->any += reads * times * plim__rate_at(view->rates, PLIM__RATE_READ_CORE, each, 0);
-}
-
-void plim__add_moves(const plim__view_t *view, double bytes, plim__effort_t *effort)
-{
-    const double count = bytes / plim__rate_x(PLIM__RATE_READ, 1);
-    effort->disk += count * view->rates->cost[PLIM__RATE_READ][1];
-    effort->any += count * view->rates->cost[PLIM__RATE_READ_CORE][1];
-}
-
-void plim__add_scan(const plim__view_t *view, double bytes, plim__effort_t *effort)
-{
-    effort->reads += bytes / plim__rate_x(PLIM__RATE_READ, 1);
-    effort->read_bytes += bytes;
-    plim__add_moves(view, bytes, effort);
+    reads_out->count += reads * times;
+    reads_out->bytes += read_bytes * times;
 }
 
 /* Lists that a cache of so many bytes holds. */
-static double lists_cached(const plim__view_t *view, double bytes)
+static double lists_cached(const view_t *view, double bytes)
 {
     return bytes / (view->list_bytes + PLIM__LOAD_START_BYTES);
 }
@@ -343,7 +338,7 @@ typedef struct holding {
 
 /* Divides the memory of both caches as the loader does: what a window of `seeds` seeds needs with
  * the highest probability for its bytes comes first. */
-static void divide(const plim__view_t *view, double seeds, double room, holding_t *holding)
+static void divide(const view_t *view, double seeds, double room, holding_t *holding)
 {
     const plim__reaches_t *reaches = &view->plan->reaches;
     const plim__reach_t *reach = place_of(reaches, seeds) > 0.5 ? &reaches->epoch : &reaches->batch;
@@ -382,7 +377,7 @@ static void divide(const plim__view_t *view, double seeds, double room, holding_
 }
 
 /* What the caches hold when `left` rows of a window are left to it. */
-static holding_t held_beside(const plim__view_t *view, double seeds, const holding_t *planned,
+static holding_t held_beside(const view_t *view, double seeds, const holding_t *planned,
                              double left)
 {
     const double more = PLIM__LOAD_WINDOWS * (planned->window_rows - left);
@@ -395,7 +390,7 @@ static holding_t held_beside(const plim__view_t *view, double seeds, const holdi
 
 /* As planned; if the rows that a window of `seeds` seeds misses, and the loader's margin, leave
  * memory of the windows free, the loader gives it to the caches. */
-static holding_t holding_of(const plim__view_t *view, const population_t *population, double seeds)
+static holding_t holding_of(const view_t *view, const population_t *population, double seeds)
 {
     const plim__load_plan_t *plan = view->plan;
     const double all = (double)view->info->num_nodes;
@@ -423,7 +418,7 @@ static holding_t holding_of(const plim__view_t *view, const population_t *popula
 
 /* Steps that a window of the plan has: by its draws, and by the rows that it does not find cached.
  * 0: it holds no whole batch. */
-static double window_steps(const plim__view_t *view, const population_t *population,
+static double window_steps(const view_t *view, const population_t *population,
                            const holding_t *holding, double batch, double most)
 {
     int64_t low = 0,
@@ -443,75 +438,8 @@ static double window_steps(const plim__view_t *view, const population_t *populat
     return (double)low;
 }
 
-void plim__add_loading(const plim__view_t *view, double seeds, double batch, double parts,
-                       plim__effort_t *effort)
-{
-    const plim__load_plan_t *plan = view->plan;
-    const plim_dataset_info_t *info = view->info;
-    const double steps = ceil(seeds / batch);
-    const plim__batch_hops_t part = plim__batch_hops(view, fmin(batch, seeds) / parts);
-    const double lists = view->list_bytes * (double)info->num_nodes;
-    const double cached = plan->topology_in_memory ? lists : (double)plan->list_cache_bytes;
-    const double table = fmin(log2(fmax(fmin(cached, lists), 1)), PLIM__LARGEST_TABLE);
-    const double draw = plim__rate_at(view->rates, PLIM__RATE_DRAW, table, 0);
-    const double rows = view->row_bytes * (double)info->num_nodes;
-    const double held = plan->rows_in_memory ? rows : (double)plan->row_cache_bytes;
-    const double copy = view->row_bytes > 0
-                            ? plim__rate_at(view->rates, PLIM__RATE_COPY, view->row_bytes, 0) +
-                                  view->row_bytes * plim__memory_cost(view, held)
-                            : 0;
-    const double count = steps * parts;
-    effort->any += count * (part.all_edges * draw + part.nodes[part.count] * copy +
-                            view->rates->cost[PLIM__RATE_SHARE][0]);
-    if (plan->window_steps == 0)
-        return;
-    const population_t population = population_of(view);
-    const holding_t holding = holding_of(view, &population, (double)plan->cache_steps * batch);
-    const double together = window_steps(view, &population, &holding, batch, steps);
-    /* A batch that no window holds is loaded part by part. */
-    const double unit = together > 0 ? fmin(together * batch, seeds) : fmin(batch, seeds) / parts;
-    const double units = together > 0 ? ceil(steps / together) : count;
-    const plim__batch_hops_t hops = plim__batch_hops(view, unit);
-    const double missed_rows = nodes_missed(view, &population, unit, holding.rows);
-    if (together > 0)
-        effort->any += units * (hops.all_edges * draw + missed_rows * copy);
-    if (!plan->rows_in_memory && view->row_bytes > 0)
-        add_reads(view, missed_rows, view->row_bytes, rows, units, effort);
-    for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++) {
-        const pieces_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
-        add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1), lists, units, effort);
-    }
-}
-
-/* Before the first batch: offsets, choosing what to cache by a pass over the lists for each hop,
- * filling the caches. */
-static void add_start(const plim__view_t *view, plim__effort_t *effort)
-{
-    const plim__load_plan_t *plan = view->plan;
-    const plim_dataset_info_t *info = view->info;
-    const double lists = view->list_bytes * (double)info->num_nodes;
-    const double rows = view->row_bytes * (double)info->num_nodes;
-    const bool chooses = plan->window_steps > 0 && info->num_graphs == 0 &&
-                         (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0);
-    plim__add_scan(view, (double)(info->num_nodes + 1) * sizeof(int64_t), effort);
-    if (chooses) {
-        plim__add_scan(view, (double)view->recipe.num_hops * lists, effort);
-        effort->any += (double)view->recipe.num_hops * (double)info->num_edges *
-                       view->rates->cost[PLIM__RATE_REVERSE][0];
-    }
-    if (plan->topology_in_memory)
-        plim__add_scan(view, lists, effort);
-    else if (plan->list_cache_bytes > 0)
-        add_reads(view, lists_cached(view, (double)plan->list_cache_bytes), view->list_bytes, lists,
-                  1, effort);
-    if (plan->rows_in_memory)
-        plim__add_scan(view, rows, effort);
-    else if (plan->row_cache_bytes > 0 && view->row_bytes > 0)
-        add_reads(view, fmin((double)plan->row_cache_bytes, rows) / view->row_bytes,
-                  view->row_bytes, rows, 1, effort);
-}
-
-double plim__batch_parts(const plim__view_t *view, double batch)
+/* Parts of a batch: as planned, or halves until a slot holds one. */
+static double batch_parts(const view_t *view, double batch)
 {
     const plim__load_plan_t *plan = view->plan;
     int64_t parts = 1;
@@ -525,31 +453,182 @@ double plim__batch_parts(const plim__view_t *view, double batch)
     return (double)parts;
 }
 
-void plim__load_expect(const plim_job_t *job, const plim_dataset_t *dataset,
-                       const plim__rates_t *rates, plim__load_plan_t *plan)
+/* Loads `seeds` seeds in batches of the view's recipe. */
+static void add_loading(const view_t *view, double seeds, reads_t *reads)
 {
-    const plim__view_t view = plim__view_of(job, dataset, rates, plan);
+    const plim__load_plan_t *plan = view->plan;
+    const double batch = (double)view->recipe.batch_size;
+    const double steps = ceil(seeds / batch);
+    const double parts = batch_parts(view, fmin(batch, fmax(seeds, 1)));
+    const double lists = view->list_bytes * (double)view->info->num_nodes;
+    const double rows = view->row_bytes * (double)view->info->num_nodes;
+    if (plan->window_steps == 0)
+        return;
+    const population_t population = population_of(view);
+    const holding_t holding = holding_of(view, &population, (double)plan->cache_steps * batch);
+    const double together = window_steps(view, &population, &holding, batch, steps);
+    /* A batch that no window holds is loaded part by part. */
+    const double unit = together > 0 ? fmin(together * batch, seeds) : fmin(batch, seeds) / parts;
+    const double units = together > 0 ? ceil(steps / together) : steps * parts;
+    const batch_hops_t hops = batch_hops(view, unit);
+    if (!plan->rows_in_memory && view->row_bytes > 0)
+        add_reads(view, nodes_missed(view, &population, unit, holding.rows), view->row_bytes, rows,
+                  units, reads);
+    for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++) {
+        const pieces_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
+        add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1), lists, units, reads);
+    }
+}
+
+/* Bytes read before the first batch: offsets, choosing what to cache by a pass over the lists for
+ * each hop, filling the caches. */
+static double start_bytes(const view_t *view)
+{
+    const plim__load_plan_t *plan = view->plan;
+    const plim_dataset_info_t *info = view->info;
+    const double lists = view->list_bytes * (double)info->num_nodes;
+    const double rows = view->row_bytes * (double)info->num_nodes;
+    const bool chooses = plan->window_steps > 0 && info->num_graphs == 0 &&
+                         (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0);
+    reads_t reads = {.bytes = (double)(info->num_nodes + 1) * sizeof(int64_t)};
+    if (chooses)
+        reads.bytes += (double)view->recipe.num_hops * lists;
+    if (plan->topology_in_memory)
+        reads.bytes += lists;
+    else if (plan->list_cache_bytes > 0)
+        add_reads(view, lists_cached(view, (double)plan->list_cache_bytes), view->list_bytes, lists,
+                  1, &reads);
+    if (plan->rows_in_memory)
+        reads.bytes += rows;
+    else if (plan->row_cache_bytes > 0 && view->row_bytes > 0)
+        add_reads(view, fmin((double)plan->row_cache_bytes, rows) / view->row_bytes,
+                  view->row_bytes, rows, 1, &reads);
+    return reads.bytes;
+}
+
+void plim__load_expect(const plim_dataset_t *dataset, plim__load_plan_t *plan)
+{
+    const view_t view = view_of(dataset, plan);
     const int64_t seeds = plim__max_i64(view.info->num_split[PLIM_TRAIN], 1);
     const int64_t batch = plim__min_i64(plan->recipe.batch_size, seeds);
     const plim__load_size_t size = size_of(&view, (double)batch);
-    const plim__batch_hops_t hops = plim__batch_hops(&view, (double)batch);
-    plim__effort_t start = {0}, epoch = {0};
-    add_start(&view, &start);
-    plim__add_loading(&view, (double)seeds, (double)plan->recipe.batch_size,
-                      plim__batch_parts(&view, (double)batch), &epoch);
+    reads_t epoch = {0, 0};
+    add_loading(&view, (double)seeds, &epoch);
     plan->expect = (plim__expectation_t){
         .batch_nodes = size.nodes,
-        .batch_edges = plim__whole(hops.all_edges),
-        .batch_bytes = plim__whole((double)size.nodes * view.row_bytes + (double)size.edges * 4),
+        .batch_edges = whole(batch_hops(&view, (double)batch).all_edges),
+        .batch_bytes = whole((double)size.nodes * view.row_bytes + (double)size.edges * 4),
         .epoch_steps = (seeds - 1) / plan->recipe.batch_size + 1,
-        .epoch_reads = plim__whole(epoch.reads),
-        .epoch_read_bytes = plim__whole(epoch.read_bytes),
-        .epoch_seconds = plim__effort_seconds(&view, &epoch),
-        .epoch_core_seconds = epoch.any + epoch.team,
-        .start_seconds = plim__effort_seconds(&view, &start),
-        .run_read_bytes = plim__whole(start.read_bytes),
-        .disk_bytes = plan->scratch_bytes,
-        .computing_measured = rates->computing_known,
-        .disk_measured = rates->disk_known,
-        .rates_from_file = rates->from_file};
+        .epoch_reads = whole(epoch.count),
+        .epoch_read_bytes = whole(epoch.bytes),
+        .run_read_bytes = whole(start_bytes(&view)),
+        .disk_bytes = plan->scratch_bytes};
+}
+
+/* Bytes that layer `index` of an exact pass reads: the rows of `rows` nodes by those of `sources`
+ * nodes. */
+static double exact_layer_bytes(const view_t *view, const plim_model_t *model, int index,
+                                double rows, double sources, const plim__exact_cost_t *cost)
+{
+    const bool first = index == 0;
+    const double nodes = (double)view->info->num_nodes;
+    const double slices = fmax((double)cost->layers[index].slices, 1);
+    const double blocks = fmax((double)cost->layers[index].blocks, 1);
+    const double columns = (double)cost->layers[index].columns;
+    const double lists = rows / fmax(nodes, 1) * (double)view->info->num_edges *
+                         (double)plim__index_bytes(view->info->index_type);
+    const double states = /* written by a pass, read by the next */
+        rows * slices * columns * sizeof(float) * (blocks - 1 + (slices - 1) / slices);
+    const double own = model->kind == PLIM_SAGE ? rows / fmax(sources, 1) : 0;
+    const double inputs = first ? nodes * view->row_bytes
+                          : cost->layers[index - 1].stored
+                              ? sources * (double)model->hidden * sizeof(float)
+                              : 0;
+    const double needed = rows < nodes ? lists : 0; /* to find whose inputs are needed */
+    return (slices + own) * inputs + slices * blocks * lists + states + needed;
+}
+
+/* Bytes that an exact pass reads, layer by layer: all splits, what their neighbours need, and
+ * theirs. */
+static double exact_bytes(const view_t *view, const plim_model_t *model,
+                          const plim__exact_cost_t *cost)
+{
+    const plim_dataset_info_t *info = view->info;
+    const double nodes = (double)info->num_nodes;
+    const double degree = (double)info->num_edges / fmax(nodes, 1);
+    double rows[PLIM_HOPS_MAX + 1]; /* [i]: inputs of layer i */
+    double bytes = (nodes + 1) * sizeof(int64_t);
+    rows[model->num_layers] = (double)(info->num_split[PLIM_TRAIN] + info->num_split[PLIM_VALID] +
+                                       info->num_split[PLIM_TEST]);
+    for (int i = model->num_layers - 1; i >= 0; i--)
+        rows[i] = fmin(rows[i + 1] * (1 + degree), nodes);
+    for (int i = 0; i < model->num_layers; i++)
+        bytes += exact_layer_bytes(view, model, i, rows[i + 1], rows[i], cost);
+    return bytes;
+}
+
+/* Bytes that an evaluation of a split reads, by batches of its own fan-out. */
+static double split_bytes(const view_t *view, const plim_training_t *training, plim_split_t split)
+{
+    const plim_stream_params_t stream = plim__plan_settings_evaluation(view->info, training, split);
+    plim__load_plan_t load = *view->plan;
+    view_t own = *view;
+    reads_t reads = {0, 0};
+    own.recipe = plim__load_stream_recipe(&view->recipe, &stream);
+    own.plan = &load;
+    for (int i = 0; i < own.recipe.num_hops; i++)
+        if (own.recipe.fanout[i] != view->recipe.fanout[i])
+            load.probe.count = 0, load.reaches.batch.seeds = 0; /* they were of other draws */
+    add_loading(&own, (double)view->info->num_split[split], &reads);
+    return reads.bytes;
+}
+
+/* Bytes that the evaluations of a run read. At its end the splits are scored that have no score of
+ * the best weights; without best weights, all. */
+static double evaluation_bytes(const view_t *view, const plim_training_t *training,
+                               const plim__exact_cost_t *exact)
+{
+    const unsigned splits = plim__plan_settings_splits(training);
+    const int64_t rounds = training->epochs / training->eval_every;
+    const bool best =
+        rounds > 0 && (splits >> PLIM_VALID & 1) != 0 && view->info->num_split[PLIM_VALID] > 0;
+    double bytes = 0;
+    if (exact != NULL) /* a pass scores all splits, and the loader is made again after it */
+        return (double)(rounds + !best) *
+               (exact_bytes(view, &training->model, exact) + start_bytes(view));
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++) {
+        const bool between = (splits >> split & 1) != 0;
+        const int64_t times = (between ? rounds : 0) + (!best || !between);
+        if (view->info->num_split[split] > 0)
+            bytes += (double)times * split_bytes(view, training, (plim_split_t)split);
+    }
+    return bytes;
+}
+
+/* What else a run directory holds: four headers of checkpoints, and lines. */
+#define RUN_FILES_BYTES ((int64_t)1 << 20)
+
+static int64_t account_bytes(const plim__train_plan_t *plan, const char *name)
+{
+    for (int i = 0; i < plan->num_accounts; i++)
+        if (strcmp(plan->accounts[i].name, name) == 0)
+            return plan->accounts[i].bytes;
+    return 0;
+}
+
+void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *training,
+                        const plim__exact_cost_t *exact, plim__train_plan_t *plan)
+{
+    const view_t view = view_of(dataset, &plan->load);
+    plim__expectation_t *expect = &plan->expect;
+    expect->run_read_bytes += whole((double)training->epochs * (double)expect->epoch_read_bytes);
+    if (training->eval_every > 0)
+        expect->run_read_bytes += whole(evaluation_bytes(&view, training, exact));
+    /* The last and the best, each twice while it is written. Without gradients the last is what the
+     * account has, and the best is as large as these. */
+    const int64_t weights = account_bytes(plan, "weights and optimiser");
+    const int64_t files =
+        plim__add_saturating_i64(RUN_FILES_BYTES, plim__mul_saturating_i64(weights, 2));
+    expect->disk_bytes = plim__add_saturating_i64(
+        expect->disk_bytes, plim__add_saturating_i64(files, plan->evaluation_disk_bytes));
 }
