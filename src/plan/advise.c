@@ -54,8 +54,9 @@ static plim__probe_t probe_for(const advising_t *advising, const plim_training_t
     return probe;
 }
 
-/* Whether these settings fit under `memory`. */
-static bool does(const advising_t *advising, const plim_training_t *training, int64_t memory)
+/* Whether these settings fit under `memory`; `whole`: with whole batches. */
+static bool fits_under(const advising_t *advising, const plim_training_t *training, int64_t memory,
+                       bool whole)
 {
     const plim__probe_t probe = probe_for(advising, training);
     plim_plan_params_t params = advising->params;
@@ -63,15 +64,15 @@ static bool does(const advising_t *advising, const plim_training_t *training, in
     params.memory = memory;
     return plim__train_plan_quiet(advising->job, advising->dataset, training, &params,
                                   probe.count > 0 ? &probe : NULL, &plan) == PLIM_OK &&
-           (!advising->whole ||
-            plan.load.part_seeds == plim__train_wanted_seeds(&params, training));
+           (!whole || plan.load.part_seeds == plim__train_wanted_seeds(&params, training));
 }
 
-/* Whether they fit under the line with a margin: the size of their batches is estimated. */
-static bool does_here(const advising_t *advising, const plim_training_t *training)
+/* Whether they fit under the line, as is looked for, with a margin: the size of their batches is
+ * estimated. */
+static bool fits_here(const advising_t *advising, const plim_training_t *training)
 {
     const int64_t line = plim__load_line(advising->job, &advising->params);
-    return does(advising, training, line - line / GUESS_PART);
+    return fits_under(advising, training, line - line / GUESS_PART, advising->whole);
 }
 
 /* The minimum line, to a MiB, under which they fit; 0 when none is found. */
@@ -79,7 +80,7 @@ static int64_t minimum_line(const advising_t *advising, const plim_training_t *t
 {
     const int64_t line = plim__ledger_line(advising->job->ledger);
     int64_t low = 0, high = plim__min_i64(64 * MIB, line);
-    while (!does(advising, training, high)) {
+    while (!fits_under(advising, training, high, advising->whole)) {
         if (high == line)
             return 0;
         low = high;
@@ -87,7 +88,7 @@ static int64_t minimum_line(const advising_t *advising, const plim_training_t *t
     }
     while (high - low > MIB) {
         const int64_t middle = low + (high - low) / 2;
-        if (does(advising, training, middle))
+        if (fits_under(advising, training, middle, advising->whole))
             high = middle;
         else
             low = middle;
@@ -185,7 +186,7 @@ static bool find_one(const advising_t *advising, kind_t kind, plim_training_t *c
         plim_training_t changed = *advising->training;
         if (!change(&changed, kind, steps))
             return false;
-        if (does_here(advising, &changed)) {
+        if (fits_here(advising, &changed)) {
             *changed_out = changed;
             return true;
         }
@@ -210,12 +211,12 @@ static bool find_several(const advising_t *advising, plim_training_t *changed_ou
     bool kinds[NUM_KINDS] = {true, true, true, true};
     for (int steps = 1; steps <= STEPS_MOST; steps++) {
         change_all(advising, kinds, steps, changed_out);
-        if (!does_here(advising, changed_out))
+        if (!fits_here(advising, changed_out))
             continue;
         for (int kind = 0; kind < NUM_KINDS; kind++) {
             kinds[kind] = false;
             change_all(advising, kinds, steps, changed_out);
-            kinds[kind] = !does_here(advising, changed_out);
+            kinds[kind] = !fits_here(advising, changed_out);
         }
         change_all(advising, kinds, steps, changed_out);
         return true;
@@ -255,9 +256,9 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
         advising.params = *params;
     const plim_recipe_t recipe = plim__plan_settings_recipe(plim_dataset_info(dataset), training);
     PLIM_TRY(plim__statistics_probe(job, dataset, &recipe, false, &advising.probe));
-    advising.whole =
-        does(&advising, training, advising.params.memory); /* then it fits, and may be cut */
-    if (!does(&advising, training, advising.params.memory)) {
+    /* What fits already is asked for changes that keep its batches whole. */
+    advising.whole = fits_under(&advising, training, advising.params.memory, false);
+    if (!advising.whole || !fits_under(&advising, training, advising.params.memory, true)) {
         const int64_t before = minimum_line(&advising, training);
         for (int kind = 0; kind < NUM_KINDS && count < capacity; kind++)
             if (find_one(&advising, (kind_t)kind, &changed))

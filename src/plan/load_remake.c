@@ -121,14 +121,19 @@ static plim_status_t enlarge_slots(plim_loader_t *loader, int64_t epoch,
     (void)snprintf(what, sizeof what,
                    "epoch %lld has batches of up to %lld nodes and %lld edges, and batches",
                    (long long)epoch, (long long)largest->nodes, (long long)largest->edges);
-    for (int i = 0; i < 4 && status == PLIM_ERR_BUDGET; i++) {
-        const int64_t part = i % 2 == 0 ? MARGIN_PART : INT64_MAX;
-        const change_t change = {
-            .slot = {plim__max_i64(old->slot_nodes, largest->nodes + largest->nodes / part),
-                     plim__max_i64(old->slot_edges, largest->edges + largest->edges / part)},
-            .held = plim__loader_is_held(loader),
-            .what = what};
-        status = plan_again(loader, &change, i < 2 ? old->num_slots : few, &plan);
+    const plim__load_size_t spacious = {largest->nodes + largest->nodes / MARGIN_PART,
+                                        largest->edges + largest->edges / MARGIN_PART};
+    const struct {
+        int num_slots;
+        const plim__load_size_t *slot;
+    } tries[] = {
+        {old->num_slots, &spacious}, {old->num_slots, largest}, {few, &spacious}, {few, largest}};
+    for (size_t i = 0; i < sizeof tries / sizeof tries[0] && status == PLIM_ERR_BUDGET; i++) {
+        const change_t change = {.slot = {plim__max_i64(old->slot_nodes, tries[i].slot->nodes),
+                                          plim__max_i64(old->slot_edges, tries[i].slot->edges)},
+                                 .held = plim__loader_is_held(loader),
+                                 .what = what};
+        status = plan_again(loader, &change, tries[i].num_slots, &plan);
     }
     PLIM_TRY(status);
     plim__log(

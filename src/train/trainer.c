@@ -274,8 +274,10 @@ plim_status_t plim__trainer_compute(plim_trainer_t *trainer, const plim_batch_t 
     trainer->taken = false;
     trainer->epoch = batch->epoch;
     trainer->step = batch->step + 1;
-    if (begins)
-        trainer->group_seeds += trainer->batch_weight = weight;
+    if (begins) {
+        trainer->batch_weight = weight;
+        trainer->group_seeds += weight;
+    }
     if (trainer->reduce != NULL)
         end_share(trainer, batch);
     if (loss_out != NULL)
