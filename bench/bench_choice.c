@@ -15,7 +15,7 @@
 #include "base/fail.h"
 #include "mem/arena.h"
 #include "sample/access.h"
-#include "sample/topology.h"
+#include "source/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/permute.h"
-#include "feature/row_form.h"
-#include "feature/rows.h"
+#include "source/row_form.h"
+#include "source/rows.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -26,7 +26,7 @@
 #include "nn/stream_aggregate.h"
 #include "nn/team.h"
 #include "peers/peers.h"
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 #include <stdatomic.h>
 

@@ -5,7 +5,7 @@
 #include "base/job.h"
 #include "base/params.h"
 #include "mem/arena.h"
-#include "sample/draw.h"
+#include "source/draw.h"
 #include "store/dataset.h"
 
 #include <string.h>

@@ -5,11 +5,11 @@
 #ifndef PLIM_LOAD_LOADER_PARAMS_H
 #define PLIM_LOAD_LOADER_PARAMS_H
 
-#include "feature/rows.h"
 #include "load/plan_data.h"
 #include "load/window.h"
 #include "sample/blocks.h"
-#include "sample/topology.h"
+#include "source/rows.h"
+#include "source/topology.h"
 
 #define PLIM__LOAD_WINDOWS 2 /* batches are built from one while the next is filled */
 

@@ -14,8 +14,8 @@
 #ifndef PLIM_LOAD_WINDOW_H
 #define PLIM_LOAD_WINDOW_H
 
-#include "feature/rows.h"
 #include "sample/blocks.h"
+#include "source/rows.h"
 
 typedef struct plim__load_window_params {
     int num_hops;

@@ -5,8 +5,8 @@
  */
 #include "base/check.h"
 #include "base/fail.h"
-#include "feature/row_form.h"
 #include "load/window_internal.h"
+#include "source/row_form.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "plan/load_facts.h"
 #include "plan/plan_settings.h"
 #include "sample/hazard.h"
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 #include <math.h>
 #include <string.h>

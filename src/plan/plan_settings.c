@@ -6,7 +6,7 @@
 #include "base/params.h"
 #include "load/loader_params.h"
 #include "nn/model.h"
-#include "sample/draw.h"
+#include "source/draw.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "io/cache_file.h"
 #include "load/probe.h"
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 #include <errno.h>
 #include <math.h>

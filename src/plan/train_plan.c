@@ -19,7 +19,7 @@
 #include "plan/expect.h"
 #include "plan/load_plan.h"
 #include "plan/plan_settings.h"
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -19,8 +19,8 @@
 
 #include "base/node_set.h"
 #include "mem/arena.h"
-#include "sample/draw.h"
 #include "sample/reach.h"
+#include "source/draw.h"
 
 typedef struct plim__access_params {
     int num_hops;

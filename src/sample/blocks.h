@@ -16,7 +16,7 @@
 #ifndef PLIM_SAMPLE_BLOCKS_H
 #define PLIM_SAMPLE_BLOCKS_H
 
-#include "sample/topology.h"
+#include "source/topology.h"
 
 #include <plimsoll/loader.h>
 

@@ -4,7 +4,7 @@
 
 #include "support/harness.h"
 
-#include "feature/rows.h"
+#include "source/rows.h"
 
 /* A dataset and all its features, as they are stored. */
 typedef struct test_features {

@@ -3,7 +3,7 @@
 
 #include "base/half.h"
 #include "load/loader.h"
-#include "sample/draw.h"
+#include "source/draw.h"
 #include "support/harness.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "support/features.h"
 
 #include "base/node_set.h"
-#include "feature/row_cache.h"
+#include "source/row_cache.h"
 
 /* Two nodes in three are cache, or all. */
 typedef struct test_row_cache {

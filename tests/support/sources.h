@@ -2,8 +2,8 @@
 #ifndef PLIM_TESTS_SOURCES_H
 #define PLIM_TESTS_SOURCES_H
 
-#include "feature/rows.h"
-#include "sample/topology.h"
+#include "source/rows.h"
+#include "source/topology.h"
 
 static inline plim__rows_disk_params_t test_all_rows(int workers)
 {

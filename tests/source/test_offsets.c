@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "mem/arena.h"
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "feature/row_form.h"
+#include "source/row_form.h"
 
 #include "base/fail.h"
 

@@ -11,11 +11,11 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/radix.h"
-#include "feature/row_cache.h"
-#include "feature/row_form.h"
-#include "feature/rows.h"
 #include "io/reader.h"
 #include "mem/arena.h"
+#include "source/row_cache.h"
+#include "source/row_form.h"
+#include "source/rows.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -8,11 +8,11 @@
  * was taken before. With replacement: k times uniform in [0, d), nothing when d = 0, all when k =
  * -1. Uniform numbers are plim__rng_below(key, &counter, …), the counter starting at 0.
  */
-#ifndef PLIM_SAMPLE_DRAW_H
-#define PLIM_SAMPLE_DRAW_H
+#ifndef PLIM_SOURCE_DRAW_H
+#define PLIM_SOURCE_DRAW_H
 
 #include "base/rng.h"
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 #define PLIM__FANOUT_MAX 4096
 #define PLIM__HOPS_MAX 8

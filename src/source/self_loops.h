@@ -3,10 +3,10 @@
  * degrees are those of the edges from other nodes. The table takes a bit a node where no list holds
  * the node twice, else as many bits as the largest count needs.
  */
-#ifndef PLIM_SAMPLE_SELF_LOOPS_H
-#define PLIM_SAMPLE_SELF_LOOPS_H
+#ifndef PLIM_SOURCE_SELF_LOOPS_H
+#define PLIM_SOURCE_SELF_LOOPS_H
 
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 typedef struct plim__self_loops {
     uint64_t *words; /* (plim__self_loops_words) */

@@ -4,7 +4,7 @@
 #include "support/sources.h"
 
 #include "base/threads.h"
-#include "sample/topology.h"
+#include "source/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Draws are uniform, distinct where they must be, and a function of (seed, epoch, hop, node). */
 #include "support/harness.h"
 
-#include "sample/draw.h"
+#include "source/draw.h"
 
 #include <math.h>
 #include <string.h>

@@ -8,13 +8,13 @@
  * A word of zero at one of these places means that the page was dropped. A row whose own bytes
  * equal KEY at a mark looks dropped and is read from disk. The size of a row is rounded up to 8.
  */
-#ifndef PLIM_FEATURE_ROW_CACHE_H
-#define PLIM_FEATURE_ROW_CACHE_H
+#ifndef PLIM_SOURCE_ROW_CACHE_H
+#define PLIM_SOURCE_ROW_CACHE_H
 
 #include "base/node_set.h"
-#include "feature/row_form.h"
-#include "feature/rows.h"
 #include "io/reader.h"
+#include "source/row_form.h"
+#include "source/rows.h"
 
 #define PLIM__ROW_CACHE_KEY UINT64_C(0x9ddfea08eb382d69)
 #define PLIM__ROW_READ_MAX ((size_t)64 << 10) /* of a read, unless a row is longer */

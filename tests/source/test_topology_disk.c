@@ -7,8 +7,8 @@
 #include "base/fail.h"
 #include "base/threads.h"
 #include "mem/headroom.h"
-#include "sample/list_cache.h"
-#include "sample/topology.h"
+#include "source/list_cache.h"
+#include "source/topology.h"
 
 #include <fcntl.h>
 #include <stdio.h>

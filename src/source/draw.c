@@ -1,4 +1,4 @@
-#include "sample/draw.h"
+#include "source/draw.h"
 
 #include <string.h>
 

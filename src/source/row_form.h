@@ -1,6 +1,6 @@
 /* The stored form of rows, and conversion to the requested type. */
-#ifndef PLIM_FEATURE_ROW_FORM_H
-#define PLIM_FEATURE_ROW_FORM_H
+#ifndef PLIM_SOURCE_ROW_FORM_H
+#define PLIM_SOURCE_ROW_FORM_H
 
 #include "base/half.h"
 #include "mem/arena.h"

@@ -1,12 +1,12 @@
-#include "feature/packed_rows.h"
+#include "source/packed_rows.h"
 
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "feature/rows.h"
 #include "io/bulk.h"
 #include "io/commit.h"
 #include "io/own.h"
+#include "source/rows.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "mem/arena.h"
-#include "sample/self_loops.h"
+#include "source/self_loops.h"
 #include "store/sweep.h"
 
 #include <emmintrin.h>

@@ -1,4 +1,4 @@
-#include "sample/list_cache.h"
+#include "source/list_cache.h"
 
 #include "base/check.h"
 #include "base/fail.h"

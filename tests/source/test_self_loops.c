@@ -3,7 +3,7 @@
 #include "support/lists.h"
 
 #include "base/check.h"
-#include "sample/self_loops.h"
+#include "source/self_loops.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,14 +11,14 @@
  * While the cache holds all lists there is a shorter way: offsets are decoded and positions drawn,
  * the entries being prefetched; then the entries are loaded.
  */
-#include "sample/topology.h"
+#include "source/topology.h"
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/radix.h"
 #include "base/threads.h"
-#include "sample/list_cache.h"
+#include "source/list_cache.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -5,15 +5,15 @@
  *     memory   ├──── … row 4 ┤├ row 5 ──────┤├ row 6 … ────┤
  *     reads     end of row 4    all of row 5   start of row 6
  */
-#include "feature/row_cache.h"
+#include "source/row_cache.h"
 
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/threads.h"
-#include "feature/packed_rows.h"
 #include "io/bulk.h"
 #include "mem/droppable.h"
+#include "source/packed_rows.h"
 #include "store/sweep.h"
 
 #include <xxhash.h>

@@ -2,12 +2,12 @@
  * A topology source draws the neighbours of nodes at a hop: from disk behind a cache, or from a
  * window. The result is the same for every kind of source.
  */
-#ifndef PLIM_SAMPLE_TOPOLOGY_H
-#define PLIM_SAMPLE_TOPOLOGY_H
+#ifndef PLIM_SOURCE_TOPOLOGY_H
+#define PLIM_SOURCE_TOPOLOGY_H
 
 #include "base/node_set.h"
 #include "mem/droppable.h"
-#include "sample/draw.h"
+#include "source/draw.h"
 
 typedef struct plim__topology plim__topology_t;
 
@@ -60,7 +60,7 @@ static inline plim_status_t plim__topology_degrees(plim__topology_t *source, int
 
 /*
  * indices.npy on disk. Reads the drawn entries by batched direct I/O, sorted, and merges reads less
- * than `merge_distance` bytes apart. The list cache (sample/list_cache.h) holds the lists of the
+ * than `merge_distance` bytes apart. The list cache (source/list_cache.h) holds the lists of the
  * nodes in `cached`, at most cache_bytes in ascending order of nodes, or all lists. `offsets` is
  * borrowed and must outlive the source.
  */

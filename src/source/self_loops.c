@@ -1,4 +1,4 @@
-#include "sample/self_loops.h"
+#include "source/self_loops.h"
 
 #include "base/check.h"
 #include "base/fail.h"

@@ -2,8 +2,8 @@
  * A row source gathers the rows of nodes in the requested type: from disk behind a cache, or from a
  * window.
  */
-#ifndef PLIM_FEATURE_ROWS_H
-#define PLIM_FEATURE_ROWS_H
+#ifndef PLIM_SOURCE_ROWS_H
+#define PLIM_SOURCE_ROWS_H
 
 #include "base/node_set.h"
 #include "mem/droppable.h"
@@ -40,7 +40,7 @@ static inline plim_status_t plim__rows_gather(plim__rows_t *source, int worker,
 
 /*
  * features.npy on disk. Reads by batched direct I/O and merges reads less than `merge_distance`
- * bytes apart. The row cache (feature/row_cache.h) holds the rows of the nodes in `cached`, the
+ * bytes apart. The row cache (source/row_cache.h) holds the rows of the nodes in `cached`, the
  * first cache_bytes of them, or all rows.
  */
 typedef struct plim__rows_disk_params {

@@ -6,8 +6,8 @@
  *
  * Every chunk is checked before use; a damaged file is written again.
  */
-#ifndef PLIM_FEATURE_PACKED_ROWS_H
-#define PLIM_FEATURE_PACKED_ROWS_H
+#ifndef PLIM_SOURCE_PACKED_ROWS_H
+#define PLIM_SOURCE_PACKED_ROWS_H
 
 #include "io/file.h"
 #include "mem/droppable.h"

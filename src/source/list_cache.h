@@ -9,13 +9,13 @@
  * that reads as zero was dropped. The starts, 4 bytes a list, are never dropped; a cache of all
  * lists needs no starts, since its entries are in the order of indices.npy.
  */
-#ifndef PLIM_SAMPLE_LIST_CACHE_H
-#define PLIM_SAMPLE_LIST_CACHE_H
+#ifndef PLIM_SOURCE_LIST_CACHE_H
+#define PLIM_SOURCE_LIST_CACHE_H
 
 #include "base/node_set.h"
 #include "io/reader.h"
 #include "mem/droppable.h"
-#include "sample/offsets.h"
+#include "source/offsets.h"
 
 #define PLIM__LIST_BLOCK_BITS 12
 

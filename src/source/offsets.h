@@ -7,8 +7,8 @@
  * A degree of 128 or more is stored in a table of long lists, whose size is known from
  * dataset.json's degree counts; its byte is a mark.
  */
-#ifndef PLIM_SAMPLE_OFFSETS_H
-#define PLIM_SAMPLE_OFFSETS_H
+#ifndef PLIM_SOURCE_OFFSETS_H
+#define PLIM_SOURCE_OFFSETS_H
 
 #include "store/dataset.h"
 
