@@ -161,8 +161,7 @@ static plim_status_t run(const plim_job_t *job, const plim_dataset_t *dataset, e
     plim__arena_t arena;
     plim__offsets_t *offsets;
     plim__access_t worth = {0};
-    plim__topology_disk_params_t disk = {
-        .workers = 1, .depth = 128, .merge_distance = MERGE_DISTANCE};
+    plim__source_params_t disk = {.workers = 1, .depth = 128, .merge_distance = MERGE_DISTANCE};
     PLIM_TRY(plim__offsets_create(job, dataset, false, &offsets));
     PLIM_TRY(plim__topology_disk_create(job, dataset, offsets, &disk, &epoch->source));
     PLIM_TRY(plim__arena_create(job->ledger, "bench",

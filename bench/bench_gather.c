@@ -37,8 +37,7 @@ static plim_status_t gather(plim__rows_t *source, const plim__permute_t *order, 
 
 static plim_status_t run(const plim_job_t *job, const char *path, int64_t batch, int64_t calls)
 {
-    const plim__rows_disk_params_t params = {
-        .workers = 1, .depth = 128, .merge_distance = 16 << 10};
+    const plim__source_params_t params = {.workers = 1, .depth = 128, .merge_distance = 16 << 10};
     plim_dataset_t *dataset;
     plim__rows_t *source;
     plim__arena_t arena;
@@ -54,11 +53,10 @@ static plim_status_t run(const plim_job_t *job, const char *path, int64_t batch,
     void *rows = plim__arena_carve(&arena, (size_t)batch, form.bytes, PLIM__PAGE);
     PLIM_TRY(plim__rows_disk_create(job, dataset, &params, &source));
     PLIM_TRY(gather(source, &order, batch, calls, form.type, nodes, rows, &seconds));
-    plim__rows_stats_t stats;
-    plim__rows_disk_stats(source, &stats);
+    const plim__source_stats_t stats = plim__source_stats(source->disk);
     printf("{\"rows\": %" PRId64 ", \"seconds\": %.6f, \"transfers\": %" PRId64
            ", \"bytes_read\": %" PRId64 "}\n",
-           stats.rows, seconds, stats.transfers, stats.bytes_read);
+           stats.items, seconds, stats.transfers, stats.bytes_read);
     return PLIM_OK;
 }
 

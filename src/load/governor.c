@@ -148,35 +148,41 @@ bool plim__governor_settle(plim__governor_t *governor, const plim__headroom_boun
     return change(governor, wanted, tight, &smaller);
 }
 
-static int64_t bytes_of(const plim__droppable_t *memory)
+static int64_t bytes_of(const plim__source_t *source)
 {
+    const plim__droppable_t *memory = plim__source_memory(source);
     return memory != NULL ? (int64_t)memory->bytes : 0;
 }
 
-static int64_t row_bytes(const plim__load_context_t *context)
+static int64_t cache_bytes(const plim__load_context_t *context)
 {
-    return bytes_of(plim__rows_disk_memory(context->sources.rows));
+    int64_t sum = 0;
+    for (int i = 0; i < context->num_disk; i++)
+        sum += bytes_of(context->disk[i]);
+    return sum;
 }
 
-static int64_t list_bytes(const plim__load_context_t *context)
+/* A source's part of the target: the same share as when the caches were divided, and all that is
+ * left for the last one. */
+static int64_t target_of(const plim__governor_t *governor, const plim__load_context_t *context,
+                         int number)
 {
-    return bytes_of(plim__topology_disk_memory(context->sources.topology));
-}
-
-/* The lists' part of the target: the same share as when the caches were divided. */
-static int64_t list_target(const plim__governor_t *governor, const plim__load_context_t *context)
-{
+    int64_t left = governor->target, part = 0;
     if (governor->target == governor->cache)
-        return list_bytes(context);
-    return (int64_t)((double)list_bytes(context) * (double)governor->target /
-                     (double)governor->cache);
+        return bytes_of(context->disk[number]);
+    for (int i = 0; i <= number; i++) {
+        left -= part;
+        part = (int64_t)((double)bytes_of(context->disk[i]) * (double)governor->target /
+                         (double)governor->cache);
+    }
+    return number + 1 < context->num_disk ? part : left;
 }
 
 void plim__governor_open(plim__governor_t *governor, const plim__load_context_t *context)
 {
     plim_ledger_t *ledger = context->asked->ledger;
     plim__governor_start(governor, plim__ledger_line(ledger), plim__ledger_reserve_bytes(ledger),
-                         row_bytes(context) + list_bytes(context));
+                         cache_bytes(context));
     plim__headroom_open("", &governor->headroom);
 }
 
@@ -209,18 +215,19 @@ static const char *cause(const plim__headroom_bound_t *bound, char text_out[TEXT
 static const char *cache_text(const plim__governor_t *governor, const plim__load_context_t *context,
                               char text_out[TEXT_BYTES])
 {
-    char now[2][PLIM__SIZE_TEXT], all[2][PLIM__SIZE_TEXT];
-    const int64_t all_rows = row_bytes(context), all_lists = list_bytes(context);
-    (void)plim__size_text(governor->target - list_target(governor, context), now[0]);
-    (void)plim__size_text(all_rows, all[0]);
-    (void)plim__size_text(list_target(governor, context), now[1]);
-    (void)plim__size_text(all_lists, all[1]);
-    if (all_rows > 0 && all_lists > 0)
-        (void)snprintf(text_out, TEXT_BYTES, "%s of %s of rows and %s of %s of lists", now[0],
-                       all[0], now[1], all[1]);
-    else
-        (void)snprintf(text_out, TEXT_BYTES, "%s of %s of %s", now[all_rows == 0],
-                       all[all_rows == 0], all_rows > 0 ? "rows" : "lists");
+    size_t length = 0;
+    text_out[0] = '\0';
+    for (int i = context->num_disk - 1; i >= 0 && length < TEXT_BYTES; i--) {
+        const plim__source_t *source = context->disk[i];
+        char now[PLIM__SIZE_TEXT], all[PLIM__SIZE_TEXT];
+        if (bytes_of(source) == 0)
+            continue;
+        (void)plim__size_text(target_of(governor, context, i), now);
+        (void)plim__size_text(bytes_of(source), all);
+        const int added = snprintf(text_out + length, TEXT_BYTES - length, "%s%s of %s of %s",
+                                   length > 0 ? " and " : "", now, all, source->items);
+        length += added > 0 ? (size_t)added : 0;
+    }
     return text_out;
 }
 
@@ -249,26 +256,21 @@ static void log_change(const plim__governor_t *governor, const plim__load_contex
         plim__log(context->asked, PLIM_LOG_INFO, "memory is available again");
 }
 
-static void set_limit(plim__droppable_t *memory, int64_t bytes)
-{
-    if (memory != NULL)
-        plim__droppable_limit(memory, (size_t)bytes);
-}
-
 void plim__governor_apply(const plim__governor_t *governor, plim__load_context_t *context)
 {
-    const int64_t lists = list_target(governor, context);
-    set_limit(plim__rows_disk_memory(context->sources.rows), governor->target - lists);
-    set_limit(plim__topology_disk_memory(context->sources.topology), lists);
+    for (int i = 0; i < context->num_disk; i++)
+        if (plim__source_memory(context->disk[i]) != NULL)
+            plim__droppable_limit(plim__source_memory(context->disk[i]),
+                                  (size_t)target_of(governor, context, i));
 }
 
 /* Refills what the caches have lost; with windows their builder does it. An error is ignored: the
  * batches then read from disk, and report an error that lasts. */
 static void refresh(const plim__load_context_t *context)
 {
-    if (!context->params.windowed &&
-        plim__topology_disk_refresh(context->sources.topology, 0, REFRESH_NS) == PLIM_OK)
-        (void)plim__rows_disk_refresh(context->sources.rows, 0, REFRESH_NS);
+    plim_status_t status = PLIM_OK;
+    for (int i = 0; !context->params.windowed && i < context->num_disk && status == PLIM_OK; i++)
+        status = plim__source_refresh(context->disk[i], 0, REFRESH_NS);
 }
 
 static atomic_int squeeze_countdown;
@@ -284,15 +286,13 @@ static bool must_squeeze(void)
     return atomic_load(&squeeze_countdown) > 0 && atomic_fetch_sub(&squeeze_countdown, 1) == 1;
 }
 
-static int64_t filled(const plim__droppable_t *memory)
-{
-    return memory != NULL ? (int64_t)plim__droppable_filled_bytes(memory) : 0;
-}
-
 int64_t plim__governor_resident(const plim__load_context_t *context)
 {
-    return filled(plim__rows_disk_memory(context->sources.rows)) +
-           filled(plim__topology_disk_memory(context->sources.topology));
+    int64_t sum = 0;
+    for (int i = 0; i < context->num_disk; i++)
+        if (plim__source_memory(context->disk[i]) != NULL)
+            sum += (int64_t)plim__droppable_filled_bytes(plim__source_memory(context->disk[i]));
+    return sum;
 }
 
 /* Reads the bound. What the kernel has taken of the caches cannot be given back: where memory is

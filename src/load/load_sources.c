@@ -298,23 +298,27 @@ static uint64_t cache_key(const plim__load_context_t *context)
 
 static plim_status_t open_topology(plim__load_context_t *context)
 {
-    plim__topology_disk_params_t params = context->params.lists;
+    plim__source_params_t params = context->params.lists;
     if (context->access.lists.count > 0)
         params.cached = &context->access.lists;
-    return plim__topology_disk_create(context->asked, context->dataset, context->offsets, &params,
-                                      &context->sources.topology);
+    PLIM_TRY(plim__topology_disk_create(context->asked, context->dataset, context->offsets, &params,
+                                        &context->sources.topology));
+    context->disk[context->num_disk++] = context->sources.topology->disk;
+    return PLIM_OK;
 }
 
 static plim_status_t open_rows(plim__load_context_t *context)
 {
-    plim__rows_disk_params_t params = context->params.rows;
+    plim__source_params_t params = context->params.rows;
     if (!context->params.with_rows)
         return PLIM_OK;
     params.cache_key = cache_key(context);
     if (context->access.rows.count > 0)
         params.cached = &context->access.rows;
-    return plim__rows_disk_create(context->asked, context->dataset, &params,
-                                  &context->sources.rows);
+    PLIM_TRY(
+        plim__rows_disk_create(context->asked, context->dataset, &params, &context->sources.rows));
+    context->disk[context->num_disk++] = context->sources.rows->disk;
+    return PLIM_OK;
 }
 
 plim_status_t plim__load_sources_open(plim__load_context_t *context)
@@ -334,4 +338,5 @@ void plim__load_sources_close(plim__load_context_t *context)
     plim__offsets_destroy(context->offsets);
     context->offsets = NULL;
     context->sources = (plim__load_sources_t){0};
+    context->num_disk = 0;
 }

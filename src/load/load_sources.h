@@ -25,6 +25,7 @@ typedef struct plim__load_sources {
     plim__row_counts_t *counts; /* of batches that read from disk without a window; else NULL */
 } plim__load_sources_t;
 
+#define PLIM__LOAD_SOURCES 2     /* most sources of a dataset */
 #define PLIM__LOAD_SPARE_PART 4  /* windows get 1/4 more than the expected rows */
 #define PLIM__LOAD_START_BYTES 4 /* of a cached list, beside its entries */
 
@@ -40,8 +41,10 @@ typedef struct plim__load_context {
     int64_t *graph_indptr; /* (num_graphs + 1); NULL in one graph */
     plim__seeds_t *seeds;  /* of the splits */
     plim__offsets_t *offsets;
-    plim__access_t access;        /* what the caches keep */
-    plim__load_sources_t sources; /* the dataset's own, each with its cache */
+    plim__access_t access;                    /* what the caches keep */
+    plim__load_sources_t sources;             /* the dataset's own, each with its cache */
+    plim__source_t *disk[PLIM__LOAD_SOURCES]; /* the same, without their kinds */
+    int num_disk;
 } plim__load_context_t;
 
 /*

@@ -617,23 +617,20 @@ plim_status_t plim__loader_next(plim_loader_t *loader, plim_batch_t **batch_out)
 /* Adds what lists, rows and windows have counted. */
 static void add_source_stats(const plim_loader_t *loader, plim_load_stats_t *stats)
 {
-    plim__topology_stats_t lists;
-    plim__topology_disk_stats(loader->context.sources.topology, &lists);
-    stats->lists = lists.lists;
-    stats->lists_cached = lists.lists_cached;
+    const plim__load_sources_t *sources = &loader->context.sources;
+    const plim__source_stats_t lists = plim__source_stats(sources->topology->disk);
+    const plim__source_stats_t rows =
+        plim__source_stats(sources->rows != NULL ? sources->rows->disk : NULL);
+    stats->lists = lists.items;
+    stats->lists_cached = lists.cached;
     stats->list_transfers = lists.transfers;
     stats->list_bytes = lists.bytes_read;
-    stats->wait_seconds = (double)lists.wait_ns * 1e-9;
-    if (loader->context.sources.rows != NULL) {
-        plim__rows_stats_t rows;
-        plim__rows_disk_stats(loader->context.sources.rows, &rows);
-        stats->rows = rows.rows;
-        stats->rows_cached = rows.rows_cached;
-        stats->rows_lost = rows.rows_lost;
-        stats->row_transfers = rows.transfers;
-        stats->row_bytes = rows.bytes_read;
-        stats->wait_seconds += (double)rows.wait_ns * 1e-9;
-    }
+    stats->rows = rows.items;
+    stats->rows_cached = rows.cached;
+    stats->rows_lost = rows.lost;
+    stats->row_transfers = rows.transfers;
+    stats->row_bytes = rows.bytes_read;
+    stats->wait_seconds = (double)(lists.wait_ns + rows.wait_ns) * 1e-9;
     if (loader->builder != NULL)
         plim__window_builder_stats(loader->builder, stats);
 }

@@ -274,14 +274,14 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
     for (int i = 0; i < recipe->num_hops; i++)
         parts.blocks.fanout[i] = recipe->fanout[i];
     parts.window = window_params(info, plan, &parts);
-    parts.lists = (plim__topology_disk_params_t){
+    parts.lists = (plim__source_params_t){
         .workers = parts.num_sources,
         .depth = plan->topology_in_memory ? CACHED_DEPTH : plan->io_depth,
         .merge_distance = plan->merge_distance,
         .all = plan->topology_in_memory,
         .cache_bytes = plan->list_cache_bytes,
     };
-    parts.rows = (plim__rows_disk_params_t){
+    parts.rows = (plim__source_params_t){
         .workers = parts.num_sources,
         .depth = plan->rows_in_memory ? CACHED_DEPTH : plan->io_depth,
         .merge_distance = plan->merge_distance,

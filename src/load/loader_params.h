@@ -32,11 +32,11 @@ typedef struct plim__loader_params {
     int builders;    /* threads that fill windows; 0 unless windowed */
     int num_sources; /* worker numbers of the sources: builders first, then workers */
     int64_t most_drawn;
-    int64_t part_seeds;                 /* most seeds of a slot */
-    plim__blocks_params_t blocks;       /* of each worker */
-    plim__load_window_params_t window;  /* of each of PLIM__LOAD_WINDOWS */
-    plim__topology_disk_params_t lists; /* without the cached set */
-    plim__rows_disk_params_t rows;      /* without the cached set and its key */
+    int64_t part_seeds;                /* most seeds of a slot */
+    plim__blocks_params_t blocks;      /* of each worker */
+    plim__load_window_params_t window; /* of each of PLIM__LOAD_WINDOWS */
+    plim__source_params_t lists;       /* without the cached set */
+    plim__source_params_t rows;        /* without the cached set and its key */
     plim__load_slot_sizes_t slot;
 } plim__loader_params_t;
 

@@ -101,9 +101,9 @@ static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
                                    .merge_distance = PLIM__MERGE_DISTANCE};
 }
 
-static plim__topology_disk_params_t source_params(const plim_dataset_info_t *info)
+static plim__source_params_t source_params(const plim_dataset_info_t *info)
 {
-    return (plim__topology_disk_params_t){
+    return (plim__source_params_t){
         .workers = 1, .depth = depth_of(info), .merge_distance = PLIM__MERGE_DISTANCE};
 }
 
@@ -118,7 +118,7 @@ size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset
     plim__blocks_params_t blocks = blocks_params(info, recipe);
     blocks.node_capacity = probe.node_capacity;
     const plim__reader_params_t reader = reader_params(info);
-    const plim__topology_disk_params_t source = source_params(info);
+    const plim__source_params_t source = source_params(info);
     const size_t sizes[] = {plim__object_bytes(lay_out, &probe, sizeof probe),
                             plim__offsets_estimate(dataset, false),
                             plim__offsets_work_minimum(job),
@@ -211,7 +211,7 @@ plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *datas
     find_capacities(info, recipe, &draft);
     plim__blocks_params_t params = blocks_params(info, recipe);
     params.node_capacity = draft.node_capacity;
-    const plim__topology_disk_params_t disk = source_params(info);
+    const plim__source_params_t disk = source_params(info);
     PLIM_TRY(plim__object_create(job->ledger, "choosing", lay_out, &draft, sizeof draft,
                                  &draft.arena, &probe));
     plim_status_t status = plim__offsets_create(job, dataset, false, &offsets);

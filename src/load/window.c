@@ -489,9 +489,9 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
     bool cut = false, fits = false;
     if (is_refused(window, bounds[1] - bounds[0]))
         return refuse(window, bounds[1] - bounds[0], fitted->refused);
-    PLIM_TRY(plim__topology_disk_refresh(window->topology_below, 0, REFRESH_NS));
+    PLIM_TRY(plim__source_refresh(window->topology_below->disk, 0, REFRESH_NS));
     if (plim__load_window_stores_rows(window))
-        PLIM_TRY(plim__rows_disk_refresh(window->rows_below, 0, REFRESH_NS));
+        PLIM_TRY(plim__source_refresh(window->rows_below->disk, 0, REFRESH_NS));
     for (;;) {
         overflow_t overflow;
         int64_t count = bounds[batches] - bounds[0];

@@ -224,6 +224,6 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
 
 void plim__load_window_sources(plim__load_window_t *window)
 {
-    window->topology = (window_topology_t){{topology_draw, topology_degrees}, window};
-    window->rows = (window_rows_t){{rows_gather}, window};
+    window->topology = (window_topology_t){{topology_draw, topology_degrees, NULL}, window};
+    window->rows = (window_rows_t){{rows_gather, NULL}, window};
 }

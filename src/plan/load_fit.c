@@ -265,7 +265,7 @@ static int64_t enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
     const plim__node_set_t any = {.universe = num_nodes, .count = num_nodes};
-    plim__topology_disk_params_t uncached = parts->lists, cached = parts->lists;
+    plim__source_params_t uncached = parts->lists, cached = parts->lists;
     uncached.cache_bytes = 0;
     uncached.all = false;
     cached.cached = &any;
@@ -281,7 +281,7 @@ static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
                           const plim__loader_params_t *parts, plim__load_plan_t *plan,
                           int64_t *io_bytes)
 {
-    plim__rows_disk_params_t uncached = parts->rows;
+    plim__source_params_t uncached = parts->rows;
     uncached.cache_bytes = 0;
     uncached.all = false;
     const int64_t all = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &parts->rows));

@@ -12,50 +12,24 @@
 #ifndef PLIM_SOURCE_LIST_CACHE_H
 #define PLIM_SOURCE_LIST_CACHE_H
 
-#include "base/node_set.h"
-#include "io/reader.h"
-#include "mem/droppable.h"
+#include "source/cache.h"
 #include "source/offsets.h"
 
 #define PLIM__LIST_BLOCK_BITS 12
 
-typedef struct plim__list_cache plim__list_cache_t;
-
-/* Resources of one filling thread. */
-typedef struct plim__list_filler {
-    plim__reader_t *reader;
-    plim__read_t *reads; /* (num_reads) */
-    int64_t num_reads;
-    size_t max_read; /* maximum of the reader */
-} plim__list_filler_t;
-
-typedef struct plim__list_cache_params {
-    bool all;                           /* caches the lists of all nodes … */
-    const plim__node_set_t *nodes;      /* … or of these; sealed, borrowed */
-    size_t bytes;                       /* size limit; the first lists that fit are cached */
-    const plim__offsets_t *offsets;     /* borrowed */
-    const plim__file_t *file;           /* indices.npy; borrowed */
-    const plim__list_filler_t *fillers; /* (num_fillers) borrowed; one for each reader */
-    int num_fillers;
-} plim__list_cache_params_t;
-
-struct plim__list_cache {
-    plim__arena_t arena;
-    plim__list_cache_params_t params;
-    plim__droppable_t memory;
-    int64_t num_nodes; /* of the graph; entries are smaller */
-    int64_t num_lists; /* number of cached lists: those of the first nodes */
+typedef struct plim__list_cache {
+    plim__cache_t base;
+    const plim__offsets_t *offsets; /* borrowed */
+    int64_t num_nodes;              /* of the graph; entries are smaller */
     int64_t num_entries;
     size_t width;     /* bytes of an entry */
-    int64_t *blocks;  /* (num_lists / 4,096, rounded up) */
-    uint32_t *starts; /* (num_lists) */
-};
+    int64_t *blocks;  /* (num_items / 4,096, rounded up) */
+    uint32_t *starts; /* (num_items) */
+} plim__list_cache_t;
 
-/* Maximum bytes of the cache (does not depend on offsets, file and fillers), and additional bytes
- * while it is filled. */
+/* Maximum bytes of the cache: of the lists of params->cached (NULL: any nodes), or of all. */
 size_t plim__list_cache_estimate(const plim_dataset_t *dataset,
-                                 const plim__list_cache_params_t *params);
-size_t plim__list_cache_filling(const plim_job_t *job, const plim__list_cache_params_t *params);
+                                 const plim__source_params_t *params);
 
 /*
  * Reads the lists in one ascending pass over indices.npy; if all lists are cached, compares its
@@ -63,37 +37,31 @@ size_t plim__list_cache_filling(const plim_job_t *job, const plim__list_cache_pa
  * entry that is not a node, PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                      const plim__list_cache_params_t *params,
+                                      const plim__offsets_t *offsets,
+                                      const plim__source_params_t *params, plim__source_t *source,
                                       plim__list_cache_t **cache_out);
 void plim__list_cache_destroy(plim__list_cache_t *cache);
 
-/* Reads dropped lists again, as worker `filler`: see plim__droppable_refresh. */
-plim_status_t plim__list_cache_refresh(plim__list_cache_t *cache, int filler, int64_t nanoseconds);
-
-/* The rank of the node's list in the cache, or -1. This and the functions below: any thread. */
-static inline int64_t plim__list_cache_rank(const plim__list_cache_t *cache, int64_t node)
+/* Prefetches where the list at a position of the cache begins. This and the functions below: any
+ * thread. */
+static inline void plim__list_cache_prefetch(const plim__list_cache_t *cache, int64_t position)
 {
-    const int64_t rank = cache->params.all ? node : plim__node_set_rank(cache->params.nodes, node);
-    return rank < cache->num_lists ? rank : -1;
+    if (!cache->base.all)
+        __builtin_prefetch(&cache->starts[position]);
 }
 
-static inline void plim__list_cache_prefetch(const plim__list_cache_t *cache, int64_t rank)
-{
-    if (!cache->params.all)
-        __builtin_prefetch(&cache->starts[rank]);
-}
-
-/* Position of the list's first entry; `file_start` is the one in indices.npy. */
-static inline int64_t plim__list_cache_start(const plim__list_cache_t *cache, int64_t rank,
+/* Place of the list's first entry; `file_start` is the one in indices.npy. */
+static inline int64_t plim__list_cache_start(const plim__list_cache_t *cache, int64_t position,
                                              int64_t file_start)
 {
-    return cache->params.all ? file_start
-                             : cache->blocks[rank >> PLIM__LIST_BLOCK_BITS] + cache->starts[rank];
+    return cache->base.all
+               ? file_start
+               : cache->blocks[position >> PLIM__LIST_BLOCK_BITS] + cache->starts[position];
 }
 
 static inline void plim__list_cache_prefetch_entry(const plim__list_cache_t *cache, int64_t place)
 {
-    __builtin_prefetch(cache->memory.base + (size_t)place * cache->width);
+    __builtin_prefetch(cache->base.memory.base + (size_t)place * cache->width);
 }
 
 /* Whether entries [place, place + count) may be read in this section. */
@@ -101,7 +69,7 @@ static inline bool plim__list_cache_has(const plim__list_cache_t *cache, int64_t
                                         int64_t count)
 {
     const int64_t width = (int64_t)cache->width;
-    return plim__droppable_has(&cache->memory, place * width, count * width);
+    return plim__droppable_has(&cache->base.memory, place * width, count * width);
 }
 
 /* Marks entries as dropped, for the next refresh. */
@@ -109,8 +77,8 @@ static inline void plim__list_cache_miss(plim__list_cache_t *cache, int64_t plac
 {
     const int64_t width = (int64_t)cache->width, last = (place + count) * width - 1;
     for (int64_t at = place * width; at < last; at += (int64_t)PLIM__DROPPABLE_CHUNK)
-        plim__droppable_miss(&cache->memory, at);
-    plim__droppable_miss(&cache->memory, last);
+        plim__droppable_miss(&cache->base.memory, at);
+    plim__droppable_miss(&cache->base.memory, last);
 }
 
 /* Replaces positions ids[0 … count-1] by their entries; false if one was dropped (it becomes
@@ -118,8 +86,8 @@ static inline void plim__list_cache_miss(plim__list_cache_t *cache, int64_t plac
 static inline bool plim__list_cache_load(const plim__list_cache_t *cache, int64_t *ids,
                                          int64_t count)
 {
-    const int32_t *narrow = (const int32_t *)(const void *)cache->memory.base;
-    const int64_t *wide = (const int64_t *)(const void *)cache->memory.base;
+    const int32_t *narrow = (const int32_t *)(const void *)cache->base.memory.base;
+    const int64_t *wide = (const int64_t *)(const void *)cache->base.memory.base;
     int64_t all = 0;
     if (cache->width == sizeof(int32_t))
         for (int64_t i = 0; i < count; i++) {

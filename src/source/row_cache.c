@@ -9,17 +9,13 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/job.h"
-#include "base/threads.h"
 #include "io/bulk.h"
-#include "mem/droppable.h"
 #include "source/packed_rows.h"
-#include "store/sweep.h"
+#include "source/rows.h"
 
 #include <xxhash.h>
 
-#define THREADS_MAX 8
-#define PIECE ((int64_t)512 << 10) /* bytes of features.npy at a time, if all of it is read */
+#define ACCOUNT "row cache"
 
 /* Rows are prefetched this many bytes ahead of the copy, since a core keeps some tens of cache
  * lines in flight. The node set's line is prefetched earlier. */
@@ -28,17 +24,9 @@
 #define RANK_AHEAD 20
 
 struct plim__row_cache {
-    plim__arena_t arena;
-    plim_job_t job;
-    plim__droppable_t memory;
-    bool all;
-    plim__node_set_t nodes; /* unused if all rows are cached; its lines are borrowed */
+    plim__cache_t base;
     plim__row_form_t form;
-    size_t stride;    /* bytes between rows */
-    int64_t num_rows; /* number of cached rows, those of the smallest ranks */
-    const plim__row_filler_t *fillers;
-    int num_fillers;
-    plim__file_t file;          /* features.npy */
+    size_t stride;              /* bytes between rows */
     plim__packed_rows_t packed; /* image of the memory in the scratch directory */
     atomic_bool packing;        /* the packed file is being written without errors so far */
 };
@@ -48,29 +36,35 @@ static size_t stride_of(const plim__row_form_t *form)
     return plim__round_up(form->bytes, sizeof(uint64_t));
 }
 
-static plim__row_cache_t carve(plim__arena_t *arena, const plim_dataset_t *dataset,
-                               const plim__row_cache_params_t *params)
+int64_t plim__row_cache_rows(const plim_dataset_t *dataset, const plim__source_params_t *params)
 {
-    const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
-    const int64_t count = params->all || params->nodes == NULL ? num_nodes : params->nodes->count;
     const plim__row_form_t form = plim__row_form_of(dataset);
-    plim__row_cache_t cache = {.all = params->all,
-                               .form = form,
-                               .stride = stride_of(&form),
-                               .num_rows = plim__max_i64(plim__min_i64(params->most, count), 0),
-                               .fillers = params->fillers,
-                               .num_fillers = params->num_fillers};
-    const size_t bytes =
-        plim__round_up(plim__mul_saturating_size((size_t)cache.num_rows, cache.stride), PLIM__PAGE);
-    plim__droppable_carve(arena, bytes, params->num_fillers, &cache.memory);
-    if (params->scratch != NULL)
+    const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    if (params->all || form.bytes == 0)
+        return params->all ? num_nodes : 0;
+    return plim__min_i64((int64_t)(params->cache_bytes / stride_of(&form)),
+                         params->cached == NULL ? num_nodes : params->cached->count);
+}
+
+static plim__row_cache_t carve(plim__arena_t *arena, const plim_dataset_t *dataset,
+                               const plim__source_params_t *params)
+{
+    const plim__row_form_t form = plim__row_form_of(dataset);
+    plim__row_cache_t cache = {
+        .base = {.all = params->all, .num_items = plim__row_cache_rows(dataset, params)},
+        .form = form,
+        .stride = stride_of(&form),
+        .packed.file.fd = -1};
+    const size_t bytes = plim__round_up(
+        plim__mul_saturating_size((size_t)cache.base.num_items, cache.stride), PLIM__PAGE);
+    plim__droppable_carve(arena, bytes, params->workers, &cache.base.memory);
+    if (params->scratch != NULL && !params->all)
         cache.packed.checksums =
             plim__arena_carve(arena, plim__packed_rows_table(bytes), 1, PLIM__PAGE);
     return cache;
 }
 
-size_t plim__row_cache_estimate(const plim_dataset_t *dataset,
-                                const plim__row_cache_params_t *params)
+size_t plim__row_cache_estimate(const plim_dataset_t *dataset, const plim__source_params_t *params)
 {
     plim__arena_t arena = plim__arena_counting();
     (void)carve(&arena, dataset, params);
@@ -78,29 +72,20 @@ size_t plim__row_cache_estimate(const plim_dataset_t *dataset,
     return plim__round_up(arena.used, PLIM__PAGE);
 }
 
-static int fill_threads(const plim_job_t *job, int num_fillers)
-{
-    const int threads = num_fillers < job->threads ? num_fillers : job->threads;
-    return threads < THREADS_MAX ? threads : THREADS_MAX;
-}
-
 int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_bytes)
 {
+    const plim__source_params_t params = {.cache_bytes = cache_bytes};
     const plim__row_form_t form = plim__row_form_of(dataset);
-    const size_t stride = stride_of(&form);
-    if (stride == 0)
+    if (form.bytes == 0)
         return 0;
-    const int64_t most = (int64_t)(cache_bytes / stride);
-    return plim__packed_rows_bytes(plim__min_i64(most, plim_dataset_info(dataset)->num_nodes) *
-                                   (int64_t)stride);
+    return plim__packed_rows_bytes(plim__row_cache_rows(dataset, &params) *
+                                   (int64_t)stride_of(&form));
 }
 
-size_t plim__row_cache_filling(const plim_job_t *job, const plim__row_cache_params_t *params)
+size_t plim__row_cache_filling(const plim_job_t *job, const plim__source_params_t *params)
 {
-    if (params->all)
-        return plim__sweep_minimum(job, PIECE);
-    const size_t filling = (size_t)(fill_threads(job, params->num_fillers) - 1) * PLIM__STACK_BYTES;
-    const size_t loading = params->scratch != NULL ? plim__bulk_estimate(job) : 0;
+    const size_t filling = plim__cache_filling(job, params);
+    const size_t loading = params->scratch != NULL && !params->all ? plim__bulk_estimate(job) : 0;
     return filling > loading ? filling : loading;
 }
 
@@ -116,84 +101,51 @@ static void mark_word(char *word)
 static void mark(plim__row_cache_t *cache, int64_t begin, int64_t end)
 {
     const int64_t stride = (int64_t)cache->stride, page = (int64_t)PLIM__PAGE;
-    end = plim__min_i64(end, cache->num_rows * stride);
+    end = plim__min_i64(end, cache->base.num_items * stride);
     for (int64_t at = (begin + stride - 1) / stride * stride; at < end; at += stride)
-        mark_word(cache->memory.base + at);
+        mark_word(cache->base.memory.base + at);
     for (int64_t at = (begin + page - 1) / page * page; at < end; at += page)
         if (at % stride != 0)
-            mark_word(cache->memory.base + at);
+            mark_word(cache->base.memory.base + at);
 }
 
-static plim_status_t read_wanted(plim__row_cache_t *cache, const plim__row_filler_t *filler,
-                                 int64_t *num_reads)
+static plim_status_t fill_from_features(plim__row_cache_t *cache, int worker, int64_t begin,
+                                        int64_t end)
 {
-    const int64_t count = *num_reads;
-    *num_reads = 0;
-    return plim__reader_read(filler->reader, &cache->file, filler->reads, count);
-}
-
-/* Queues a read of the part of a row in [begin, end) of the memory. Extends the previous read if
- * both file and memory are adjacent. */
-static plim_status_t want(plim__row_cache_t *cache, const plim__row_filler_t *filler,
-                          int64_t *num_reads, int64_t rank, int64_t node, int64_t begin,
-                          int64_t end)
-{
-    const int64_t row = rank * (int64_t)cache->stride, bytes = (int64_t)cache->form.bytes;
-    const int64_t from = plim__max_i64(row, begin), to = plim__min_i64(row + bytes, end);
-    const plim__read_t read = {PLIM__NPY_HEADER + node * bytes + (from - row), (size_t)(to - from),
-                               cache->memory.base + from};
-    plim__read_t *last = *num_reads > 0 ? &filler->reads[*num_reads - 1] : NULL;
-    if (from >= to) /* only padding of the row */
-        return PLIM_OK;
-    if (last != NULL && last->offset + (int64_t)last->size == read.offset &&
-        (char *)last->to + last->size == (char *)read.to &&
-        last->size + read.size <= PLIM__ROW_READ_MAX) {
-        last->size += read.size;
-        return PLIM_OK;
+    const int64_t stride = (int64_t)cache->stride, bytes = (int64_t)cache->form.bytes;
+    const int64_t last = plim__min_i64((end + stride - 1) / stride, cache->base.num_items);
+    const plim__node_set_t *nodes = cache->base.all ? NULL : &cache->base.nodes;
+    const int64_t first = begin / stride;
+    plim__cache_reads_t reads = {cache->base.source, &cache->base.source->file, worker, 0};
+    plim__cache_walk_t walk;
+    if (first < last)
+        plim__cache_walk_start(&walk, nodes,
+                               nodes == NULL ? first : plim__node_set_select(nodes, first));
+    for (int64_t row = first * stride; row < last * stride; row += stride) {
+        const int64_t node = plim__cache_walk_next(&walk);
+        const int64_t from = plim__max_i64(row, begin), to = plim__min_i64(row + bytes, end);
+        if (from < to) /* else only padding of the row */
+            PLIM_TRY(plim__cache_reads_add(&reads, PLIM__NPY_HEADER + node * bytes + (from - row),
+                                           (size_t)(to - from), cache->base.memory.base + from));
     }
-    if (*num_reads == filler->capacity)
-        PLIM_TRY(read_wanted(cache, filler, num_reads));
-    filler->reads[(*num_reads)++] = read;
-    return PLIM_OK;
-}
-
-static plim_status_t fill_from_features(plim__row_cache_t *cache, const plim__row_filler_t *filler,
-                                        int64_t begin, int64_t end)
-{
-    const int64_t stride = (int64_t)cache->stride;
-    const int64_t last = plim__min_i64((end + stride - 1) / stride, cache->num_rows);
-    int64_t rank = begin / stride, num_reads = 0;
-    int64_t from = cache->all ? rank : plim__node_set_select(&cache->nodes, rank);
-    while (rank < last) {
-        int64_t count = plim__min_i64(last - rank, filler->capacity);
-        if (!cache->all)
-            count = plim__node_set_list(&cache->nodes, from, count, filler->nodes);
-        for (int64_t i = 0; i < count; i++)
-            PLIM_TRY(want(cache, filler, &num_reads, rank + i,
-                          cache->all ? from + i : filler->nodes[i], begin, end));
-        from = cache->all ? from + count : filler->nodes[count - 1] + 1;
-        rank += count;
-    }
-    PLIM_TRY(read_wanted(cache, filler, &num_reads));
+    PLIM_TRY(plim__cache_reads_run(&reads));
     mark(cache, begin, end);
     return PLIM_OK;
 }
 
-static plim_status_t fill_from_packed(plim__row_cache_t *cache, const plim__row_filler_t *filler,
-                                      int64_t begin, int64_t end)
+static plim_status_t fill_from_packed(plim__row_cache_t *cache, int worker, int64_t begin,
+                                      int64_t end)
 {
-    const int64_t step = (int64_t)PLIM__ROW_READ_MAX;
-    int64_t count = 0;
-    for (int64_t at = begin; at < end; at += step)
-        filler->reads[count++] =
-            (plim__read_t){plim__packed_rows_offset(at), (size_t)plim__min_i64(step, end - at),
-                           cache->memory.base + at};
-    return plim__reader_read(filler->reader, &cache->packed.file, filler->reads, count);
+    plim__cache_reads_t reads = {cache->base.source, &cache->packed.file, worker, 0};
+    PLIM_TRY(plim__cache_reads_add(&reads, plim__packed_rows_offset(begin), (size_t)(end - begin),
+                                   cache->base.memory.base + begin));
+    return plim__cache_reads_run(&reads);
 }
 
 static void close_packed(plim__row_cache_t *cache)
 {
-    plim__log(&cache->job, PLIM_LOG_WARNING, "%s; going on without packed rows", plim_last_error());
+    plim__log(&cache->base.job, PLIM_LOG_WARNING, "%s; going on without packed rows",
+              plim_last_error());
     plim__file_close(&cache->packed.file);
 }
 
@@ -201,24 +153,23 @@ static void close_packed(plim__row_cache_t *cache)
 static plim_status_t fill_again(void *context, int worker, int64_t at, size_t size)
 {
     plim__row_cache_t *cache = context;
-    const plim__row_filler_t *filler = &cache->fillers[worker];
     if (cache->packed.file.fd >= 0) {
-        plim_status_t status = fill_from_packed(cache, filler, at, at + (int64_t)size);
+        plim_status_t status = fill_from_packed(cache, worker, at, at + (int64_t)size);
         if (status != PLIM_ERR_DATA && status != PLIM_ERR_IO)
             return status;
         close_packed(cache);
     }
-    return fill_from_features(cache, filler, at, at + (int64_t)size);
+    return fill_from_features(cache, worker, at, at + (int64_t)size);
 }
 
 static plim_status_t fill_first(void *context, int worker, int64_t at, size_t size)
 {
     plim__row_cache_t *cache = context;
-    PLIM_TRY(fill_from_features(cache, &cache->fillers[worker], at, at + (int64_t)size));
+    PLIM_TRY(fill_from_features(cache, worker, at, at + (int64_t)size));
     if (atomic_load(&cache->packing) &&
         plim__packed_rows_put(&cache->packed, at, size) != PLIM_OK &&
         atomic_exchange(&cache->packing, false))
-        plim__log(&cache->job, PLIM_LOG_WARNING, "%s; going on without packed rows",
+        plim__log(&cache->base.job, PLIM_LOG_WARNING, "%s; going on without packed rows",
                   plim_last_error());
     return PLIM_OK;
 }
@@ -235,19 +186,20 @@ static plim_status_t place_piece(void *context, int worker, int64_t piece, void 
 {
     plim__row_cache_t *cache = context;
     const int64_t bytes = (int64_t)cache->form.bytes;
-    const int64_t first = piece * PIECE, end = first + (int64_t)size;
+    const int64_t first = piece * PLIM__CACHE_PIECE, end = first + (int64_t)size;
     (void)worker;
     if (cache->stride == cache->form.bytes)
-        memcpy(cache->memory.base + first, data, size);
+        memcpy(cache->base.memory.base + first, data, size);
     for (int64_t at = first; at < end && cache->stride != cache->form.bytes;) {
         const int64_t part = plim__min_i64(bytes - at % bytes, end - at);
-        memcpy(cache->memory.base + place_of(cache, at), (char *)data + (at - first), (size_t)part);
+        memcpy(cache->base.memory.base + place_of(cache, at), (char *)data + (at - first),
+               (size_t)part);
         at += part;
     }
     /* The next piece marks a word that it completes, in settle_piece. */
     const int64_t from = (int64_t)plim__round_up((size_t)place_of(cache, first), sizeof(uint64_t));
     int64_t to = place_of(cache, end);
-    if (end < cache->num_rows * bytes)
+    if (end < cache->base.num_items * bytes)
         to &= ~(int64_t)(sizeof(uint64_t) - 1);
     mark(cache, from, to);
     return PLIM_OK;
@@ -258,7 +210,7 @@ static plim_status_t place_piece(void *context, int worker, int64_t piece, void 
 static plim_status_t settle_piece(void *context, int worker, int64_t piece, void *data, size_t size)
 {
     plim__row_cache_t *cache = context;
-    const int64_t at = place_of(cache, piece * PIECE);
+    const int64_t at = place_of(cache, piece * PLIM__CACHE_PIECE);
     (void)worker;
     (void)data;
     (void)size;
@@ -267,36 +219,13 @@ static plim_status_t settle_piece(void *context, int worker, int64_t piece, void
     return PLIM_OK;
 }
 
-static plim_status_t fill_all(plim__row_cache_t *cache, const plim_dataset_t *dataset)
-{
-    const plim__sweep_t sweep = {
-        .file = &cache->file,
-        .entry = plim__manifest_find(plim__dataset_manifest(dataset), "features.npy"),
-        .start = PLIM__NPY_HEADER,
-        .end = PLIM__NPY_HEADER + cache->num_rows * (int64_t)cache->form.bytes,
-        .piece = PIECE,
-        .phase = "reading features",
-        .context = cache,
-        .look = place_piece,
-        .settle = settle_piece};
-    plim__droppable_fill_begin(&cache->memory);
-    plim_status_t status = plim__sweep_run(&cache->job, &sweep);
-    plim__droppable_fill_end(&cache->memory);
-    return status;
-}
-
 /* Fills the cache from features.npy and writes the packed file. */
 static plim_status_t fill_some(plim__row_cache_t *cache)
 {
-    const int threads = fill_threads(&cache->job, cache->num_fillers);
-    const size_t stacks = (size_t)(threads - 1) * PLIM__STACK_BYTES;
-    int account;
-    PLIM_TRY(plim__ledger_reserve(cache->job.ledger, "row cache", stacks, &account));
     plim__packed_rows_begin(&cache->packed);
     atomic_store(&cache->packing, cache->packed.file.fd >= 0);
-    plim_status_t status = plim__droppable_fill(&cache->memory, &cache->job, threads,
-                                                "filling the row cache", fill_first, cache);
-    plim__ledger_release(cache->job.ledger, account, stacks);
+    plim_status_t status =
+        plim__cache_fill(&cache->base, ACCOUNT, "filling the row cache", fill_first);
     if (status == PLIM_OK && atomic_load(&cache->packing))
         plim__packed_rows_finish(&cache->packed);
     else
@@ -307,34 +236,35 @@ static plim_status_t fill_some(plim__row_cache_t *cache)
 static plim_status_t fill(plim__row_cache_t *cache, const plim_dataset_t *dataset)
 {
     bool loaded = false;
-    if (cache->all)
-        return fill_all(cache, dataset);
-    if (cache->num_rows == 0)
+    if (cache->base.all)
+        return plim__cache_fill_all(&cache->base, dataset, "features.npy",
+                                    cache->base.num_items * (int64_t)cache->form.bytes,
+                                    "reading features", place_piece, settle_piece);
+    if (cache->base.num_items == 0)
         return PLIM_OK;
-    plim__droppable_fill_begin(&cache->memory);
+    plim__droppable_fill_begin(&cache->base.memory);
     PLIM_TRY(plim__packed_rows_load(&cache->packed, &loaded));
     if (!loaded)
         return fill_some(cache);
-    plim__droppable_fill_end(&cache->memory);
+    plim__droppable_fill_end(&cache->base.memory);
     return PLIM_OK;
 }
 
 static plim_status_t identify(plim__row_cache_t *cache, const plim_dataset_t *dataset,
-                              const plim__row_cache_params_t *params)
+                              const plim__source_params_t *params)
 {
     plim__packed_rows_t *packed = &cache->packed;
-    packed->file.fd = -1;
-    packed->job = &cache->job;
-    packed->memory = &cache->memory;
+    packed->job = &cache->base.job;
+    packed->memory = &cache->base.memory;
     if (params->all)
         return PLIM_OK;
     packed->identity = (plim__packed_rows_identity_t){
-        .key = params->key,
-        .set_hash = XXH3_64bits(params->nodes->lines,
-                                (size_t)params->nodes->num_lines * sizeof *params->nodes->lines),
-        .num_rows = (uint64_t)cache->num_rows,
+        .key = params->cache_key,
+        .set_hash = XXH3_64bits(params->cached->lines,
+                                (size_t)params->cached->num_lines * sizeof *params->cached->lines),
+        .num_rows = (uint64_t)cache->base.num_items,
         .row_bytes = cache->form.bytes,
-        .num_pages = cache->memory.bytes / PLIM__PAGE,
+        .num_pages = cache->base.memory.bytes / PLIM__PAGE,
         .chunk_bytes = PLIM__DROPPABLE_CHUNK};
     const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
     memcpy(packed->identity.fingerprint, fingerprint,
@@ -343,23 +273,17 @@ static plim_status_t identify(plim__row_cache_t *cache, const plim_dataset_t *da
 }
 
 plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim__row_cache_params_t *params,
+                                     const plim__source_params_t *params, plim__source_t *source,
                                      plim__row_cache_t **cache_out)
 {
     plim__arena_t arena;
-    PLIM_TRY(plim__arena_create(job->ledger, "row cache", plim__row_cache_estimate(dataset, params),
+    PLIM_TRY(plim__arena_create(job->ledger, ACCOUNT, plim__row_cache_estimate(dataset, params),
                                 &arena));
     const plim__row_cache_t carved = carve(&arena, dataset, params);
     plim__row_cache_t *cache = plim__arena_carve(&arena, 1, sizeof *cache, 1);
     memcpy(cache, &carved, sizeof *cache);
-    cache->job = *job;
-    cache->arena = arena;
-    cache->file.fd = -1;
-    if (!params->all)
-        cache->nodes = *params->nodes;
+    plim__cache_begin(&cache->base, job, params, source, fill_again, &arena);
     plim_status_t status = identify(cache, dataset, params);
-    if (status == PLIM_OK)
-        status = plim__row_form_open(dataset, &cache->file, &cache->form);
     if (status == PLIM_OK)
         status = fill(cache, dataset);
     if (status != PLIM_OK) {
@@ -375,22 +299,14 @@ void plim__row_cache_destroy(plim__row_cache_t *cache)
     if (cache == NULL)
         return;
     plim__file_close(&cache->packed.file);
-    plim__file_close(&cache->file);
-    plim__droppable_end(&cache->memory);
-    plim__arena_destroy(&cache->arena);
-}
-
-/* Memory position of the node's row; -1 if it is not cached. */
-static inline int64_t row_of(const plim__row_cache_t *cache, int64_t node)
-{
-    const int64_t rank = cache->all ? node : plim__node_set_rank(&cache->nodes, node);
-    return rank < 0 || rank >= cache->num_rows ? -1 : rank * (int64_t)cache->stride;
+    plim__cache_end(&cache->base);
 }
 
 bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node)
 {
-    const int64_t row = row_of(cache, node);
-    return row >= 0 && plim__droppable_has(&cache->memory, row, (int64_t)cache->stride);
+    const int64_t position = plim__cache_position(&cache->base, node);
+    const int64_t stride = (int64_t)cache->stride;
+    return position >= 0 && plim__droppable_has(&cache->base.memory, position * stride, stride);
 }
 
 /* Copies the part of a row in one page, which begins with a mark; false if the page was dropped. */
@@ -414,7 +330,7 @@ static bool copy_parts(const plim__row_cache_t *cache, size_t at, char *to)
     while (at < end) {
         const size_t page_end = (at / PLIM__PAGE + 1) * PLIM__PAGE;
         const size_t size = (page_end < end ? page_end : end) - at;
-        if (!copy_part(cache->memory.base + at, size, to))
+        if (!copy_part(cache->base.memory.base + at, size, to))
             return false;
         at += size;
         to += size;
@@ -444,12 +360,12 @@ static inline __attribute__((always_inline)) void take_rows(taking_t *taking, si
     plim__row_cache_t *cache = taking->cache;
     const plim__row_target_t target = *taking->target;
     const int64_t *nodes = taking->nodes;
-    const int64_t count = taking->count, num_rows = cache->num_rows;
+    const int64_t count = taking->count, num_rows = cache->base.num_items;
     const int64_t stride = bytes > 0 ? (int64_t)bytes : (int64_t)cache->stride;
-    const plim__node_set_t set = cache->nodes;
-    const bool all = cache->all, whole = taking->whole;
+    const plim__node_set_t set = cache->base.nodes;
+    const bool all = cache->base.all, whole = taking->whole;
     const bool converts = target.type != cache->form.type;
-    const char *base = cache->memory.base;
+    const char *base = cache->base.memory.base;
     const size_t size = bytes > 0 ? bytes : cache->form.bytes;
     const int64_t ahead = plim__min_i64((int64_t)(AHEAD_BYTES / size) + 1, AHEAD_ROWS_MAX);
     for (int64_t i = -ahead; i < count; i++) {
@@ -466,15 +382,15 @@ static inline __attribute__((always_inline)) void take_rows(taking_t *taking, si
         const int64_t rank = all ? nodes[i] : plim__node_set_rank(&set, nodes[i]);
         const int64_t row = rank * stride;
         if (rank >= 0 && rank < num_rows &&
-            (whole || plim__droppable_has(&cache->memory, row, stride))) {
+            (whole || plim__droppable_has(&cache->base.memory, row, stride))) {
             char *to = target.stored + (size_t)i * target.stored_step;
             if (bytes > 0 ? copy_part(base + row, bytes, to) : copy_parts(cache, (size_t)row, to)) {
                 if (converts)
                     plim__row_arrived(&cache->form, &target, (size_t)i);
                 continue;
             }
-            plim__droppable_miss(&cache->memory, row);
-            plim__droppable_miss(&cache->memory, row + stride - 1);
+            plim__droppable_miss(&cache->base.memory, row);
+            plim__droppable_miss(&cache->base.memory, row + stride - 1);
             taking->lost++;
         }
         taking->missing[taking->num_missing++] = (uint64_t)i;
@@ -487,7 +403,7 @@ int64_t plim__row_cache_take(plim__row_cache_t *cache, int reader, const int64_t
 {
     taking_t taking = {cache, nodes, count, target, false, missing_out, 0, 0};
     const bool in_one_page = cache->stride == cache->form.bytes && PLIM__PAGE % cache->stride == 0;
-    taking.whole = plim__droppable_enter(&cache->memory, reader);
+    taking.whole = plim__droppable_enter(&cache->base.memory, reader);
     if (in_one_page && cache->form.bytes == 128)
         take_rows(&taking, 128);
     else if (in_one_page && cache->form.bytes == 256)
@@ -496,17 +412,7 @@ int64_t plim__row_cache_take(plim__row_cache_t *cache, int reader, const int64_t
         take_rows(&taking, 512);
     else
         take_rows(&taking, 0);
-    plim__droppable_leave(&cache->memory, reader);
+    plim__droppable_leave(&cache->base.memory, reader);
     *lost_out = taking.lost;
     return taking.num_missing;
-}
-
-plim_status_t plim__row_cache_refresh(plim__row_cache_t *cache, int filler, int64_t nanoseconds)
-{
-    return plim__droppable_refresh(&cache->memory, filler, nanoseconds, fill_again, cache);
-}
-
-plim__droppable_t *plim__row_cache_memory(plim__row_cache_t *cache)
-{
-    return &cache->memory;
 }

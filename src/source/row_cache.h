@@ -11,39 +11,20 @@
 #ifndef PLIM_SOURCE_ROW_CACHE_H
 #define PLIM_SOURCE_ROW_CACHE_H
 
-#include "base/node_set.h"
-#include "io/reader.h"
+#include "source/cache.h"
 #include "source/row_form.h"
-#include "source/rows.h"
 
 #define PLIM__ROW_CACHE_KEY UINT64_C(0x9ddfea08eb382d69)
 #define PLIM__ROW_READ_MAX ((size_t)64 << 10) /* of a read, unless a row is longer */
 
 typedef struct plim__row_cache plim__row_cache_t;
 
-/* Resources of one filling thread. */
-typedef struct plim__row_filler {
-    plim__reader_t *reader; /* for reads of PLIM__ROW_READ_MAX, or of a row */
-    plim__read_t *reads;    /* (capacity) */
-    int64_t *nodes;         /* (capacity) */
-    int64_t capacity;
-} plim__row_filler_t;
-
-typedef struct plim__row_cache_params {
-    bool all; /* caches the rows of all nodes … */
-    const plim__node_set_t
-        *nodes;          /* … or of these; sealed, borrowed; NULL in an estimate: any nodes */
-    int64_t most;        /* maximum number of rows; the first ones are cached */
-    const char *scratch; /* see plim__rows_disk_params_t */
-    uint64_t key;
-    const plim__row_filler_t *fillers; /* (num_fillers) borrowed; one for each reader */
-    int num_fillers;
-} plim__row_cache_params_t;
+/* Number of rows that the cache holds at most: of params->cached (NULL: any nodes), or of all. */
+int64_t plim__row_cache_rows(const plim_dataset_t *dataset, const plim__source_params_t *params);
 
 /* Bytes of the cache, and additional bytes while it is filled. */
-size_t plim__row_cache_estimate(const plim_dataset_t *dataset,
-                                const plim__row_cache_params_t *params);
-size_t plim__row_cache_filling(const plim_job_t *job, const plim__row_cache_params_t *params);
+size_t plim__row_cache_estimate(const plim_dataset_t *dataset, const plim__source_params_t *params);
+size_t plim__row_cache_filling(const plim_job_t *job, const plim__source_params_t *params);
 
 /*
  * Creates and fills the cache from features.npy (all rows: in one pass that compares the file's
@@ -51,7 +32,7 @@ size_t plim__row_cache_filling(const plim_job_t *job, const plim__row_cache_para
  * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim__row_cache_params_t *params,
+                                     const plim__source_params_t *params, plim__source_t *source,
                                      plim__row_cache_t **cache_out);
 void plim__row_cache_destroy(plim__row_cache_t *cache);
 
@@ -66,10 +47,5 @@ int64_t plim__row_cache_take(plim__row_cache_t *cache, int reader, const int64_t
 
 /* Whether the node's row is cached; it may be dropped at any time. Any thread. */
 bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node);
-
-/* Reads dropped rows again, as worker `filler`: see plim__droppable_refresh. */
-plim_status_t plim__row_cache_refresh(plim__row_cache_t *cache, int filler, int64_t nanoseconds);
-
-plim__droppable_t *plim__row_cache_memory(plim__row_cache_t *cache);
 
 #endif

@@ -17,14 +17,8 @@ typedef struct plim__row_form {
 
 plim__row_form_t plim__row_form_make(plim_dtype_t type, int64_t num_features);
 
-/*
- * Opens features.npy and returns the form of its rows; row i begins at PLIM__NPY_HEADER + i x
- * bytes. PLIM_ERR_USAGE for a dataset without features; errors of plim__dataset_file_open.
- */
-plim_status_t plim__row_form_open(const plim_dataset_t *dataset, plim__file_t *file_out,
-                                  plim__row_form_t *form_out);
-
-/* Returns only the form; all zeros without features. */
+/* The form of the rows in features.npy; row i begins at PLIM__NPY_HEADER + i x bytes. All zeros
+ * without features. */
 plim__row_form_t plim__row_form_of(const plim_dataset_t *dataset);
 
 /*

@@ -5,9 +5,8 @@
 #ifndef PLIM_SOURCE_TOPOLOGY_H
 #define PLIM_SOURCE_TOPOLOGY_H
 
-#include "base/node_set.h"
-#include "mem/droppable.h"
 #include "source/draw.h"
+#include "source/source.h"
 
 typedef struct plim__topology plim__topology_t;
 
@@ -19,21 +18,13 @@ typedef struct plim__drawn {
     int64_t taken;    /* number of nodes done: fewer if ids is full */
 } plim__drawn_t;
 
-/* Counters of all workers since the source was created. */
-typedef struct plim__topology_stats {
-    int64_t lists;        /* lists drawn from */
-    int64_t lists_cached; /* lists found in the cache */
-    int64_t transfers;    /* I/Os */
-    int64_t bytes_read;   /* by these I/Os */
-    int64_t wait_ns;      /* wait for them, summed over workers */
-} plim__topology_stats_t;
-
 /* The interface of a source: the first member of its struct. */
 struct plim__topology {
     plim_status_t (*draw)(plim__topology_t *source, int worker, const plim__hop_t *hop,
                           const int64_t *nodes, int64_t count, plim__drawn_t *drawn);
     plim_status_t (*degrees)(plim__topology_t *source, int worker, const int64_t *nodes,
                              int64_t count, int32_t *degrees_out);
+    plim__source_t *disk; /* NULL: not on disk */
 };
 
 /*
@@ -59,38 +50,18 @@ static inline plim_status_t plim__topology_degrees(plim__topology_t *source, int
 }
 
 /*
- * indices.npy on disk. Reads the drawn entries by batched direct I/O, sorted, and merges reads less
- * than `merge_distance` bytes apart. The list cache (source/list_cache.h) holds the lists of the
- * nodes in `cached`, at most cache_bytes in ascending order of nodes, or all lists. `offsets` is
- * borrowed and must outlive the source.
+ * indices.npy on disk, behind the list cache (source/list_cache.h). Reads the drawn entries,
+ * sorted. `offsets` is borrowed and must outlive the source.
  */
-typedef struct plim__topology_disk_params {
-    int workers;
-    int depth;                      /* I/Os in flight of each worker */
-    size_t merge_distance;          /* see plim__reader_params_t */
-    bool all;                       /* all lists are cached; the fields below are ignored */
-    const plim__node_set_t *cached; /* sealed; borrowed; NULL or empty: no cache */
-    size_t cache_bytes;
-} plim__topology_disk_params_t;
 
 /* Bytes of the source, and additional bytes while its cache is filled. */
 size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
-                                    const plim__topology_disk_params_t *params);
-size_t plim__topology_disk_filling(const plim_job_t *job,
-                                   const plim__topology_disk_params_t *params);
+                                    const plim__source_params_t *params);
+size_t plim__topology_disk_filling(const plim_job_t *job, const plim__source_params_t *params);
 plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim__offsets_t *offsets,
-                                         const plim__topology_disk_params_t *params,
+                                         const plim__source_params_t *params,
                                          plim__topology_t **source_out);
 void plim__topology_disk_destroy(plim__topology_t *source);
-void plim__topology_disk_stats(plim__topology_t *source, plim__topology_stats_t *stats_out);
-
-/*
- * The memory of the source's cache, or NULL; and a refresh of dropped lists, as worker `worker`
- * (see plim__droppable_refresh). Both accept other kinds of sources, which have no cache.
- */
-plim__droppable_t *plim__topology_disk_memory(const plim__topology_t *source);
-plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker,
-                                          int64_t nanoseconds);
 
 #endif

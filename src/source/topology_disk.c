@@ -14,13 +14,10 @@
 #include "source/topology.h"
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/fail.h"
 #include "base/radix.h"
-#include "base/threads.h"
 #include "source/list_cache.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #define PIECE_BITS 14
@@ -45,39 +42,27 @@ static const sizes_t disk_sizes = {(int64_t)1 << PIECE_BITS, (int64_t)256 << 10,
 /* If all lists are cached, reads are rare. */
 static const sizes_t cached_sizes = {PLIM__FANOUT_MAX, (int64_t)128 << 10, (int64_t)8 << 10};
 
+/* A worker's buffers, besides those of plim__source_worker_t. */
 typedef struct worker {
-    plim__reader_t *reader;
+    plim__source_worker_t *io;
+    int number;
     plim__list_t *lists; /* (piece) */
-    int64_t *ranks;      /* (piece) ranks in the list cache, or -1 */
+    int64_t *cached;     /* (piece) positions in the list cache, or -1 */
     int32_t *order;      /* (piece) the piece's nodes in ascending order */
-    uint64_t *keys;      /* (piece) sort keys, and as many for the sort */
-    uint64_t *spare;
-    plim__read_t *reads; /* (reads) */
     char *staging;       /* (staged) entries read from disk */
     int64_t num_reads;
     int64_t num_staged;
-    int64_t old_transfers; /* of the reader at the start */
-    int64_t old_bytes;
-    /* Written by the worker, read by any thread. */
-    _Alignas(PLIM__LINE) atomic_int_least64_t num_lists;
-    atomic_int_least64_t num_cached;
-    atomic_int_least64_t transfers;
-    atomic_int_least64_t bytes_read;
-    atomic_int_least64_t wait_ns;
 } worker_t;
 
 typedef struct disk {
     plim__topology_t face; /* first */
-    plim__arena_t arena;
-    plim__file_t file;
+    plim__source_t source;
     const plim__offsets_t *offsets;
-    plim__list_cache_t *cache;    /* NULL: none */
-    plim__list_filler_t *fillers; /* (num_workers) the workers' readers, which fill the cache */
+    plim__list_cache_t *cache; /* NULL: none */
     int64_t num_nodes;
     size_t width; /* bytes of an entry */
     const sizes_t *sizes;
-    int num_workers;
-    worker_t *workers;
+    worker_t *workers; /* (num_workers) */
 } disk_t;
 
 /* Part of the caller's nodes, and their results. */
@@ -146,9 +131,9 @@ static void sort_nodes(const disk_t *disk, worker_t *worker, const piece_t *piec
 {
     int bits = 64 - __builtin_clzll((unsigned long long)disk->num_nodes);
     for (int64_t i = 0; i < piece->count; i++)
-        worker->keys[i] = (uint64_t)piece->nodes[i] << PIECE_BITS | (uint64_t)i;
+        worker->io->keys[i] = (uint64_t)piece->nodes[i] << PIECE_BITS | (uint64_t)i;
     const uint64_t *sorted =
-        plim__radix_sort(worker->keys, worker->spare, piece->count, bits + PIECE_BITS);
+        plim__radix_sort(worker->io->keys, worker->io->spare, piece->count, bits + PIECE_BITS);
     for (int64_t i = 0; i < piece->count; i++)
         worker->order[i] = (int32_t)(sorted[i] & (((uint64_t)1 << PIECE_BITS) - 1));
 }
@@ -160,7 +145,7 @@ static int64_t ask(const disk_t *disk, worker_t *worker, int64_t first, int64_t 
     const int64_t most = (int64_t)(READ_BYTES / disk->width);
     int64_t place = worker->num_staged;
     for (int64_t done = 0; done < count; done += most) {
-        worker->reads[worker->num_reads++] =
+        worker->io->reads[worker->num_reads++] =
             (plim__read_t){.offset = PLIM__NPY_HEADER + (first + done) * (int64_t)disk->width,
                            .size = (size_t)plim__min_i64(count - done, most) * disk->width,
                            .to = worker->staging + (size_t)(place + done) * disk->width};
@@ -175,9 +160,9 @@ static void ask_points(const disk_t *disk, worker_t *worker, plim__list_t list, 
 {
     int bits = 64 - __builtin_clzll((unsigned long long)list.degree);
     for (int64_t k = 0; k < count; k++)
-        worker->keys[k] = (uint64_t)ids[k] << POINT_BITS | (uint64_t)k;
+        worker->io->keys[k] = (uint64_t)ids[k] << POINT_BITS | (uint64_t)k;
     const uint64_t *sorted =
-        plim__radix_sort(worker->keys, worker->spare, count, bits + POINT_BITS);
+        plim__radix_sort(worker->io->keys, worker->io->spare, count, bits + POINT_BITS);
     for (int64_t k = 0; k < count; k++) {
         int64_t position = (int64_t)(sorted[k] >> POINT_BITS);
         ids[sorted[k] & (((uint64_t)1 << POINT_BITS) - 1)] =
@@ -214,12 +199,12 @@ static void find_cached(const disk_t *disk, const worker_t *worker, const piece_
 {
     const int64_t *nodes = piece->nodes;
     for (int64_t i = 0; i < piece->count; i++) {
-        if (i + AHEAD < piece->count && disk->cache->params.nodes != NULL)
-            plim__node_set_prefetch(disk->cache->params.nodes, nodes[i + AHEAD]);
-        int64_t rank = plim__list_cache_rank(disk->cache, nodes[i]);
-        worker->ranks[i] = rank;
-        if (rank >= 0)
-            plim__list_cache_prefetch(disk->cache, rank);
+        if (i + AHEAD < piece->count && !disk->cache->base.all)
+            plim__node_set_prefetch(&disk->cache->base.nodes, nodes[i + AHEAD]);
+        int64_t position = plim__cache_position(&disk->cache->base, nodes[i]);
+        worker->cached[i] = position;
+        if (position >= 0)
+            plim__list_cache_prefetch(disk->cache, position);
     }
 }
 
@@ -229,13 +214,13 @@ static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t 
     int64_t *ids = piece->ids + piece->indptr[i];
     int64_t count = piece->indptr[i + 1] - piece->indptr[i];
     plim__list_t list = worker->lists[i];
-    bool cached = disk->cache != NULL && worker->ranks[i] >= 0;
+    bool cached = disk->cache != NULL && worker->cached[i] >= 0;
     if (!cached && is_whole(piece->hop, list.degree))
         return; /* ask_list needs no positions */
     plim__draw_positions(piece->hop, piece->nodes[i], list.degree, ids);
     if (!cached)
         return;
-    int64_t start = plim__list_cache_start(disk->cache, worker->ranks[i], list.start);
+    int64_t start = plim__list_cache_start(disk->cache, worker->cached[i], list.start);
     for (int64_t k = 0; k < count; k++)
         plim__list_cache_prefetch_entry(disk->cache, start + ids[k]);
 }
@@ -249,9 +234,9 @@ static bool take_cached(const disk_t *disk, const worker_t *worker, const piece_
     int64_t *ids = piece->ids + piece->indptr[i];
     int64_t count = piece->indptr[i + 1] - piece->indptr[i];
     plim__list_t list = worker->lists[i];
-    if (disk->cache == NULL || worker->ranks[i] < 0)
+    if (disk->cache == NULL || worker->cached[i] < 0)
         return false;
-    int64_t start = plim__list_cache_start(disk->cache, worker->ranks[i], list.start);
+    int64_t start = plim__list_cache_start(disk->cache, worker->cached[i], list.start);
     if (count == 0)
         return true;
     if (!plim__list_cache_has(disk->cache, start, list.degree))
@@ -261,6 +246,7 @@ static bool take_cached(const disk_t *disk, const worker_t *worker, const piece_
     if (plim__list_cache_load(disk->cache, ids, count))
         return true;
     plim__list_cache_miss(disk->cache, start, list.degree);
+    plim__source_count(&worker->io->lost, 1);
     plim__draw_positions(piece->hop, piece->nodes[i], list.degree, ids);
     return false;
 }
@@ -271,7 +257,7 @@ static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int6
     const char *at = worker->staging + (size_t)place * disk->width;
     long long entry = -1;
     for (int64_t i = 0; i < worker->num_reads; i++) {
-        const plim__read_t *read = &worker->reads[i];
+        const plim__read_t *read = &worker->io->reads[i];
         const char *to = read->to;
         if (at >= to && at < to + read->size)
             entry = (read->offset - PLIM__NPY_HEADER + (at - to)) / (int64_t)disk->width;
@@ -279,7 +265,7 @@ static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int6
     return plim__fail(PLIM_ERR_DATA,
                       "%s: entry %lld is %lld, but there are %lld nodes; copy or import the "
                       "dataset again",
-                      disk->file.path, entry, (long long)value, (long long)disk->num_nodes);
+                      disk->source.file.path, entry, (long long)value, (long long)disk->num_nodes);
 }
 
 /* Replaces `count` ids by the entries that were read. */
@@ -300,24 +286,10 @@ static plim_status_t settle(const disk_t *disk, const worker_t *worker, int64_t 
     return PLIM_OK;
 }
 
-static void count_up(atomic_int_least64_t *counter, int64_t by)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by,
-                          memory_order_relaxed);
-}
-
 /* Executes the queued reads and stores their entries in ids. */
-static plim_status_t read_asked(const disk_t *disk, worker_t *worker, int64_t *ids, int64_t count)
+static plim_status_t read_asked(disk_t *disk, worker_t *worker, int64_t *ids, int64_t count)
 {
-    int64_t transfers, bytes;
-    int64_t start = plim__clock_ns();
-    plim_status_t status =
-        plim__reader_read(worker->reader, &disk->file, worker->reads, worker->num_reads);
-    count_up(&worker->wait_ns, plim__clock_ns() - start);
-    plim__reader_totals(worker->reader, &transfers, &bytes);
-    atomic_store_explicit(&worker->transfers, transfers - worker->old_transfers,
-                          memory_order_relaxed);
-    atomic_store_explicit(&worker->bytes_read, bytes - worker->old_bytes, memory_order_relaxed);
+    plim_status_t status = plim__source_read(&disk->source, worker->number, worker->num_reads);
     if (status == PLIM_OK)
         status = settle(disk, worker, ids, count);
     worker->num_reads = worker->num_staged = 0;
@@ -325,8 +297,7 @@ static plim_status_t read_asked(const disk_t *disk, worker_t *worker, int64_t *i
 }
 
 /* Reads all of one long list, one staging buffer at a time. */
-static plim_status_t read_long(const disk_t *disk, worker_t *worker, plim__list_t list,
-                               int64_t *ids)
+static plim_status_t read_long(disk_t *disk, worker_t *worker, plim__list_t list, int64_t *ids)
 {
     const int64_t most = disk->sizes->staged;
     for (int64_t done = 0; done < list.degree; done += most) {
@@ -360,7 +331,7 @@ static int64_t draw_lists(const disk_t *disk, worker_t *worker, const piece_t *p
     return num_cached;
 }
 
-static plim_status_t draw_piece(const disk_t *disk, int number, const piece_t *piece)
+static plim_status_t draw_piece(disk_t *disk, int number, const piece_t *piece)
 {
     worker_t *worker = &disk->workers[number];
     int64_t *ids = piece->ids + piece->indptr[0];
@@ -369,12 +340,12 @@ static plim_status_t draw_piece(const disk_t *disk, int number, const piece_t *p
     if (!piece->ascending)
         sort_nodes(disk, worker, piece);
     if (disk->cache != NULL)
-        (void)plim__droppable_enter(&disk->cache->memory, number);
+        (void)plim__droppable_enter(&disk->cache->base.memory, number);
     int64_t num_cached = draw_lists(disk, worker, piece);
     if (disk->cache != NULL)
-        plim__droppable_leave(&disk->cache->memory, number);
-    count_up(&worker->num_lists, piece->count);
-    count_up(&worker->num_cached, num_cached);
+        plim__droppable_leave(&disk->cache->base.memory, number);
+    plim__source_count(&worker->io->items, piece->count);
+    plim__source_count(&worker->io->cached, num_cached);
     if (num_cached == piece->count)
         return PLIM_OK;
     if (piece->long_list)
@@ -430,13 +401,13 @@ static int64_t try_cached(const disk_t *disk, int number, const plim__hop_t *hop
 {
     worker_t *worker = &disk->workers[number];
     int64_t taken = 0;
-    if (disk->cache == NULL || !disk->cache->params.all)
+    if (disk->cache == NULL || !disk->cache->base.all)
         return 0;
-    if (plim__droppable_enter(&disk->cache->memory, number))
+    if (plim__droppable_enter(&disk->cache->base.memory, number))
         taken = draw_cached(disk, hop, nodes, count, indptr, drawn, full);
-    plim__droppable_leave(&disk->cache->memory, number);
-    count_up(&worker->num_lists, taken);
-    count_up(&worker->num_cached, taken);
+    plim__droppable_leave(&disk->cache->base.memory, number);
+    plim__source_count(&worker->io->items, taken);
+    plim__source_count(&worker->io->cached, taken);
     return taken;
 }
 
@@ -474,36 +445,13 @@ static plim_status_t degrees(plim__topology_t *source, int number, const int64_t
     return PLIM_OK;
 }
 
-void plim__topology_disk_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
-{
-    const disk_t *disk = (const disk_t *)source;
-    plim__topology_stats_t sum = {0};
-    for (int i = 0; i < disk->num_workers; i++) {
-        const worker_t *worker = &disk->workers[i];
-        sum.lists += atomic_load_explicit(&worker->num_lists, memory_order_relaxed);
-        sum.lists_cached += atomic_load_explicit(&worker->num_cached, memory_order_relaxed);
-        sum.transfers += atomic_load_explicit(&worker->transfers, memory_order_relaxed);
-        sum.bytes_read += atomic_load_explicit(&worker->bytes_read, memory_order_relaxed);
-        sum.wait_ns += atomic_load_explicit(&worker->wait_ns, memory_order_relaxed);
-    }
-    *stats_out = sum;
-}
-
 void plim__topology_disk_destroy(plim__topology_t *source)
 {
     disk_t *disk = (disk_t *)source;
     if (disk == NULL)
         return;
     plim__list_cache_destroy(disk->cache);
-    for (int i = 0; i < disk->num_workers; i++)
-        plim__reader_destroy(disk->workers[i].reader);
-    plim__file_close(&disk->file);
-    plim__arena_destroy(&disk->arena);
-}
-
-static plim__reader_params_t reader_params(const plim__topology_disk_params_t *params)
-{
-    return (plim__reader_params_t){params->depth, READ_BYTES, params->merge_distance};
+    plim__source_close(&disk->source);
 }
 
 /* The source's layout without its readers and its cache. */
@@ -511,136 +459,85 @@ static void lay_out(plim__arena_t *arena, void *object)
 {
     disk_t *disk = object;
     const sizes_t *sizes = disk->sizes;
-    const size_t piece = (size_t)sizes->piece, count = (size_t)disk->num_workers;
-    disk->workers = plim__arena_carve(arena, count, sizeof(worker_t), 1);
-    disk->fillers = plim__arena_carve(arena, count, sizeof(plim__list_filler_t), 1);
-    for (int i = 0; i < disk->num_workers; i++) {
+    const size_t piece = (size_t)sizes->piece;
+    plim__source_lay_out(arena, &disk->source);
+    disk->workers = plim__arena_carve(arena, (size_t)disk->source.num_workers, sizeof(worker_t), 1);
+    for (int i = 0; i < disk->source.num_workers; i++) {
         const worker_t worker = {
+            .number = i,
             .lists = plim__arena_carve(arena, piece, sizeof(plim__list_t), 1),
-            .ranks = plim__arena_carve(arena, piece, sizeof(int64_t), 1),
+            .cached = plim__arena_carve(arena, piece, sizeof(int64_t), 1),
             .order = plim__arena_carve(arena, piece, sizeof(int32_t), 1),
-            .keys = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
-            .spare = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
-            .reads = plim__arena_carve(arena, (size_t)sizes->reads, sizeof(plim__read_t), 1),
             .staging = plim__arena_carve(arena, (size_t)sizes->staged, disk->width, 1)};
-        if (disk->workers != NULL)
-            memcpy(&disk->workers[i], &worker, sizeof worker);
+        if (disk->workers != NULL) {
+            disk->workers[i] = worker;
+            disk->workers[i].io = &disk->source.workers[i];
+        }
     }
 }
 
-static disk_t draft_of(const plim_dataset_t *dataset, const plim__topology_disk_params_t *params)
+static disk_t draft_of(const plim_dataset_t *dataset, const plim__source_params_t *params)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    return (disk_t){.face = {draw, degrees},
-                    .file.fd = -1,
+    const sizes_t *sizes = params->all ? &cached_sizes : &disk_sizes;
+    return (disk_t){.source = {.items = "lists",
+                               .file.fd = -1,
+                               .max_read = READ_BYTES,
+                               .num_reads = sizes->reads,
+                               .num_keys = sizes->piece,
+                               .num_workers = params->workers},
                     .num_nodes = info->num_nodes,
                     .width = plim__index_bytes(info->index_type),
-                    .sizes = params->all ? &cached_sizes : &disk_sizes,
-                    .num_workers = params->workers};
+                    .sizes = sizes};
 }
 
-static plim__list_cache_params_t cache_params(const plim__topology_disk_params_t *params)
-{
-    return (plim__list_cache_params_t){.all = params->all,
-                                       .nodes = params->all ? NULL : params->cached,
-                                       .bytes = params->cache_bytes,
-                                       .num_fillers = params->workers};
-}
-
-static bool is_cached(const plim__topology_disk_params_t *params)
+static bool is_cached(const plim__source_params_t *params)
 {
     return params->all ||
            (params->cached != NULL && params->cached->count > 0 && params->cache_bytes > 0);
 }
 
 size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
-                                    const plim__topology_disk_params_t *params)
+                                    const plim__source_params_t *params)
 {
-    const plim__reader_params_t reader = reader_params(params);
-    const plim__list_cache_params_t cache = cache_params(params);
     disk_t draft = draft_of(dataset, params);
     const size_t bytes = plim__object_bytes(lay_out, &draft, sizeof draft) +
-                         (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+                         plim__source_readers_bytes(job, &draft.source, params);
     return is_cached(params)
-               ? plim__add_saturating_size(bytes, plim__list_cache_estimate(dataset, &cache))
+               ? plim__add_saturating_size(bytes, plim__list_cache_estimate(dataset, params))
                : bytes;
 }
 
-size_t plim__topology_disk_filling(const plim_job_t *job,
-                                   const plim__topology_disk_params_t *params)
+size_t plim__topology_disk_filling(const plim_job_t *job, const plim__source_params_t *params)
 {
-    const plim__list_cache_params_t cache = cache_params(params);
-    return is_cached(params) ? plim__list_cache_filling(job, &cache) : 0;
+    return is_cached(params) ? plim__cache_filling(job, params) : 0;
 }
 
-static plim_status_t make_readers(disk_t *disk, const plim_job_t *job,
-                                  const plim__topology_disk_params_t *params)
+/* Opens the source and makes its cache. */
+static plim_status_t open_lists(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim__source_params_t *params, disk_t *disk)
 {
-    const plim__reader_params_t reader = reader_params(params);
-    for (int i = 0; i < disk->num_workers; i++) {
-        worker_t *worker = &disk->workers[i];
-        PLIM_TRY(plim__reader_create(job, &reader, &worker->reader));
-        disk->fillers[i] =
-            (plim__list_filler_t){worker->reader, worker->reads, disk->sizes->reads, READ_BYTES};
-    }
-    return PLIM_OK;
-}
-
-/* Creates the cache; the workers' readers fill it. */
-static plim_status_t make_cache(disk_t *disk, const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim__topology_disk_params_t *params)
-{
-    plim__list_cache_params_t cache = cache_params(params);
-    cache.offsets = disk->offsets;
-    cache.file = &disk->file;
-    cache.fillers = disk->fillers;
+    PLIM_TRY(plim__source_open(job, dataset, "indices.npy", params, &disk->source));
     if (!is_cached(params))
         return PLIM_OK;
-    PLIM_TRY(plim__list_cache_create(job, dataset, &cache, &disk->cache));
-    for (int i = 0; i < disk->num_workers; i++)
-        plim__reader_totals(disk->workers[i].reader, &disk->workers[i].old_transfers,
-                            &disk->workers[i].old_bytes);
-    return PLIM_OK;
-}
-
-static plim__list_cache_t *cache_of(const plim__topology_t *source)
-{
-    return source->draw == draw ? ((const disk_t *)source)->cache : NULL;
-}
-
-plim__droppable_t *plim__topology_disk_memory(const plim__topology_t *source)
-{
-    plim__list_cache_t *cache = cache_of(source);
-    return cache != NULL ? &cache->memory : NULL;
-}
-
-plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker, int64_t nanoseconds)
-{
-    plim__list_cache_t *cache = cache_of(source);
-    return cache != NULL ? plim__list_cache_refresh(cache, worker, nanoseconds) : PLIM_OK;
+    return plim__list_cache_create(job, dataset, disk->offsets, params, &disk->source,
+                                   &disk->cache);
 }
 
 plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim__offsets_t *offsets,
-                                         const plim__topology_disk_params_t *params,
+                                         const plim__source_params_t *params,
                                          plim__topology_t **source_out)
 {
-    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     disk_t draft = draft_of(dataset, params), *disk;
     if (params->workers < 1 || draft.num_nodes > NODES_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a disk topology of %lld nodes for %d workers",
                           (long long)draft.num_nodes, params->workers);
     draft.offsets = offsets;
-    PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft, &draft.arena,
-                                 &disk));
-    if (!params->all) /* otherwise it is rarely used */
-        plim__arena_touch(&disk->arena);
-    plim_status_t status = plim__dataset_file_open(
-        dataset, plim__manifest_find(manifest, "indices.npy"), true, &disk->file);
-    if (status == PLIM_OK)
-        status = make_readers(disk, job, params);
-    if (status == PLIM_OK)
-        status = make_cache(disk, job, dataset, params);
+    PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft,
+                                 &draft.source.arena, &disk));
+    disk->face = (plim__topology_t){draw, degrees, &disk->source};
+    plim_status_t status = open_lists(job, dataset, params, disk);
     if (status != PLIM_OK) {
         plim__topology_disk_destroy(&disk->face);
         return status;

@@ -486,11 +486,11 @@ static void test_held_rows(void **state)
     for (int64_t node = 0; node < NODES; node += 3)
         (void)plim__node_set_add(&cached, node);
     plim__node_set_seal(&cached);
-    plim__rows_disk_params_t disk_params = {.workers = 4,
-                                            .depth = 16,
-                                            .merge_distance = 4096,
-                                            .cached = &cached,
-                                            .cache_bytes = (size_t)1 << 20};
+    plim__source_params_t disk_params = {.workers = 4,
+                                         .depth = 16,
+                                         .merge_distance = 4096,
+                                         .cached = &cached,
+                                         .cache_bytes = (size_t)1 << 20};
     assert_ok(plim__rows_disk_create(&job, dataset, &disk_params, &disk));
     plim__load_window_params_t params = params_of(2, (int64_t[]){7, 3});
     fake_graph_t graph = fake_graph();
@@ -504,17 +504,17 @@ static void test_held_rows(void **state)
     for (int64_t node = NODES - 1; node >= 0; node--)
         nodes[NODES - 1 - node] = node;
     assert_ok(plim__rows_gather(truth, 0, nodes, NODES, PLIM_F32, rows[0]));
-    plim__rows_stats_t before, after;
-    plim__rows_disk_stats(disk, &before);
+    plim__source_stats_t before, after;
+    before = plim__source_stats(disk->disk);
     assert_ok(
         plim__rows_gather(plim__load_window_rows(window), 1, nodes, NODES, PLIM_F32, rows[1]));
-    plim__rows_disk_stats(disk, &after);
+    after = plim__source_stats(disk->disk);
     assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
     for (int64_t node = 0; node < NODES; node++)
         held += plim__rows_disk_holds(disk, node);
     assert_in_range(held, 1, cached.count);
     plim__load_window_used(window, &draws, &used);
-    assert_int_equal(after.rows - before.rows, NODES - used); /* the stored ones came from it */
+    assert_int_equal(after.items - before.items, NODES - used); /* the stored ones came from it */
     assert_in_range(used, 1, NODES - held);
     assert_in_range(plim__load_window_held(window), 1, held);
     plim__load_window_destroy(window);

@@ -52,18 +52,18 @@ static void world_make(world_t *world, plim_io_engine_t engine, bool half)
     plim__node_set_seal(&world->cached);
     assert_ok(test_lists_cached(&world->job, world->dataset, world->offsets, 1, &world->lists[0]));
     assert_ok(test_rows_cached(&world->job, world->dataset, &world->rows[0]));
-    plim__topology_disk_params_t lists = {.workers = 3,
-                                          .depth = 8,
-                                          .merge_distance = 512,
-                                          .cached = &world->cached,
-                                          .cache_bytes = 8192};
+    plim__source_params_t lists = {.workers = 3,
+                                   .depth = 8,
+                                   .merge_distance = 512,
+                                   .cached = &world->cached,
+                                   .cache_bytes = 8192};
     assert_ok(plim__topology_disk_create(&world->job, world->dataset, world->offsets, &lists,
                                          &world->lists[1]));
-    plim__rows_disk_params_t rows = {.workers = 3,
-                                     .depth = 8,
-                                     .merge_distance = 512,
-                                     .cached = &world->cached,
-                                     .cache_bytes = 65536};
+    plim__source_params_t rows = {.workers = 3,
+                                  .depth = 8,
+                                  .merge_distance = 512,
+                                  .cached = &world->cached,
+                                  .cache_bytes = 65536};
     assert_ok(plim__rows_disk_create(&world->job, world->dataset, &rows, &world->rows[1]));
     for (int64_t i = 0; i < BATCH * BATCHES; i++)
         world->seeds[i] = (i * 739 + 11) % NODES;

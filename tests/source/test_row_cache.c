@@ -77,7 +77,7 @@ static void dropped_pages_are_read_and_come_back(void **state)
     (void)state;
     for (int i = 0; i < 2 * NUM_SHAPES; i++) {
         test_row_cache_t cache;
-        plim__rows_stats_t stats;
+        plim__source_stats_t stats;
         plim__rows_t *source = make_shape(&cache, i / 2, i % 2);
         int64_t num_pages = test_row_cache_num_pages(source);
         test_row_cache_drop(source, 0, 1);
@@ -86,8 +86,8 @@ static void dropped_pages_are_read_and_come_back(void **state)
         assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
         int64_t from_memory = test_row_cache_gather(&cache, source);
         assert_true(from_memory < cache.set.count);
-        plim__rows_disk_stats(source, &stats);
-        assert_true(stats.rows_lost >= (cache.set.count - from_memory));
+        stats = plim__source_stats(source->disk);
+        assert_true(stats.lost >= (cache.set.count - from_memory));
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
         assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
@@ -221,9 +221,9 @@ static plim_status_t disturb(crowd_t *crowd)
     plim_status_t status = PLIM_OK;
     for (int turn = 0; turn < DISTURBANCES && status == PLIM_OK; turn++) {
         drop_some(crowd, turn, &draw);
-        status = plim__rows_disk_refresh(crowd->source, CROWD - 1, 1000000000);
+        status = plim__source_refresh(crowd->source->disk, CROWD - 1, 1000000000);
         if (crowd->resized)
-            plim__droppable_limit(plim__rows_disk_memory(crowd->source),
+            plim__droppable_limit(plim__source_memory(crowd->source->disk),
                                   (size_t)plim__rng_below(7, &draw, 9) * PLIM__DROPPABLE_CHUNK / 2);
     }
     atomic_store(&crowd->disturbed, true);
@@ -261,7 +261,7 @@ static void dropped_and_refilled_while_others_gather(void **state)
     for (int i = 0; i < 8; i++) {
         const int packed = i % 2;
         test_row_cache_t cache;
-        plim__rows_stats_t stats;
+        plim__source_stats_t stats;
         test_row_cache_make(&cache, packed == 1 ? 28000 : 38000, packed == 1 ? 128 : 90, true, true,
                             PLIM_IO_AUTO);
         cache.params.scratch = packed == 1 ? cache.scratch : NULL;
@@ -271,9 +271,9 @@ static void dropped_and_refilled_while_others_gather(void **state)
         crowd_t crowd = {.cache = &cache, .source = source, .resized = i / 2 % 2 == 1};
         assert_ok(plim__parallel(CROWD, crowd_member, &crowd));
         assert_int_equal(crowd.next, CROWD);
-        plim__rows_disk_stats(source, &stats);
-        assert_true(stats.rows_cached > 0 && stats.rows_cached < stats.rows);
-        plim__droppable_limit(plim__rows_disk_memory(source), SIZE_MAX);
+        stats = plim__source_stats(source->disk);
+        assert_true(stats.cached > 0 && stats.cached < stats.items);
+        plim__droppable_limit(plim__source_memory(source->disk), SIZE_MAX);
         (void)test_row_cache_gather(&cache, source); /* finds the single pages that are gone */
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
@@ -291,11 +291,11 @@ static void given_back_and_taken_again(void **state)
     plim__rows_t *source = test_row_cache_open(&cache);
     const int64_t num_pages = test_row_cache_num_pages(source);
     const size_t bytes = (size_t)num_pages * PLIM__PAGE;
-    assert_int_equal(plim__rows_disk_memory(source)->bytes, bytes);
+    assert_int_equal(plim__source_memory(source->disk)->bytes, bytes);
     static const int chunks[] = {3, 1, 2, 0, 4, 1};
     for (int i = 0; i < 6; i++) {
         const int64_t kept = chunks[i] * TEST_CHUNK_PAGES;
-        plim__droppable_limit(plim__rows_disk_memory(source),
+        plim__droppable_limit(plim__source_memory(source->disk),
                               (size_t)chunks[i] * PLIM__DROPPABLE_CHUNK + 4097);
         assert_true(test_pages_there(test_row_cache_page(source, 0), bytes) <= kept);
         test_row_cache_refresh(source);
@@ -304,7 +304,7 @@ static void given_back_and_taken_again(void **state)
         assert_int_equal(test_row_cache_gather(&cache, source), kept * 16);
         assert_int_equal(test_pages_there(test_row_cache_page(source, 0), bytes), kept);
     }
-    plim__droppable_limit(plim__rows_disk_memory(source), bytes);
+    plim__droppable_limit(plim__source_memory(source->disk), bytes);
     assert_int_equal(test_row_cache_held(&cache, source), TEST_CHUNK_PAGES * 16);
     test_row_cache_refresh(source);
     assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
@@ -416,7 +416,7 @@ static int under_pressure(test_row_cache_t *cache, const test_cgroup_t *group, s
         if (child < 0)
             return 13;
         int64_t during = test_row_cache_gather(cache, source);
-        if (plim__rows_disk_refresh(source, 3, 1000000000) != PLIM_OK)
+        if (plim__source_refresh(source->disk, 3, 1000000000) != PLIM_OK)
             return 14;
         int64_t kept = test_row_cache_held(cache, source);
         if (test_row_cache_gather(cache, source) > kept)
@@ -424,7 +424,7 @@ static int under_pressure(test_row_cache_t *cache, const test_cgroup_t *group, s
         (void)kill(child, SIGKILL);
         (void)waitpid(child, NULL, 0);
         for (int i = 0; i < 20 && test_row_cache_held(cache, source) < cache->set.count; i++)
-            if (plim__rows_disk_refresh(source, 3, 1000000000) != PLIM_OK)
+            if (plim__source_refresh(source->disk, 3, 1000000000) != PLIM_OK)
                 return 16;
         int64_t after = test_row_cache_gather(cache, source);
         (void)fprintf(stderr, "rows from memory: all %lld; neighbour there %lld; gone again %lld\n",

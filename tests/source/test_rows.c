@@ -15,9 +15,9 @@
 
 static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
 
-static plim__rows_disk_params_t disk_params(size_t merge_distance)
+static plim__source_params_t disk_params(size_t merge_distance)
 {
-    return (plim__rows_disk_params_t){.workers = 2, .depth = 16, .merge_distance = merge_distance};
+    return (plim__source_params_t){.workers = 2, .depth = 16, .merge_distance = merge_distance};
 }
 
 static void equal_the_dataset(void **state)
@@ -32,13 +32,13 @@ static void equal_the_dataset(void **state)
                                engines[(s + half) % 2]);
             int64_t before = plim__ledger_reserved(world.job.ledger);
             assert_ok(test_rows_cached(&world.job, world.dataset, &source));
-            plim__rows_disk_params_t all = test_all_rows(4);
+            plim__source_params_t all = test_all_rows(4);
             assert_true(plim__ledger_reserved(world.job.ledger) - before <=
                         (int64_t)plim__rows_disk_estimate(&world.job, world.dataset, &all));
             test_features_check(&world, source);
             plim__rows_disk_destroy(source);
             for (size_t merge_distance = 0; merge_distance <= 16384; merge_distance += 16384) {
-                plim__rows_disk_params_t params = disk_params(merge_distance);
+                plim__source_params_t params = disk_params(merge_distance);
                 assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
                 assert_true(plim__ledger_reserved(world.job.ledger) - before <=
                             (int64_t)plim__rows_disk_estimate(&world.job, world.dataset, &params));
@@ -59,8 +59,8 @@ static void long_gathers(void **state)
     for (int half = 0; half < 2; half++) {
         test_features_t world;
         plim__rows_t *source;
-        plim__rows_stats_t stats;
-        plim__rows_disk_params_t params = disk_params(4096);
+        plim__source_stats_t stats;
+        plim__source_params_t params = disk_params(4096);
         int64_t *nodes = malloc(COUNT * sizeof *nodes);
         assert_non_null(nodes);
         for (int64_t i = 0; i < COUNT; i++)
@@ -68,9 +68,9 @@ static void long_gathers(void **state)
         test_features_make(&world, NODES, 20, half == 1, PLIM_IO_AUTO);
         assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
         test_features_gather(&world, source, 0, nodes, COUNT);
-        plim__rows_disk_stats(source, &stats);
-        assert_int_equal(stats.rows, 2 * COUNT);
-        assert_int_equal(stats.rows_cached, 0);
+        stats = plim__source_stats(source->disk);
+        assert_int_equal(stats.items, 2 * COUNT);
+        assert_int_equal(stats.cached, 0);
         /* Joined: every piece reads its part of the file about once. */
         int64_t file_bytes = (int64_t)NODES * 20 * (half == 1 ? 2 : 4);
         assert_true(stats.transfers > 0 && stats.transfers < 200);
@@ -113,16 +113,16 @@ static void several_workers(void **state)
     for (int e = 0; e < 2; e++) {
         test_features_t world;
         test_features_make(&world, 3000, 32, true, engines[e]);
-        plim__rows_disk_params_t params = {.workers = 4, .depth = 8, .merge_distance = 1024};
+        plim__source_params_t params = {.workers = 4, .depth = 8, .merge_distance = 1024};
         plim__rows_t *sources[2];
         assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &sources[0]));
         assert_ok(test_rows_cached(&world.job, world.dataset, &sources[1]));
         for (int i = 0; i < 2; i++) {
-            plim__rows_stats_t stats;
+            plim__source_stats_t stats;
             crowd_t crowd = {.world = &world, .source = sources[i]};
             assert_ok(plim__parallel(4, crowd_member, &crowd));
-            plim__rows_disk_stats(sources[i], &stats);
-            assert_int_equal(stats.rows, (int64_t)crowd.next * 20 * 200);
+            stats = plim__source_stats(sources[i]->disk);
+            assert_int_equal(stats.items, (int64_t)crowd.next * 20 * 200);
             plim__rows_disk_destroy(sources[i]);
         }
         test_features_end(&world);
@@ -137,7 +137,7 @@ static void what_cannot_be_gathered(void **state)
     float row[8];
     int64_t bad[] = {100};
     test_features_make(&world, 100, 8, true, PLIM_IO_AUTO);
-    plim__rows_disk_params_t params = disk_params(0);
+    plim__source_params_t params = disk_params(0);
     assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
     assert_int_equal(plim__rows_gather(source, 0, bad, 1, PLIM_F32, row), PLIM_ERR_USAGE);
     bad[0] = -1;
@@ -151,7 +151,7 @@ static void without_features(void **state)
     (void)state;
     test_features_t world;
     plim__rows_t *source;
-    plim__rows_disk_params_t params = disk_params(0);
+    plim__source_params_t params = disk_params(0);
     test_graph_t graph = {.num_nodes = 50, .num_classes = 2, .bare = true};
     test_directory_make(world.directory);
     (void)snprintf(world.path, sizeof world.path, "%s/data", world.directory);
@@ -177,7 +177,7 @@ static void cut_under_it(void **state)
         char name[700];
         int64_t last[] = {4999};
         float row[16];
-        plim__rows_disk_params_t params = disk_params(0);
+        plim__source_params_t params = disk_params(0);
         test_features_make(&world, 5000, 16, true, engines[e]);
         (void)snprintf(name, sizeof name, "%s/features.npy", world.path);
         assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
@@ -205,7 +205,7 @@ static plim_status_t make_memory(plim_job_t *job, void *context)
 static plim_status_t make_disk(plim_job_t *job, void *context)
 {
     plim__rows_t *source;
-    plim__rows_disk_params_t params = disk_params(0);
+    plim__source_params_t params = disk_params(0);
     PLIM_TRY(plim__rows_disk_create(job, context, &params, &source));
     plim__rows_disk_destroy(source);
     return PLIM_OK;

@@ -97,7 +97,7 @@ static void draws_what_the_lists_hold(void **state)
 {
     (void)state;
     static drawing_t drawing;
-    plim__topology_stats_t stats;
+    plim__source_stats_t stats;
     const int64_t fanouts[] = {-1, 0, 1, 3, 15, 50};
     uint64_t counter = 0;
     assert_ok(create(&fixture.job, &drawing.source));
@@ -108,9 +108,9 @@ static void draws_what_the_lists_hold(void **state)
             drawing.hop = (plim__hop_t){4, 2, 1, fanouts[f], replace == 1};
             assert_ok(plim__parallel(WORKERS, draw_all, &drawing));
         }
-    plim__topology_disk_stats(drawing.source, &stats);
-    assert_int_equal(stats.lists, 12 * WORKERS * 5000);
-    assert_int_equal(stats.lists_cached, stats.lists);
+    stats = plim__source_stats(drawing.source->disk);
+    assert_int_equal(stats.items, 12 * WORKERS * 5000);
+    assert_int_equal(stats.cached, stats.items);
     assert_int_equal(stats.transfers, 0);
     plim__topology_disk_destroy(drawing.source);
     plim__topology_disk_destroy(NULL);
@@ -176,7 +176,7 @@ static plim_status_t create_and_destroy(plim_job_t *job, void *context)
 static void keeps_to_its_estimate(void **state)
 {
     (void)state;
-    const plim__topology_disk_params_t all = test_all_lists(WORKERS);
+    const plim__source_params_t all = test_all_lists(WORKERS);
     const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
     test_fail_each_arena(&fixture.job, create_and_destroy, NULL);
     for (int i = 0; i < 2; i++) {

@@ -178,7 +178,7 @@ static void compare_all(const world_t *world, plim__topology_t *source)
 static void equals_memory(void **state)
 {
     (void)state;
-    static const plim__topology_disk_params_t params[] = {
+    static const plim__source_params_t params[] = {
         {.workers = WORKERS, .depth = 32, .merge_distance = 0},
         {.workers = WORKERS, .depth = 128, .merge_distance = 16384},
         {.workers = WORKERS, .depth = 3, .merge_distance = 512},
@@ -206,11 +206,11 @@ static void equals_memory(void **state)
 static plim__topology_t *open_cached(const world_t *world, const plim__node_set_t *cached,
                                      size_t bytes)
 {
-    const plim__topology_disk_params_t params = {.workers = WORKERS,
-                                                 .depth = 64,
-                                                 .merge_distance = 16384,
-                                                 .cached = cached,
-                                                 .cache_bytes = bytes};
+    const plim__source_params_t params = {.workers = WORKERS,
+                                          .depth = 64,
+                                          .merge_distance = 16384,
+                                          .cached = cached,
+                                          .cache_bytes = bytes};
     plim__topology_t *source;
     assert_ok(
         plim__topology_disk_create(&world->job, world->dataset, world->offsets, &params, &source));
@@ -246,12 +246,12 @@ static void cached_lists_change_nothing(void **state)
     world_make(&world, PLIM_IO_AUTO);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         plim__node_set_t cached = make_cached(cases[i].step);
-        const plim__topology_disk_params_t params = {.workers = WORKERS,
-                                                     .depth = 64,
-                                                     .merge_distance = 16384,
-                                                     .cached = &cached,
-                                                     .cache_bytes = cases[i].bytes};
-        plim__topology_disk_params_t bare = params;
+        const plim__source_params_t params = {.workers = WORKERS,
+                                              .depth = 64,
+                                              .merge_distance = 16384,
+                                              .cached = &cached,
+                                              .cache_bytes = cases[i].bytes};
+        plim__source_params_t bare = params;
         bare.cached = NULL;
         size_t estimate = plim__topology_disk_estimate(&world.job, world.dataset, &params);
         assert_true(estimate - plim__topology_disk_estimate(&world.job, world.dataset, &bare) <=
@@ -272,14 +272,14 @@ static void cached_lists_are_not_read(void **state)
 {
     (void)state;
     world_t world;
-    plim__topology_stats_t stats;
+    plim__source_stats_t stats;
     world_make(&world, PLIM_IO_AUTO);
     plim__node_set_t cached = make_cached(1);
     plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
     compare_all(&world, source);
-    plim__topology_disk_stats(source, &stats);
-    assert_true(stats.lists > NODES);
-    assert_int_equal(stats.lists_cached, stats.lists);
+    stats = plim__source_stats(source->disk);
+    assert_true(stats.items > NODES);
+    assert_int_equal(stats.cached, stats.items);
     assert_int_equal(stats.transfers, 0);
     assert_int_equal(stats.bytes_read, 0);
     plim__topology_disk_destroy(source);
@@ -292,35 +292,35 @@ static void dropped_pages_are_read_again(void **state)
 {
     (void)state;
     world_t world;
-    plim__topology_stats_t stats;
+    plim__source_stats_t stats;
     world_make(&world, PLIM_IO_AUTO);
     plim__node_set_t cached = make_cached(2);
     plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
-    const plim__droppable_t *memory = plim__topology_disk_memory(source);
+    const plim__droppable_t *memory = plim__source_memory(source->disk);
     const size_t bytes = memory->bytes;
     char *pages = memory->base;
     for (size_t at = 0; at < bytes; at += 3 * PLIM__PAGE)
         assert_int_equal(madvise(pages + at, PLIM__PAGE, MADV_DONTNEED), 0);
     compare_all(&world, source);
-    plim__topology_disk_stats(source, &stats);
-    assert_true(stats.lists_cached > 0 && stats.lists_cached < stats.lists / 2);
+    stats = plim__source_stats(source->disk);
+    assert_true(stats.cached > 0 && stats.cached < stats.items / 2);
     assert_true(stats.transfers > 0);
 
     compare_all(&world, source);
     assert_int_equal(madvise(pages, bytes, MADV_DONTNEED), 0);
-    plim__topology_disk_stats(source, &stats);
-    int64_t hits = stats.lists_cached;
+    stats = plim__source_stats(source->disk);
+    int64_t hits = stats.cached;
     compare(&world, source, 0, &hops[1], (int64_t[]){2, 4, 6, 8}, 4, 100);
-    plim__topology_disk_stats(source, &stats);
-    assert_int_equal(stats.lists_cached, hits);
+    stats = plim__source_stats(source->disk);
+    assert_int_equal(stats.cached, hits);
 
     if (plim__headroom("") > (int64_t)64 << 20) {
-        assert_ok(plim__topology_disk_refresh(source, 1, SECOND));
-        assert_ok(plim__topology_disk_refresh(world.memory, 1, SECOND));
+        assert_ok(plim__source_refresh(source->disk, 1, SECOND));
+        assert_ok(plim__source_refresh(world.memory->disk, 1, SECOND));
         int64_t *nodes = make_nodes(NODES / 2, 2, false);
         compare(&world, source, 0, &hops[6], nodes, NODES / 2, 4000000);
-        plim__topology_disk_stats(source, &stats);
-        assert_int_equal(stats.lists_cached, hits + NODES / 2);
+        stats = plim__source_stats(source->disk);
+        assert_int_equal(stats.cached, hits + NODES / 2);
         free(nodes);
     } else {
         print_message("SKIPPED in part: no room in memory for a refresh\n");
@@ -403,7 +403,7 @@ static void the_kernel_may_take_all(void **state)
     world_make(&world, PLIM_IO_THREADS);
     plim__node_set_t cached = make_cached(1);
     plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
-    const plim__droppable_t *memory = plim__topology_disk_memory(source);
+    const plim__droppable_t *memory = plim__source_memory(source->disk);
     const size_t bytes = memory->bytes;
     assert_int_equal(test_pages_there(memory->base, bytes),
                      (int64_t)((bytes + PLIM__PAGE - 1) / PLIM__PAGE));
@@ -411,7 +411,7 @@ static void the_kernel_may_take_all(void **state)
         assert_int_equal(madvise(memory->base, bytes, MADV_PAGEOUT), 0);
         assert_int_equal(test_pages_there(memory->base, bytes), 0);
         compare(&world, source, 0, &hops[1], (int64_t[]){2, 4, 6, 8}, 4, 100);
-        assert_ok(plim__topology_disk_refresh(source, 1, SECOND));
+        assert_ok(plim__source_refresh(source->disk, 1, SECOND));
     }
     plim__topology_disk_destroy(source);
     free(cached.lines);
@@ -429,8 +429,8 @@ typedef struct drawing {
  * is being filled can be taken. */
 static plim_status_t disturb(plim__topology_t *source, int worker, int turn)
 {
-    plim__droppable_t *memory = plim__topology_disk_memory(source);
-    PLIM_TRY(plim__topology_disk_refresh(source, worker, SECOND));
+    plim__droppable_t *memory = plim__source_memory(source->disk);
+    PLIM_TRY(plim__source_refresh(source->disk, worker, SECOND));
     for (int i = 0; i < 8; i++) {
         const size_t at = (size_t)(turn + 8 * i) * 37 * PLIM__PAGE % memory->bytes;
         assert_int_equal(madvise(memory->base + at, PLIM__PAGE, MADV_DONTNEED), 0);
@@ -459,20 +459,20 @@ static void workers_draw_at_once(void **state)
         world_t world;
         world_make(&world, engines[e % 2]);
         plim__node_set_t cached = make_cached(3);
-        plim__topology_disk_params_t params = {.workers = WORKERS,
-                                               .depth = 64,
-                                               .merge_distance = 16384,
-                                               .all = e / 2 == 1,
-                                               .cached = &cached,
-                                               .cache_bytes = SIZE_MAX / 2};
+        plim__source_params_t params = {.workers = WORKERS,
+                                        .depth = 64,
+                                        .merge_distance = 16384,
+                                        .all = e / 2 == 1,
+                                        .cached = &cached,
+                                        .cache_bytes = SIZE_MAX / 2};
         drawing_t drawing = {.world = &world};
         assert_ok(plim__topology_disk_create(&world.job, world.dataset, world.offsets, &params,
                                              &drawing.source));
-        plim__topology_stats_t stats;
+        plim__source_stats_t stats;
         assert_ok(plim__parallel(WORKERS, draw_as_worker, &drawing));
-        plim__topology_disk_stats(drawing.source, &stats);
-        assert_int_equal(stats.lists, 24 * 2000);
-        assert_true(stats.lists_cached > 0);
+        stats = plim__source_stats(drawing.source->disk);
+        assert_int_equal(stats.items, 24 * 2000);
+        assert_true(stats.cached > 0);
         assert_true(stats.transfers > 0 && stats.bytes_read >= 512 * stats.transfers);
         assert_true(stats.wait_ns > 0);
         plim__topology_disk_destroy(drawing.source);
@@ -519,7 +519,7 @@ static void says_which_entry_is_no_node(void **state)
 
         plim__node_set_t cached = make_cached(1);
         plim__topology_t *unmade = NULL;
-        const plim__topology_disk_params_t params = {
+        const plim__source_params_t params = {
             .workers = 2, .depth = 8, .cached = &cached, .cache_bytes = SIZE_MAX / 2};
         int64_t before = plim__ledger_reserved(world.job.ledger);
         assert_int_equal(
@@ -559,11 +559,11 @@ static plim_status_t create_and_destroy(plim_job_t *job, void *context)
 {
     const world_t *world = context;
     plim__node_set_t cached = make_cached(4);
-    const plim__topology_disk_params_t params = {.workers = 2,
-                                                 .depth = 8,
-                                                 .merge_distance = 4096,
-                                                 .cached = &cached,
-                                                 .cache_bytes = 1000000};
+    const plim__source_params_t params = {.workers = 2,
+                                          .depth = 8,
+                                          .merge_distance = 4096,
+                                          .cached = &cached,
+                                          .cache_bytes = 1000000};
     plim__topology_t *source;
     plim_status_t status =
         plim__topology_disk_create(job, world->dataset, world->offsets, &params, &source);

@@ -29,12 +29,12 @@ static void choose_nodes(test_row_cache_t *cache, bool all)
         if (all || plim__rng_u64(77, (uint64_t)node) % 3 != 0)
             (void)plim__node_set_add(&cache->set, node);
     plim__node_set_seal(&cache->set);
-    cache->params = (plim__rows_disk_params_t){.workers = 4,
-                                               .depth = 8,
-                                               .merge_distance = 4096,
-                                               .cached = &cache->set,
-                                               .cache_bytes = SIZE_MAX >> 8,
-                                               .cache_key = 0xabcdef};
+    cache->params = (plim__source_params_t){.workers = 4,
+                                            .depth = 8,
+                                            .merge_distance = 4096,
+                                            .cached = &cache->set,
+                                            .cache_bytes = SIZE_MAX >> 8,
+                                            .cache_key = 0xabcdef};
 }
 
 void test_row_cache_make(test_row_cache_t *cache, int64_t num_nodes, int64_t num_features,
@@ -66,17 +66,17 @@ plim__rows_t *test_row_cache_open(test_row_cache_t *cache)
 
 int64_t test_row_cache_num_pages(plim__rows_t *source)
 {
-    return (int64_t)(plim__rows_disk_memory(source)->bytes / PLIM__PAGE);
+    return (int64_t)(plim__source_memory(source->disk)->bytes / PLIM__PAGE);
 }
 
 char *test_row_cache_page(plim__rows_t *source, int64_t page)
 {
-    return plim__rows_disk_memory(source)->base + (size_t)page * PLIM__PAGE;
+    return plim__source_memory(source->disk)->base + (size_t)page * PLIM__PAGE;
 }
 
 void test_row_cache_refresh(plim__rows_t *source)
 {
-    assert_ok(plim__rows_disk_refresh(source, 3, 1000000000));
+    assert_ok(plim__source_refresh(source->disk, 3, 1000000000));
 }
 
 void test_row_cache_drop(plim__rows_t *source, int64_t first_page, int64_t num_pages)
@@ -91,11 +91,11 @@ int64_t test_row_cache_gather(test_row_cache_t *cache, plim__rows_t *source)
 {
     enum { PIECE = 512 };
     const test_features_t *world = &cache->world;
-    plim__rows_stats_t before, after;
+    plim__source_stats_t before, after;
     int64_t nodes[PIECE];
     char *rows = malloc(PIECE * (size_t)world->num_features * 4);
     assert_non_null(rows);
-    plim__rows_disk_stats(source, &before);
+    before = plim__source_stats(source->disk);
     for (int64_t first = 0; first < world->num_nodes; first += PIECE) {
         int64_t left = world->num_nodes - first, count = left < PIECE ? left : PIECE;
         for (int64_t i = 0; i < count; i++)
@@ -103,11 +103,11 @@ int64_t test_row_cache_gather(test_row_cache_t *cache, plim__rows_t *source)
         assert_ok(plim__rows_gather(source, 0, nodes, count, world->type, rows));
         test_features_compare(world, nodes, count, world->type, rows);
     }
-    plim__rows_disk_stats(source, &after);
+    after = plim__source_stats(source->disk);
     free(rows);
     plim__job_deliver(&world->job);
-    assert_int_equal(after.rows - before.rows, world->num_nodes);
-    return after.rows_cached - before.rows_cached;
+    assert_int_equal(after.items - before.items, world->num_nodes);
+    return after.cached - before.cached;
 }
 
 int64_t test_row_cache_held(test_row_cache_t *cache, plim__rows_t *source)

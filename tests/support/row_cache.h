@@ -11,7 +11,7 @@
 typedef struct test_row_cache {
     test_features_t world;
     plim__node_set_t set;
-    plim__rows_disk_params_t params;
+    plim__source_params_t params;
     char scratch[600];
     char log[4096]; /* all warnings */
 } test_row_cache_t;
