@@ -41,7 +41,8 @@ static plim_status_t draw_hop(epoch_t *epoch, const plim__hop_t *hop)
 {
     int64_t from = 0, count;
     while ((count = plim__node_set_list(&epoch->hop, from, PIECE, epoch->nodes)) > 0) {
-        PLIM_TRY(plim__topology_draw(epoch->source, 0, hop, epoch->nodes, count, &epoch->drawn));
+        const plim__draws_t draws = plim__draws_of(hop, epoch->nodes, count);
+        PLIM_TRY(plim__topology_draw(epoch->source, 0, &draws, &epoch->drawn));
         from = epoch->nodes[epoch->drawn.taken - 1] + 1;
         int64_t num_ids = epoch->drawn.indptr[epoch->drawn.taken];
         for (int64_t i = 0; i < num_ids; i++) {

@@ -208,6 +208,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     plim__blocks_out_t out = {.index_type = recipe->index_type,
                               .nodes = slot->nodes,
                               .edges = slot->edges,
+                              .edge_ids = slot->edge_ids,
                               .with_targets = (recipe->arrays & PLIM_EDGE_INDEX) != 0};
     batch->epoch = epoch;
     batch->step = cut.step;
@@ -226,8 +227,6 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     if (slot->degrees != NULL)
         PLIM_TRY(plim__topology_degrees(sources->topology, number, out.ids, out.num_nodes,
                                         slot->degrees));
-    if (slot->edge_ids != NULL)
-        plim__blocks_edge_ids(worker->blocks, context->offsets, epoch, &out, slot->edge_ids);
     if (slot->rows != NULL)
         PLIM_TRY(plim__rows_gather(sources->rows, number, out.ids, out.num_nodes, recipe->row_type,
                                    slot->rows));

@@ -267,6 +267,7 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
         .num_hops = recipe->num_hops,
         .replace = recipe->replace,
         .form = recipe->form,
+        .with_edge_ids = (recipe->arrays & PLIM_EDGE_IDS) != 0,
         .seed = recipe->seed,
         .node_capacity = plan->slot_nodes,
         .most_drawn = parts.most_drawn,

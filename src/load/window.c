@@ -230,9 +230,9 @@ static plim_status_t draw_piece(walk_t *walk, int number, int64_t rank, int64_t 
     int64_t *ids = window->piece_ids + (size_t)number * (size_t)window->draw_capacity;
     PLIM_TRY(plim__job_check(window->job));
     for (int64_t done = 0; done < count && !atomic_load(&walk->ended);) {
-        plim__drawn_t drawn = {indptr, ids, window->draw_capacity, 0};
-        PLIM_TRY(plim__topology_draw(window->topology_below, number, &walk->hop, nodes + done,
-                                     count - done, &drawn));
+        plim__drawn_t drawn = {.indptr = indptr, .ids = ids, .capacity = window->draw_capacity};
+        const plim__draws_t draws = plim__draws_of(&walk->hop, nodes + done, count - done);
+        PLIM_TRY(plim__topology_draw(window->topology_below, number, &draws, &drawn));
         if (!keep(walk, rank + done, &drawn))
             atomic_store(&walk->ended, true);
         done += drawn.taken;

@@ -115,11 +115,15 @@ static plim_status_t lookup_run(lookup_t *lookup, const int64_t *nodes, int64_t 
     return PLIM_OK;
 }
 
-static plim_status_t topology_draw(plim__topology_t *source, int number, const plim__hop_t *hop,
-                                   const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
+/* A window has one draw of each node at a hop, without positions: they are drawn again. */
+static plim_status_t topology_draw(plim__topology_t *source, int number, const plim__draws_t *draws,
+                                   plim__drawn_t *drawn)
 {
     plim__load_window_t *window = ((window_topology_t *)source)->window;
+    const plim__hop_t *hop = draws->hop;
     (void)number;
+    if (draws->owners != draws->nodes)
+        return plim__fail(PLIM_ERR_UNSUPPORTED, "a window holds draws that all batches share");
     size_t entry = plim__index_bytes(window->params.index_type);
     size_t usual = hop->fanout < 1 || hop->fanout > 32 ? 32 : (size_t)hop->fanout;
     lookup_t lookup = {.set = &window->sets[hop->hop],
@@ -127,7 +131,10 @@ static plim_status_t topology_draw(plim__topology_t *source, int number, const p
                        .area = window->area,
                        .entry = entry,
                        .ids_bytes = usual * entry};
-    return lookup_run(&lookup, nodes, count, drawn);
+    PLIM_TRY(lookup_run(&lookup, draws->nodes, draws->count, drawn));
+    if (drawn->positions != NULL)
+        plim__draw_again(draws, source->offsets, drawn->taken, drawn->positions);
+    return PLIM_OK;
 }
 
 /* A window stores draws, not lists: the source below knows the degrees. */
@@ -224,6 +231,7 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
 
 void plim__load_window_sources(plim__load_window_t *window)
 {
-    window->topology = (window_topology_t){{topology_draw, topology_degrees, NULL}, window};
+    window->topology = (window_topology_t){
+        {topology_draw, topology_degrees, NULL, window->topology_below->offsets}, window};
     window->rows = (window_rows_t){{rows_gather, NULL}, window};
 }

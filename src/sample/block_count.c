@@ -82,8 +82,9 @@ static plim_status_t draw(plim__block_count_t *count, plim__topology_t *source, 
 {
     plim__drawn_t *drawn = &count->drawn;
     for (int64_t done = 0; done < num_nodes; done += drawn->taken) {
-        PLIM_TRY(plim__topology_draw(source, worker, hop, nodes + done,
-                                     plim__min_i64(num_nodes - done, CHUNK_NODES), drawn));
+        const plim__draws_t draws =
+            plim__draws_of(hop, nodes + done, plim__min_i64(num_nodes - done, CHUNK_NODES));
+        PLIM_TRY(plim__topology_draw(source, worker, &draws, drawn));
         *edges += drawn->indptr[drawn->taken];
         *fresh += meet(count, drawn->ids, drawn->indptr[drawn->taken]);
     }

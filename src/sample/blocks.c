@@ -37,6 +37,7 @@ struct plim__blocks {
     int64_t full;           /* above this number of nodes the table is rebuilt */
     int64_t expected_nodes; /* nodes of the last batch; initial size of the next table */
     plim__drawn_t drawn;    /* draws of one chunk */
+    int64_t *positions;     /* (drawn.capacity) of them, with edge ids */
 };
 
 /* A result under construction. */
@@ -67,6 +68,9 @@ static void lay_out(plim__arena_t *arena, void *object)
     blocks->drawn.indptr = plim__arena_carve(arena, CHUNK_NODES + 1, sizeof(int64_t), 1);
     blocks->drawn.ids =
         plim__arena_carve(arena, (size_t)blocks->drawn.capacity, sizeof(int64_t), 1);
+    if (blocks->params.with_edge_ids)
+        blocks->positions =
+            plim__arena_carve(arena, (size_t)blocks->drawn.capacity, sizeof(int64_t), 1);
 }
 
 size_t plim__blocks_estimate(const plim__blocks_params_t *params)
@@ -210,6 +214,8 @@ static void drop_loops(const int64_t *nodes, plim__drawn_t *drawn)
     for (int64_t j = 0; j < drawn->taken; j++) {
         for (; i < drawn->indptr[j + 1]; i++) {
             drawn->ids[kept] = drawn->ids[i];
+            if (drawn->positions != NULL)
+                drawn->positions[kept] = drawn->positions[i];
             kept += drawn->ids[i] != nodes[j];
         }
         drawn->indptr[j + 1] = kept;
@@ -234,8 +240,9 @@ static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source,
     int64_t num_edges = 0;
     put(indptr, out->index_type, 0, 0);
     for (int64_t done = 0; done < count; done += drawn->taken) {
-        PLIM_TRY(plim__topology_draw(source, worker, hop, blocks->nodes + first + done,
-                                     plim__min_i64(count - done, CHUNK_NODES), drawn));
+        const plim__draws_t draws = plim__draws_of(hop, blocks->nodes + first + done,
+                                                   plim__min_i64(count - done, CHUNK_NODES));
+        PLIM_TRY(plim__topology_draw(source, worker, &draws, drawn));
         if (blocks->params.skip_loops)
             drop_loops(blocks->nodes + first + done, drawn);
         int64_t added = drawn->indptr[drawn->taken];
@@ -245,6 +252,9 @@ static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source,
             return PLIM_OK;
         for (int64_t i = 1; i <= drawn->taken; i++)
             put(indptr, out->index_type, done + i, num_edges + drawn->indptr[i]);
+        if (out->edge_ids != NULL)
+            memcpy(out->edge_ids + begin + num_edges, drawn->positions,
+                   (size_t)added * sizeof *out->edge_ids);
         num_edges += added;
     }
     writing->num_edges += num_edges;
@@ -281,11 +291,6 @@ static void write_targets(const plim__blocks_out_t *out)
                                               : (void *)write_targets_i64(&out->blocks[i], targets);
 }
 
-static plim__hop_t hop_of(const plim__blocks_params_t *params, int64_t epoch, int hop)
-{
-    return (plim__hop_t){params->seed, epoch, hop, params->fanout[hop], params->replace};
-}
-
 plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *source, int worker,
                                  int64_t epoch, const int64_t *seeds, int64_t count,
                                  plim__blocks_out_t *out, bool *fits_out)
@@ -300,9 +305,10 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
         blocks->num_nodes = count;
         rebuild(blocks, plim__max_i64(count, blocks->expected_nodes));
     }
+    blocks->drawn.positions = out->edge_ids != NULL ? blocks->positions : NULL;
     int64_t first = 0;
     for (int i = 0; i < params->num_hops && fits; i++) {
-        const plim__hop_t hop = hop_of(params, epoch, i);
+        const plim__hop_t hop = {params->seed, epoch, i, params->fanout[i], params->replace};
         int64_t end = blocks->num_nodes;
         PLIM_TRY(build_hop(blocks, source, worker, &hop, first, end - first, &writing, &fits));
         first = params->form == PLIM_PYG ? end : 0;
@@ -320,27 +326,6 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
         write_targets(out);
     *fits_out = fits;
     return PLIM_OK;
-}
-
-void plim__blocks_edge_ids(const plim__blocks_t *blocks, const plim__offsets_t *offsets,
-                           int64_t epoch, const plim__blocks_out_t *out, int64_t *edge_ids_out)
-{
-    for (int i = 0; i < out->num_hops; i++) {
-        const plim__hop_t hop = hop_of(&blocks->params, epoch, i);
-        const uint64_t prefix = plim__draw_prefix(&hop);
-        const int64_t *nodes = blocks->nodes + out->blocks[i].first_dst;
-        const int64_t num_dst = out->blocks[i].num_dst;
-        for (int64_t j = 0; j < num_dst; j++) {
-            plim__offsets_prefetch(offsets, nodes[plim__min_i64(j + AHEAD, num_dst - 1)]);
-            const plim__list_t list = plim__offsets_list(offsets, nodes[j]);
-            const int64_t count = plim__draw_count(&hop, list.degree);
-            plim__draw_positions_keyed(plim__draw_key(prefix, nodes[j]), &hop, list.degree,
-                                       edge_ids_out);
-            for (int64_t k = 0; k < count; k++)
-                edge_ids_out[k] += list.start;
-            edge_ids_out += count;
-        }
-    }
 }
 
 void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,

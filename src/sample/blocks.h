@@ -36,6 +36,7 @@ typedef struct plim__blocks_out {
     plim_block_t blocks[PLIM__HOPS_MAX];
     int64_t num_nodes;
     int64_t num_edges;  /* of all hops */
+    int64_t *edge_ids;  /* (edge_capacity) positions of the edges in indices.npy; NULL: without */
     const int64_t *ids; /* (num_nodes) the nodes as int64; in the scratch until its next use */
 } plim__blocks_out_t;
 
@@ -43,7 +44,8 @@ typedef struct plim__blocks_params {
     int num_hops;
     int64_t fanout[PLIM__HOPS_MAX];
     bool replace;
-    bool skip_loops; /* leaves out drawn edges from a node to itself */
+    bool skip_loops;    /* leaves out drawn edges from a node to itself */
+    bool with_edge_ids; /* results may have edge_ids */
     plim_form_t form;
     uint64_t seed;
     int64_t node_capacity; /* nodes of the largest result */
@@ -67,13 +69,6 @@ void plim__blocks_draw_as(plim__blocks_t *blocks, uint64_t seed, int num_hops,
 plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *source, int worker,
                                  int64_t epoch, const int64_t *seeds, int64_t count,
                                  plim__blocks_out_t *out, bool *fits_out);
-
-/*
- * Writes the positions in indices.npy of the num_edges edges of the result that was built last, in
- * its order. Draws again instead of keeping the positions: sources store ids only.
- */
-void plim__blocks_edge_ids(const plim__blocks_t *blocks, const plim__offsets_t *offsets,
-                           int64_t epoch, const plim__blocks_out_t *out, int64_t *edge_ids_out);
 
 /* Upper bounds of nodes and of entries in `edges`, without targets, for `num_seeds` seeds;
  * saturating. */

@@ -5,6 +5,7 @@
 #define SCANNED 16 /* up to this many draws, a linear scan finds duplicates */
 #define TABLE_MOST (2 * PLIM__FANOUT_MAX)
 #define EMPTY UINT16_MAX
+#define AHEAD 16 /* nodes between a prefetch and its use */
 
 /* Uniform in [0, bound): the next number of the node's random sequence. */
 static inline int64_t below(uint64_t key, uint64_t *counter, int64_t bound)
@@ -65,8 +66,8 @@ static void draw_many(uint64_t key, int64_t degree, int64_t count, int64_t *posi
     }
 }
 
-void plim__draw_positions_keyed(uint64_t key, const plim__hop_t *hop, int64_t degree,
-                                int64_t *positions_out)
+void plim__draw_positions(uint64_t key, const plim__hop_t *hop, int64_t degree,
+                          int64_t *positions_out)
 {
     const int64_t count = plim__draw_count(hop, degree);
     if (hop->fanout < 0 || (!hop->replace && degree == count)) {
@@ -85,9 +86,19 @@ void plim__draw_positions_keyed(uint64_t key, const plim__hop_t *hop, int64_t de
     }
 }
 
-void plim__draw_positions(const plim__hop_t *hop, int64_t node, int64_t degree,
-                          int64_t *positions_out)
+void plim__draw_again(const plim__draws_t *draws, const plim__offsets_t *offsets, int64_t taken,
+                      int64_t *positions_out)
 {
-    plim__draw_positions_keyed(plim__draw_key(plim__draw_prefix(hop), node), hop, degree,
-                               positions_out);
+    const uint64_t prefix = plim__draw_prefix(draws->hop);
+    for (int64_t i = 0; i < taken; i++) {
+        if (i + AHEAD < taken)
+            plim__offsets_prefetch(offsets, draws->nodes[i + AHEAD]);
+        const plim__list_t list = plim__offsets_list(offsets, draws->nodes[i]);
+        const int64_t count = plim__draw_count(draws->hop, list.degree);
+        plim__draw_positions(plim__draw_key(prefix, draws->owners[i]), draws->hop, list.degree,
+                             positions_out);
+        for (int64_t k = 0; k < count; k++)
+            positions_out[k] += list.start;
+        positions_out += count;
+    }
 }

@@ -12,32 +12,33 @@ typedef struct plim__topology plim__topology_t;
 
 /* Neighbours of several nodes: those of nodes[i] are ids[indptr[i]] … ids[indptr[i+1]-1]. */
 typedef struct plim__drawn {
-    int64_t *indptr;  /* (nodes + 1), from 0 */
-    int64_t *ids;     /* (capacity) */
-    int64_t capacity; /* capacity of ids */
-    int64_t taken;    /* number of nodes done: fewer if ids is full */
+    int64_t *indptr;    /* (nodes + 1), from 0 */
+    int64_t *ids;       /* (capacity) */
+    int64_t capacity;   /* capacity of ids */
+    int64_t taken;      /* number of nodes done: fewer if ids is full */
+    int64_t *positions; /* (capacity) of the ids in indices.npy; NULL: not wanted */
 } plim__drawn_t;
 
 /* The interface of a source: the first member of its struct. */
 struct plim__topology {
-    plim_status_t (*draw)(plim__topology_t *source, int worker, const plim__hop_t *hop,
-                          const int64_t *nodes, int64_t count, plim__drawn_t *drawn);
+    plim_status_t (*draw)(plim__topology_t *source, int worker, const plim__draws_t *draws,
+                          plim__drawn_t *drawn);
     plim_status_t (*degrees)(plim__topology_t *source, int worker, const int64_t *nodes,
                              int64_t count, int32_t *degrees_out);
-    plim__source_t *disk; /* NULL: not on disk */
+    plim__source_t *disk;           /* NULL: not on disk */
+    const plim__offsets_t *offsets; /* of the lists, for positions */
 };
 
 /*
- * Draws for nodes[0 … count-1], in any order, each node valid. Workers 0 … workers-1 of a source
- * may draw at once, each number by one thread at a time. At least one node must fit drawn->capacity
- * (fan-out -1: the longest list), otherwise PLIM_ERR_BUDGET. On disk, ascending nodes and large
- * counts are fastest. PLIM_ERR_IO, PLIM_ERR_DATA for an entry that is not a node.
+ * Workers 0 … workers-1 of a source may draw at once, each number by one thread at a time. At least
+ * one node must fit drawn->capacity (fan-out -1: the longest list), otherwise PLIM_ERR_BUDGET. On
+ * disk, ascending nodes and large counts are fastest. PLIM_ERR_IO, PLIM_ERR_DATA for an entry that
+ * is not a node.
  */
 static inline plim_status_t plim__topology_draw(plim__topology_t *source, int worker,
-                                                const plim__hop_t *hop, const int64_t *nodes,
-                                                int64_t count, plim__drawn_t *drawn)
+                                                const plim__draws_t *draws, plim__drawn_t *drawn)
 {
-    return source->draw(source, worker, hop, nodes, count, drawn);
+    return source->draw(source, worker, draws, drawn);
 }
 
 /* Lengths of the whole lists of nodes[0 … count-1], in any order, each node valid. Concurrency as

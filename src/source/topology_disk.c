@@ -69,9 +69,12 @@ typedef struct disk {
 typedef struct piece {
     const plim__hop_t *hop;
     const int64_t *nodes;
-    int64_t *indptr; /* indptr[0] is set */
-    int64_t *ids;    /* of the whole result */
-    int64_t count;   /* number of nodes */
+    const int64_t *owners;
+    uint64_t prefix;    /* of the draws' keys */
+    int64_t *indptr;    /* indptr[0] is set */
+    int64_t *ids;       /* of the whole result */
+    int64_t *positions; /* of the whole result, or NULL */
+    int64_t count;      /* number of nodes */
     bool ascending;
     bool long_list; /* the piece is one list, too long for the staging */
     bool full;      /* ids has no space for the next node */
@@ -208,6 +211,12 @@ static void find_cached(const disk_t *disk, const worker_t *worker, const piece_
     }
 }
 
+static void draw_positions(const piece_t *piece, int64_t i, int64_t degree)
+{
+    plim__draw_positions(plim__draw_key(piece->prefix, piece->owners[i]), piece->hop, degree,
+                         piece->ids + piece->indptr[i]);
+}
+
 /* Draws positions from the piece's i-th list; prefetches the entries if it is cached. */
 static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
 {
@@ -215,9 +224,11 @@ static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t 
     int64_t count = piece->indptr[i + 1] - piece->indptr[i];
     plim__list_t list = worker->lists[i];
     bool cached = disk->cache != NULL && worker->cached[i] >= 0;
-    if (!cached && is_whole(piece->hop, list.degree))
+    if (!cached && is_whole(piece->hop, list.degree) && piece->positions == NULL)
         return; /* ask_list needs no positions */
-    plim__draw_positions(piece->hop, piece->nodes[i], list.degree, ids);
+    draw_positions(piece, i, list.degree);
+    for (int64_t k = 0; k < count && piece->positions != NULL; k++)
+        piece->positions[piece->indptr[i] + k] = list.start + ids[k];
     if (!cached)
         return;
     int64_t start = plim__list_cache_start(disk->cache, worker->cached[i], list.start);
@@ -247,7 +258,7 @@ static bool take_cached(const disk_t *disk, const worker_t *worker, const piece_
         return true;
     plim__list_cache_miss(disk->cache, start, list.degree);
     plim__source_count(&worker->io->lost, 1);
-    plim__draw_positions(piece->hop, piece->nodes[i], list.degree, ids);
+    draw_positions(piece, i, list.degree);
     return false;
 }
 
@@ -354,14 +365,18 @@ static plim_status_t draw_piece(disk_t *disk, int number, const piece_t *piece)
 }
 
 /*
- * Draws from a cache of all lists until ids is full or an entry was dropped. Returns the number of
- * nodes done.
+ * Draws from a cache of all lists, from draw `first` on, until ids is full or an entry was dropped.
+ * Returns the number of draws done.
  */
-static int64_t draw_cached(const disk_t *disk, const plim__hop_t *hop, const int64_t *nodes,
-                           int64_t count, int64_t *indptr, const plim__drawn_t *drawn, bool *full)
+static int64_t draw_cached(const disk_t *disk, const plim__draws_t *draws, int64_t first,
+                           const plim__drawn_t *drawn, bool *full)
 {
+    const plim__hop_t *hop = draws->hop;
     plim__list_cache_t *cache = disk->cache;
     const uint64_t prefix = plim__draw_prefix(hop);
+    const int64_t *nodes = draws->nodes + first, *owners = draws->owners + first;
+    int64_t *indptr = drawn->indptr + first;
+    const int64_t count = draws->count - first;
     int64_t total = indptr[0], loaded = total, loaded_nodes = 0, taken = 0;
     for (int64_t i = 0; i < count && i < AHEAD; i++)
         plim__offsets_prefetch(disk->offsets, nodes[i]);
@@ -374,11 +389,13 @@ static int64_t draw_cached(const disk_t *disk, const plim__hop_t *hop, const int
         if (*full)
             break;
         int64_t *ids = drawn->ids + total;
-        plim__draw_positions_keyed(plim__draw_key(prefix, nodes[taken]), hop, list.degree, ids);
+        plim__draw_positions(plim__draw_key(prefix, owners[taken]), hop, list.degree, ids);
         for (int64_t i = 0; i < wanted; i++) {
             ids[i] += list.start;
             plim__list_cache_prefetch_entry(cache, ids[i]);
         }
+        if (drawn->positions != NULL)
+            memcpy(drawn->positions + total, ids, (size_t)wanted * sizeof *ids);
         total += wanted;
         indptr[taken + 1] = total;
         if (total - loaded < CHUNK_ENTRIES)
@@ -394,45 +411,48 @@ static int64_t draw_cached(const disk_t *disk, const plim__hop_t *hop, const int
     return loaded_nodes;
 }
 
-/* Draws from a cache of all lists; returns the number of nodes done, 0 without such a cache. */
-static int64_t try_cached(const disk_t *disk, int number, const plim__hop_t *hop,
-                          const int64_t *nodes, int64_t count, int64_t *indptr,
+/* Draws from a cache of all lists; returns the number of draws done, 0 without such a cache. */
+static int64_t try_cached(const disk_t *disk, int number, const plim__draws_t *draws, int64_t first,
                           const plim__drawn_t *drawn, bool *full)
 {
-    worker_t *worker = &disk->workers[number];
+    const worker_t *worker = &disk->workers[number];
     int64_t taken = 0;
     if (disk->cache == NULL || !disk->cache->base.all)
         return 0;
     if (plim__droppable_enter(&disk->cache->base.memory, number))
-        taken = draw_cached(disk, hop, nodes, count, indptr, drawn, full);
+        taken = draw_cached(disk, draws, first, drawn, full);
     plim__droppable_leave(&disk->cache->base.memory, number);
     plim__source_count(&worker->io->items, taken);
     plim__source_count(&worker->io->cached, taken);
     return taken;
 }
 
-static plim_status_t draw(plim__topology_t *source, int number, const plim__hop_t *hop,
-                          const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
+static plim_status_t draw(plim__topology_t *source, int number, const plim__draws_t *draws,
+                          plim__drawn_t *drawn)
 {
     disk_t *disk = (disk_t *)source;
-    piece_t piece = {.hop = hop, .ids = drawn->ids};
+    const int64_t count = draws->count;
+    piece_t piece = {.hop = draws->hop,
+                     .prefix = plim__draw_prefix(draws->hop),
+                     .ids = drawn->ids,
+                     .positions = drawn->positions};
     int64_t taken = 0;
     drawn->indptr[0] = 0;
     while (taken < count && !piece.full) {
-        taken += try_cached(disk, number, hop, nodes + taken, count - taken, drawn->indptr + taken,
-                            drawn, &piece.full);
+        taken += try_cached(disk, number, draws, taken, drawn, &piece.full);
         if (taken == count || piece.full)
             break;
-        piece.nodes = nodes + taken;
+        piece.nodes = draws->nodes + taken;
+        piece.owners = draws->owners + taken;
         piece.indptr = drawn->indptr + taken;
         measure(disk, &disk->workers[number], count - taken, drawn->capacity, &piece);
         PLIM_TRY(draw_piece(disk, number, &piece));
         taken += piece.count;
     }
     if (taken == 0 && count > 0)
-        return plim__fail(PLIM_ERR_BUDGET,
-                          "the neighbours of node %lld at hop %d do not fit %lld entries",
-                          (long long)nodes[0], hop->hop + 1, (long long)drawn->capacity);
+        return plim__fail(
+            PLIM_ERR_BUDGET, "the neighbours of node %lld at hop %d do not fit %lld entries",
+            (long long)draws->nodes[0], draws->hop->hop + 1, (long long)drawn->capacity);
     drawn->taken = taken;
     return PLIM_OK;
 }
@@ -536,7 +556,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     draft.offsets = offsets;
     PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft,
                                  &draft.source.arena, &disk));
-    disk->face = (plim__topology_t){draw, degrees, &disk->source};
+    disk->face = (plim__topology_t){draw, degrees, &disk->source, offsets};
     plim_status_t status = open_lists(job, dataset, params, disk);
     if (status != PLIM_OK) {
         plim__topology_disk_destroy(&disk->face);

@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "load/window.h"
 #include "support/dataset.h"
+#include "support/draws.h"
 #include "support/harness.h"
 #include "support/sources.h"
 
@@ -62,15 +63,16 @@ static plim_status_t leave(atomic_int *busy, int worker, plim_status_t status)
     return status;
 }
 
-static plim_status_t fake_draw(plim__topology_t *source, int worker, const plim__hop_t *hop,
-                               const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
+static plim_status_t fake_draw(plim__topology_t *source, int worker, const plim__draws_t *draws,
+                               plim__drawn_t *drawn)
 {
     fake_graph_t *fake = (fake_graph_t *)source;
+    const plim__hop_t *hop = draws->hop;
     int64_t at = 0, done = 0;
     enter(fake->busy, worker);
     drawn->indptr[0] = 0;
-    for (; done < count; done++) {
-        int64_t node = nodes[done], degree = degree_of(node);
+    for (; done < draws->count; done++) {
+        int64_t node = draws->nodes[done], degree = degree_of(node);
         int64_t wanted = plim__draw_count(hop, degree);
         if (node == fake->bad_node)
             return leave(fake->busy, worker, plim__fail(PLIM_ERR_IO, "list %d", (int)node));
@@ -164,8 +166,8 @@ static int64_t draw_all(plim__topology_t *source, int worker, const plim__hop_t 
 {
     int64_t at = 0, part[NODES + 1];
     for (int64_t done = 0; done < count;) {
-        plim__drawn_t drawn = {part, ids + at, capacity, 0};
-        assert_ok(plim__topology_draw(source, worker, hop, nodes + done, count - done, &drawn));
+        plim__drawn_t drawn = {.indptr = part, .ids = ids + at, .capacity = capacity};
+        assert_ok(test_topology_draw(source, worker, hop, nodes + done, count - done, &drawn));
         assert_in_range(drawn.taken, 1, count - done);
         assert_int_equal(part[0], 0);
         for (int64_t i = 0; i <= drawn.taken; i++)
@@ -397,7 +399,7 @@ static void test_errors_below(void **state)
         int64_t taken, node = seeds[0], indptr[2], ids[DEGREE_MOST];
         float row[FEATURES];
         plim__hop_t hop = {params.seed, 4, 0, 7, false};
-        plim__drawn_t drawn = {indptr, ids, DEGREE_MOST, 0};
+        plim__drawn_t drawn = {.indptr = indptr, .ids = ids, .capacity = DEGREE_MOST};
         params.builders = builders;
         assert_ok(plim__load_window_create(&job, &params, &graph.source, &rows.source, &window));
         for (int i = 0; i < 4; i++) {
@@ -411,7 +413,7 @@ static void test_errors_below(void **state)
                 assert_non_null(strstr(plim_last_error(), i == 0 ? "list" : "row"));
         }
         assert_ok(
-            plim__topology_draw(plim__load_window_topology(window), 0, &hop, &node, 1, &drawn));
+            test_topology_draw(plim__load_window_topology(window), 0, &hop, &node, 1, &drawn));
         assert_ok(plim__rows_gather(plim__load_window_rows(window), 0, &node, 1, PLIM_F32, row));
         plim__load_window_destroy(window);
     }
@@ -431,15 +433,17 @@ static void test_wrong_use(void **state)
     plim__topology_t *topology = plim__load_window_topology(window);
     assert_ok(plim__load_window_build(window, 1, seeds, bounds, 1, &taken));
     const plim__hop_t good = {params.seed, 1, 0, 2, false};
-    plim__drawn_t drawn = {indptr, ids, 2, 0};
+    plim__drawn_t drawn = {.indptr = indptr, .ids = ids, .capacity = 2};
     const int64_t strangers[] = {seeds[BATCH + 1], -1, NODES, INT64_MAX};
     for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
-        assert_int_equal(plim__topology_draw(topology, 0, &good, &strangers[i], 1, &drawn),
+        assert_int_equal(test_topology_draw(topology, 0, &good, &strangers[i], 1, &drawn),
                          PLIM_ERR_USAGE);
-    assert_ok(plim__topology_draw(topology, 0, &good, seeds, 1, &drawn));
+    assert_ok(test_topology_draw(topology, 0, &good, seeds, 1, &drawn));
+    const plim__draws_t foreign = {&good, seeds, seeds + 1, 1};
+    assert_int_equal(plim__topology_draw(topology, 0, &foreign, &drawn), PLIM_ERR_UNSUPPORTED);
     drawn.capacity = 0;
     assert_in_range(degree_of(seeds[0]), 1, DEGREE_MOST);
-    assert_int_equal(plim__topology_draw(topology, 0, &good, seeds, 1, &drawn), PLIM_ERR_BUDGET);
+    assert_int_equal(test_topology_draw(topology, 0, &good, seeds, 1, &drawn), PLIM_ERR_BUDGET);
     plim__load_window_destroy(window);
     plim__load_window_destroy(NULL);
     test_job_end(&job);

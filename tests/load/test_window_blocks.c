@@ -98,9 +98,11 @@ static void side_make(side_t *side, const plim_job_t *job, const plim__blocks_pa
                                      .nodes = malloc((size_t)NODES * sizeof(int32_t)),
                                      .node_capacity = NODES,
                                      .edges = malloc((size_t)EDGES * sizeof(int32_t)),
-                                     .edge_capacity = EDGES};
+                                     .edge_capacity = EDGES,
+                                     .edge_ids = malloc((size_t)EDGES * sizeof(int64_t))};
     side->rows = malloc((size_t)(NODES * FEATURES) * sizeof(float));
-    assert_true(side->out.nodes != NULL && side->out.edges != NULL && side->rows != NULL);
+    assert_true(side->out.nodes != NULL && side->out.edge_ids != NULL && side->out.edges != NULL &&
+                side->rows != NULL);
 }
 
 static void side_end(side_t *side)
@@ -108,6 +110,7 @@ static void side_end(side_t *side)
     plim__blocks_destroy(side->blocks);
     free(side->out.nodes);
     free(side->out.edges);
+    free(side->out.edge_ids);
     free(side->rows);
 }
 
@@ -125,6 +128,9 @@ static void compare(const side_t *a, const side_t *b)
     assert_int_equal(a->out.num_nodes, b->out.num_nodes);
     assert_memory_equal(a->out.nodes, b->out.nodes, (size_t)a->out.num_nodes * sizeof(int32_t));
     assert_memory_equal(a->rows, b->rows, (size_t)a->out.num_nodes * FEATURES * sizeof(float));
+    assert_int_equal(a->out.num_edges, b->out.num_edges);
+    assert_memory_equal(a->out.edge_ids, b->out.edge_ids,
+                        (size_t)a->out.num_edges * sizeof(int64_t));
     assert_int_equal(a->out.num_hops, b->out.num_hops);
     for (int hop = 0; hop < a->out.num_hops; hop++) {
         const plim_block_t *one = &a->out.blocks[hop], *other = &b->out.blocks[hop];
@@ -197,6 +203,7 @@ static void test_same_as_from_memory(void **state)
         world_make(&world, i == 0 ? PLIM_IO_AUTO : PLIM_IO_THREADS, i == 0);
         for (int variant = 0; variant < 16; variant += i == 0 ? 3 : 5) {
             plim__blocks_params_t blocks = {.num_hops = 3,
+                                            .with_edge_ids = true,
                                             .replace = (variant & 1) != 0,
                                             .form = (variant & 2) != 0 ? PLIM_PYG : PLIM_NATIVE,
                                             .seed = 77,

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/permute.h"
 #include "sample/access.h"
+#include "support/draws.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -408,7 +409,7 @@ static void draw_epoch(const world_t *world, const plim__access_params_t *params
             int64_t degree = degree_of(world, v);
             if (!lists[v] || degree == 0)
                 continue;
-            plim__draw_positions(&hop, v, degree, positions);
+            test_draw_positions(&hop, v, degree, positions);
             for (int64_t i = 0; i < plim__draw_count(&hop, degree); i++)
                 rows[world->lists.indices[world->lists.indptr[v] + positions[i]]] = true;
         }

@@ -280,20 +280,22 @@ static void a_seed_keeps_its_neighbourhood_in_any_company(void **state)
 }
 
 /* A source of its own: node v draws three of 500 nodes that differ in bits above the 33rd only. */
-static plim_status_t draw_far(plim__topology_t *source, int worker, const plim__hop_t *hop,
-                              const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
+static plim_status_t draw_far(plim__topology_t *source, int worker, const plim__draws_t *draws,
+                              plim__drawn_t *drawn)
 {
+    const plim__hop_t *hop = draws->hop;
     (void)source;
     (void)worker;
     drawn->indptr[0] = 0;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < draws->count; i++) {
         for (uint64_t j = 0; j < 3; j++) {
-            uint64_t key = plim__rng_key(hop->seed, (uint64_t)hop->hop, (uint64_t)nodes[i], j);
+            uint64_t key =
+                plim__rng_key(hop->seed, (uint64_t)hop->hop, (uint64_t)draws->owners[i], j);
             drawn->ids[3 * i + (int64_t)j] = (int64_t)(key % 500) << 34 | 7;
         }
         drawn->indptr[i + 1] = 3 * (i + 1);
     }
-    drawn->taken = count;
+    drawn->taken = draws->count;
     return PLIM_OK;
 }
 
@@ -319,7 +321,8 @@ static void ids_may_be_of_any_size(void **state)
         const int64_t *indices = out.blocks[hop].indices;
         int64_t destinations = naive.num_nodes;
         assert_in_range(destinations, 3, CHUNK);
-        assert_ok(draw_far(&source, 0, &which, naive.nodes, destinations, &drawn));
+        const plim__draws_t draws = plim__draws_of(&which, naive.nodes, destinations);
+        assert_ok(draw_far(&source, 0, &draws, &drawn));
         assert_int_equal(out.blocks[hop].num_edges, 3 * destinations);
         for (int64_t i = 0; i < 3 * destinations; i++)
             assert_int_equal(indices[i], naive_local(ids[i]));

@@ -1,7 +1,6 @@
 /* Draws are uniform, distinct where they must be, and a function of (seed, epoch, hop, node). */
+#include "support/draws.h"
 #include "support/harness.h"
-
-#include "source/draw.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,7 +29,7 @@ static void check_uniform(int64_t degree, int64_t fanout, bool replace)
     int64_t drawn = plim__draw_count(&hop, degree);
     memset(counts, 0, sizeof counts);
     for (int64_t node = 0; node < TRIALS; node++) {
-        plim__draw_positions(&hop, node, degree, positions);
+        test_draw_positions(&hop, node, degree, positions);
         for (int64_t i = 0; i < drawn; i++) {
             assert_in_range(positions[i], 0, degree - 1);
             counts[positions[i]]++;
@@ -70,7 +69,7 @@ static void every_subset_is_as_likely(void **state)
             int64_t by_bits[128] = {0}, counts[128], cells = 0;
             for (int64_t node = 0; node < TRIALS; node++) {
                 unsigned bits = 0;
-                plim__draw_positions(&hop, node, degree, positions);
+                test_draw_positions(&hop, node, degree, positions);
                 for (int64_t i = 0; i < fanout; i++)
                     bits |= 1u << positions[i];
                 assert_int_equal(__builtin_popcount(bits), fanout);
@@ -84,7 +83,7 @@ static void every_subset_is_as_likely(void **state)
     plim__hop_t hop = {.seed = 5, .epoch = 1, .hop = 2, .fanout = 2, .replace = true};
     int64_t pairs[36] = {0};
     for (int64_t node = 0; node < TRIALS; node++) {
-        plim__draw_positions(&hop, node, 6, positions);
+        test_draw_positions(&hop, node, 6, positions);
         pairs[positions[0] * 6 + positions[1]]++;
     }
     assert_uniform(pairs, 36, TRIALS / 36.0);
@@ -132,7 +131,7 @@ static void equal_the_naive_ones(void **state)
                 int64_t all = fanouts[f] == -1 || (!hop.replace && degrees[d] <= fanouts[f]);
                 assert_int_equal(many, all || degrees[d] == 0 ? degrees[d] : fanouts[f]);
                 naive_positions(&hop, node, degrees[d], expected);
-                plim__draw_positions(&hop, node, degrees[d], got);
+                test_draw_positions(&hop, node, degrees[d], got);
                 assert_memory_equal(got, expected, (size_t)many * sizeof *got);
             }
 }
@@ -147,14 +146,14 @@ static void depend_on_each_coordinate(void **state)
     other[0].seed = 2;
     other[1].epoch = 3;
     other[2].hop = 2;
-    plim__draw_positions(&hop, 77, 1000, first);
-    plim__draw_positions(&hop, 78, 1000, again);
+    test_draw_positions(&hop, 77, 1000, first);
+    test_draw_positions(&hop, 78, 1000, again);
     assert_memory_not_equal(first, again, sizeof first);
     for (int i = 0; i < 3; i++) {
-        plim__draw_positions(&other[i], 77, 1000, again);
+        test_draw_positions(&other[i], 77, 1000, again);
         assert_memory_not_equal(first, again, sizeof first);
     }
-    plim__draw_positions(&hop, 77, 1000, again);
+    test_draw_positions(&hop, 77, 1000, again);
     assert_memory_equal(first, again, sizeof first);
 }
 

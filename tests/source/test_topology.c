@@ -1,4 +1,5 @@
 /* Lists in memory: what is drawn is what indices.npy holds there, and damage is refused. */
+#include "support/draws.h"
 #include "support/harness.h"
 #include "support/lists.h"
 #include "support/sources.h"
@@ -53,9 +54,11 @@ static plim_status_t create(plim_job_t *job, plim__topology_t **source_out)
     return test_lists_cached(job, fixture.dataset, fixture.offsets, WORKERS, source_out);
 }
 
-/* Every node's answer in `drawn` is what its positions say. */
-static void check_drawn(const plim__hop_t *hop, const int64_t *nodes, const plim__drawn_t *drawn)
+/* Every node's answer in `drawn` is what the positions of its owner's draw say. */
+static void check_drawn(const plim__draws_t *draws, const plim__drawn_t *drawn)
 {
+    const plim__hop_t *hop = draws->hop;
+    const int64_t *nodes = draws->nodes;
     int64_t positions[PLIM__FANOUT_MAX + LONGEST];
     assert_int_equal(drawn->indptr[0], 0);
     for (int64_t i = 0; i < drawn->taken; i++) {
@@ -63,10 +66,12 @@ static void check_drawn(const plim__hop_t *hop, const int64_t *nodes, const plim
         const int64_t degree = fixture.lists.indptr[nodes[i] + 1] - start;
         const int64_t count = plim__draw_count(hop, degree);
         assert_int_equal(drawn->indptr[i + 1] - drawn->indptr[i], count);
-        plim__draw_positions(hop, nodes[i], degree, positions);
-        for (int64_t j = 0; j < count; j++)
+        test_draw_positions(hop, draws->owners[i], degree, positions);
+        for (int64_t j = 0; j < count; j++) {
             assert_int_equal(drawn->ids[drawn->indptr[i] + j],
                              fixture.lists.indices[start + positions[j]]);
+            assert_int_equal(drawn->positions[drawn->indptr[i] + j], start + positions[j]);
+        }
     }
 }
 
@@ -74,8 +79,10 @@ typedef struct drawing {
     plim__topology_t *source;
     plim__hop_t hop;
     int64_t nodes[5000];
+    const int64_t *owners; /* (5000) */
     int64_t indptr[WORKERS][5001];
     int64_t ids[WORKERS][5000 * 50];
+    int64_t positions[WORKERS][5000 * 50];
 } drawing_t;
 
 static plim_status_t draw_all(void *context, int worker)
@@ -83,12 +90,16 @@ static plim_status_t draw_all(void *context, int worker)
     drawing_t *drawing = context;
     int64_t *indptr = drawing->indptr[worker], *ids = drawing->ids[worker];
     int64_t capacity = drawing->hop.fanout < 0 ? LONGEST + 11 : 5000 * 50;
-    plim__drawn_t drawn = {.indptr = indptr, .ids = ids, .capacity = capacity};
+    plim__drawn_t drawn = {.indptr = indptr,
+                           .ids = ids,
+                           .capacity = capacity,
+                           .positions = drawing->positions[worker]};
     for (int64_t done = 0; done < 5000; done += drawn.taken) {
-        assert_ok(plim__topology_draw(drawing->source, worker, &drawing->hop, drawing->nodes + done,
-                                      5000 - done, &drawn));
+        const plim__draws_t draws = {&drawing->hop, drawing->nodes + done, drawing->owners + done,
+                                     5000 - done};
+        assert_ok(plim__topology_draw(drawing->source, worker, &draws, &drawn));
         assert_in_range(drawn.taken, 1, 5000 - done);
-        check_drawn(&drawing->hop, drawing->nodes + done, &drawn);
+        check_drawn(&draws, &drawn);
     }
     return PLIM_OK;
 }
@@ -99,12 +110,16 @@ static void draws_what_the_lists_hold(void **state)
     static drawing_t drawing;
     plim__source_stats_t stats;
     const int64_t fanouts[] = {-1, 0, 1, 3, 15, 50};
+    static int64_t others[5000];
     uint64_t counter = 0;
+    for (int64_t i = 0; i < 5000; i++)
+        others[i] = i << 40;
     assert_ok(create(&fixture.job, &drawing.source));
     for (size_t f = 0; f < sizeof fanouts / sizeof fanouts[0]; f++)
         for (int replace = 0; replace < 2; replace++) {
             for (size_t i = 0; i < 5000; i++)
                 drawing.nodes[i] = (int64_t)plim__rng_below(8, &counter, NODES);
+            drawing.owners = f % 2 == 0 ? drawing.nodes : others;
             drawing.hop = (plim__hop_t){4, 2, 1, fanouts[f], replace == 1};
             assert_ok(plim__parallel(WORKERS, draw_all, &drawing));
         }
@@ -127,14 +142,14 @@ static void takes_what_fits_and_at_least_one(void **state)
         node++;
     const int64_t nodes[] = {node, 999, node}; /* 999 has a hundred and more */
     assert_ok(create(&fixture.job, &source));
-    assert_ok(plim__topology_draw(source, 0, &hop, nodes, 3, &drawn));
+    assert_ok(test_topology_draw(source, 0, &hop, nodes, 3, &drawn));
     assert_int_equal(drawn.taken, 1);
     drawn.capacity = 20;
-    assert_ok(plim__topology_draw(source, 0, &hop, nodes, 1, &drawn));
+    assert_ok(test_topology_draw(source, 0, &hop, nodes, 1, &drawn));
     assert_int_equal(drawn.taken, 1);
     drawn.capacity = 19;
-    assert_int_equal(plim__topology_draw(source, 0, &hop, nodes, 1, &drawn), PLIM_ERR_BUDGET);
-    assert_ok(plim__topology_draw(source, 0, &hop, nodes, 0, &drawn));
+    assert_int_equal(test_topology_draw(source, 0, &hop, nodes, 1, &drawn), PLIM_ERR_BUDGET);
+    assert_ok(test_topology_draw(source, 0, &hop, nodes, 0, &drawn));
     assert_int_equal(drawn.taken, 0);
     plim__topology_disk_destroy(source);
 }

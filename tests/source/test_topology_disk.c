@@ -9,6 +9,7 @@
 #include "mem/headroom.h"
 #include "source/list_cache.h"
 #include "source/topology.h"
+#include "support/draws.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -126,16 +127,19 @@ static plim__drawn_t drawn_make(int64_t count, int64_t capacity)
 {
     return (plim__drawn_t){.indptr = calloc((size_t)count + 1, sizeof(int64_t)),
                            .ids = calloc((size_t)capacity + 1, sizeof(int64_t)),
-                           .capacity = capacity};
+                           .capacity = capacity,
+                           .positions = calloc((size_t)capacity + 1, sizeof(int64_t))};
 }
 
 static void drawn_free(plim__drawn_t *drawn)
 {
     free(drawn->indptr);
     free(drawn->ids);
+    free(drawn->positions);
 }
 
-/* All of the nodes' draws, at most `capacity` ids at a time, are what memory draws. */
+/* All of the nodes' draws, at most `capacity` ids at a time, are what memory draws; each second
+ * node has an owner of another number. */
 static void compare(const world_t *world, plim__topology_t *source, int worker,
                     const plim__hop_t *hop, const int64_t *nodes, int64_t count, int64_t capacity)
 {
@@ -143,19 +147,24 @@ static void compare(const world_t *world, plim__topology_t *source, int worker,
         capacity = count * hop->fanout;
     plim__drawn_t expected = drawn_make(count, capacity);
     plim__drawn_t drawn = drawn_make(count, capacity);
-    int64_t done = 0;
+    int64_t *owners = calloc((size_t)count + 1, sizeof *owners), done = 0;
+    for (int64_t i = 0; i < count; i++)
+        owners[i] = nodes[i] + i % 2 * 1000003;
     do {
+        const plim__draws_t draws = {hop, nodes + done, owners + done, count - done};
         drawn.taken = -1;
-        assert_ok(
-            plim__topology_draw(world->memory, worker, hop, nodes + done, count - done, &expected));
-        assert_ok(plim__topology_draw(source, worker, hop, nodes + done, count - done, &drawn));
+        assert_ok(plim__topology_draw(world->memory, worker, &draws, &expected));
+        assert_ok(plim__topology_draw(source, worker, &draws, &drawn));
         assert_int_equal(drawn.taken, expected.taken);
         assert_memory_equal(drawn.indptr, expected.indptr,
                             (size_t)(drawn.taken + 1) * sizeof(int64_t));
         assert_memory_equal(drawn.ids, expected.ids,
                             (size_t)drawn.indptr[drawn.taken] * sizeof(int64_t));
+        assert_memory_equal(drawn.positions, expected.positions,
+                            (size_t)drawn.indptr[drawn.taken] * sizeof(int64_t));
         done += drawn.taken;
     } while (done < count);
+    free(owners);
     drawn_free(&drawn);
     drawn_free(&expected);
 }
@@ -382,7 +391,7 @@ static void stops_where_ids_are_full(void **state)
     plim__drawn_t drawn = drawn_make(1, LONGEST - 1);
     drawn.taken = 77;
     nodes[0] = 5;
-    assert_int_equal(plim__topology_draw(source, 0, &hops[6], nodes, 1, &drawn), PLIM_ERR_BUDGET);
+    assert_int_equal(test_topology_draw(source, 0, &hops[6], nodes, 1, &drawn), PLIM_ERR_BUDGET);
     assert_non_null(strstr(plim_last_error(), "node 5"));
     assert_int_equal(drawn.taken, 77);
     drawn_free(&drawn);
@@ -485,7 +494,7 @@ static void workers_draw_at_once(void **state)
 static plim_status_t draw_one(plim__topology_t *source, const plim__hop_t *hop, int64_t node)
 {
     plim__drawn_t drawn = drawn_make(1, LONGEST);
-    plim_status_t status = plim__topology_draw(source, 0, hop, &node, 1, &drawn);
+    plim_status_t status = test_topology_draw(source, 0, hop, &node, 1, &drawn);
     drawn_free(&drawn);
     return status;
 }

@@ -3,7 +3,7 @@
 
 #include "base/half.h"
 #include "load/loader.h"
-#include "source/draw.h"
+#include "support/draws.h"
 #include "support/harness.h"
 
 #include <stdio.h>
@@ -251,7 +251,7 @@ static void check_block(const test_loader_t *fixture, const plim_recipe_t *recip
         int64_t first = test_index_at(recipe, block->indptr, i);
         int64_t count = plim__draw_count(&draw, degree);
         assert_int_equal(test_index_at(recipe, block->indptr, i + 1) - first, count);
-        plim__draw_positions(&draw, node, degree, positions);
+        test_draw_positions(&draw, node, degree, positions);
         for (int64_t j = 0; j < count; j++) {
             int64_t local = test_index_at(recipe, block->indices, first + j);
             assert_in_range(local, 0, met);
