@@ -29,7 +29,7 @@ static plim_status_t try_blocks(const plim__load_context_t *context, plim__load_
             return PLIM_OK;
         seeds = worker->nodes;
     }
-    return plim__blocks_build(worker->blocks, sources->topology,
+    return plim__blocks_build(worker->blocks, sources->topologies[0],
                               sources->first_worker + worker->number, slot->batch.epoch, seeds,
                               count, out, fits_out);
 }
@@ -189,7 +189,7 @@ static void count_rows(const plim__load_sources_t *sources, const int64_t *nodes
 {
     int64_t cached = 0;
     for (int64_t i = 0; i < num_nodes; i++)
-        cached += plim__rows_disk_holds(sources->rows, nodes[i]);
+        cached += plim__rows_disk_holds(sources->tables[0], nodes[i]);
     atomic_fetch_add(&sources->counts->rows, num_nodes);
     atomic_fetch_add(&sources->counts->cached, cached);
 }
@@ -225,11 +225,11 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     if (context->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(context, slot, count, &out));
     if (slot->degrees != NULL)
-        PLIM_TRY(plim__topology_degrees(sources->topology, number, out.ids, out.num_nodes,
+        PLIM_TRY(plim__topology_degrees(sources->topologies[0], number, out.ids, out.num_nodes,
                                         slot->degrees));
     if (slot->rows != NULL)
-        PLIM_TRY(plim__rows_gather(sources->rows, number, out.ids, out.num_nodes, recipe->row_type,
-                                   slot->rows));
+        PLIM_TRY(plim__rows_gather(sources->tables[0], number, out.ids, out.num_nodes,
+                                   recipe->row_type, slot->rows));
     if (slot->rows != NULL && sources->counts != NULL)
         count_rows(sources, out.ids, out.num_nodes);
     describe(context, stream, slot, &cut, count, &out);
@@ -250,7 +250,7 @@ plim_status_t plim__batch_count(const plim__load_context_t *context, const plim_
                       slot->seeds, NULL);
     slot->more = false;
     return plim__block_count_run(
-        worker->count, sources->topology, sources->first_worker + worker->number, &params,
+        worker->count, sources->topologies[0], sources->first_worker + worker->number, &params,
         run->epoch, slot->seeds, cut.end - cut.first, &slot->counted.nodes, &slot->counted.edges);
 }
 

@@ -298,26 +298,31 @@ static uint64_t cache_key(const plim__load_context_t *context)
 
 static plim_status_t open_topology(plim__load_context_t *context)
 {
+    plim__load_sources_t *sources = &context->sources;
     plim__source_params_t params = context->params.lists;
+    plim__topology_t *topology;
+    params.number = sources->num_topologies;
     if (context->access.lists.count > 0)
         params.cached = &context->access.lists;
     PLIM_TRY(plim__topology_disk_create(context->asked, context->dataset, context->offsets, &params,
-                                        &context->sources.topology));
-    context->disk[context->num_disk++] = context->sources.topology->disk;
+                                        &topology));
+    sources->topologies[sources->num_topologies++] = topology;
+    context->disk[context->num_disk++] = topology->disk;
     return PLIM_OK;
 }
 
-static plim_status_t open_rows(plim__load_context_t *context)
+static plim_status_t open_table(plim__load_context_t *context)
 {
+    plim__load_sources_t *sources = &context->sources;
     plim__source_params_t params = context->params.rows;
-    if (!context->params.with_rows)
-        return PLIM_OK;
+    plim__rows_t *rows;
+    params.number = sources->num_tables;
     params.cache_key = cache_key(context);
     if (context->access.rows.count > 0)
         params.cached = &context->access.rows;
-    PLIM_TRY(
-        plim__rows_disk_create(context->asked, context->dataset, &params, &context->sources.rows));
-    context->disk[context->num_disk++] = context->sources.rows->disk;
+    PLIM_TRY(plim__rows_disk_create(context->asked, context->dataset, &params, &rows));
+    sources->tables[sources->num_tables++] = rows;
+    context->disk[context->num_disk++] = rows->disk;
     return PLIM_OK;
 }
 
@@ -327,13 +332,15 @@ plim_status_t plim__load_sources_open(plim__load_context_t *context)
                                   &context->offsets));
     PLIM_TRY(choose(context));
     PLIM_TRY(open_topology(context));
-    return open_rows(context);
+    return context->params.with_rows ? open_table(context) : PLIM_OK;
 }
 
 void plim__load_sources_close(plim__load_context_t *context)
 {
-    plim__rows_disk_destroy(context->sources.rows);
-    plim__topology_disk_destroy(context->sources.topology);
+    for (int i = 0; i < context->sources.num_tables; i++)
+        plim__rows_disk_destroy(context->sources.tables[i]);
+    for (int i = 0; i < context->sources.num_topologies; i++)
+        plim__topology_disk_destroy(context->sources.topologies[i]);
     plim__access_free(&context->access);
     plim__offsets_destroy(context->offsets);
     context->offsets = NULL;

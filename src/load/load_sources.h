@@ -19,13 +19,15 @@ typedef struct plim__row_counts {
 
 /* The sources of a batch. */
 typedef struct plim__load_sources {
-    plim__topology_t *topology;
-    plim__rows_t *rows;         /* NULL without */
+    plim__topology_t *topologies[PLIM__TOPOLOGIES_MAX];
+    int num_topologies;
+    plim__rows_t *tables[PLIM__TABLES_MAX];
+    int num_tables;             /* 0: without rows */
     int first_worker;           /* the number of worker 0 in these sources */
     plim__row_counts_t *counts; /* of batches that read from disk without a window; else NULL */
 } plim__load_sources_t;
 
-#define PLIM__LOAD_SOURCES 2     /* most sources of a dataset */
+#define PLIM__LOAD_SOURCES (PLIM__TOPOLOGIES_MAX + PLIM__TABLES_MAX)
 #define PLIM__LOAD_SPARE_PART 4  /* windows get 1/4 more than the expected rows */
 #define PLIM__LOAD_START_BYTES 4 /* of a cached list, beside its entries */
 

@@ -618,9 +618,9 @@ plim_status_t plim__loader_next(plim_loader_t *loader, plim_batch_t **batch_out)
 static void add_source_stats(const plim_loader_t *loader, plim_load_stats_t *stats)
 {
     const plim__load_sources_t *sources = &loader->context.sources;
-    const plim__source_stats_t lists = plim__source_stats(sources->topology->disk);
+    const plim__source_stats_t lists = plim__source_stats(sources->topologies[0]->disk);
     const plim__source_stats_t rows =
-        plim__source_stats(sources->rows != NULL ? sources->rows->disk : NULL);
+        plim__source_stats(sources->num_tables > 0 ? sources->tables[0]->disk : NULL);
     stats->lists = lists.items;
     stats->lists_cached = lists.cached;
     stats->list_transfers = lists.transfers;

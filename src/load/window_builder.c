@@ -379,9 +379,9 @@ plim__load_sources_t plim__window_builder_sources(plim__window_builder_t *builde
         sources.counts = builder->context->plan.rows_in_memory ? NULL : &builder->counts;
         return sources;
     }
-    sources.topology = plim__load_window_topology(window->window);
+    sources.topologies[0] = plim__load_window_topology(window->window);
     if (builder->context->params.window.rows > 0)
-        sources.rows = plim__load_window_rows(window->window);
+        sources.tables[0] = plim__load_window_rows(window->window);
     return sources;
 }
 
@@ -419,8 +419,8 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__t
     builder->queue = tickets;
     *builder_out = builder;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
-        PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topology,
-                                          params->rows > 0 ? context->sources.rows : NULL,
+        PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topologies[0],
+                                          params->rows > 0 ? context->sources.tables[0] : NULL,
                                           &builder->windows[i].window));
     PLIM_TRY(plim__thread_start(&builder->thread, builder_body, builder));
     builder->started = true;

@@ -178,10 +178,8 @@ static void work_destroy(plim__access_work_t *work)
 
 static plim_status_t open_files(plim__access_work_t *work, const plim_dataset_t *dataset)
 {
-    const plim__manifest_file_t *entry =
-        plim__manifest_find(plim__dataset_manifest(dataset), "indices.npy");
-    if (entry == NULL)
-        return plim__fail(PLIM_ERR_DATA, "%s: no indices.npy", plim__dataset_path(dataset));
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    const plim__manifest_file_t *entry = &manifest->files[manifest->topologies[0].indices];
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &work->indices));
     if (work->layout.in_file) {
         if (work->params->tmp == NULL)

@@ -33,16 +33,14 @@ plim_status_t plim__cache_fill(plim__cache_t *cache, const char *account, const 
     return status;
 }
 
-plim_status_t plim__cache_fill_all(plim__cache_t *cache, const plim_dataset_t *dataset,
-                                   const char *file, int64_t bytes, const char *phase,
+plim_status_t plim__cache_fill_all(plim__cache_t *cache, int64_t bytes, const char *phase,
                                    plim_status_t (*look)(void *context, int worker, int64_t piece,
                                                          void *data, size_t size),
                                    plim_status_t (*settle)(void *context, int worker, int64_t piece,
                                                            void *data, size_t size))
 {
     const plim__sweep_t sweep = {.file = &cache->source->file,
-                                 .entry =
-                                     plim__manifest_find(plim__dataset_manifest(dataset), file),
+                                 .entry = cache->source->entry,
                                  .start = PLIM__NPY_HEADER,
                                  .end = PLIM__NPY_HEADER + bytes,
                                  .piece = PLIM__CACHE_PIECE,

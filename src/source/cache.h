@@ -47,8 +47,7 @@ size_t plim__cache_filling(const plim_job_t *job, const plim__source_params_t *p
  */
 plim_status_t plim__cache_fill(plim__cache_t *cache, const char *account, const char *phase,
                                plim__droppable_fill_fn fill);
-plim_status_t plim__cache_fill_all(plim__cache_t *cache, const plim_dataset_t *dataset,
-                                   const char *file, int64_t bytes, const char *phase,
+plim_status_t plim__cache_fill_all(plim__cache_t *cache, int64_t bytes, const char *phase,
                                    plim_status_t (*look)(void *context, int worker, int64_t piece,
                                                          void *data, size_t size),
                                    plim_status_t (*settle)(void *context, int worker, int64_t piece,

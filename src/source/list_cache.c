@@ -245,9 +245,8 @@ plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_
     if (!params->all)
         set_starts(cache);
     plim_status_t status =
-        params->all ? plim__cache_fill_all(&cache->base, dataset, "indices.npy",
-                                           num_entries * (int64_t)cache->width, "reading adjacency",
-                                           take_piece, NULL)
+        params->all ? plim__cache_fill_all(&cache->base, num_entries * (int64_t)cache->width,
+                                           "reading adjacency", take_piece, NULL)
                     : plim__cache_fill(&cache->base, ACCOUNT, "filling the list cache", fill);
     if (status != PLIM_OK) {
         plim__list_cache_destroy(cache);

@@ -215,7 +215,7 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
     plim__file_t file;
     plim__arena_t arena;
     reading_t reading = {.offsets = offsets, .file = &file};
-    const plim__manifest_file_t *entry = plim__manifest_find(manifest, "indptr.npy");
+    const plim__manifest_file_t *entry = &manifest->files[manifest->topologies[0].indptr];
     const plim__sweep_t sweep = {.file = &file,
                                  .entry = entry,
                                  .start = PLIM__NPY_HEADER,

@@ -233,11 +233,11 @@ static plim_status_t fill_some(plim__row_cache_t *cache)
     return status;
 }
 
-static plim_status_t fill(plim__row_cache_t *cache, const plim_dataset_t *dataset)
+static plim_status_t fill(plim__row_cache_t *cache)
 {
     bool loaded = false;
     if (cache->base.all)
-        return plim__cache_fill_all(&cache->base, dataset, "features.npy",
+        return plim__cache_fill_all(&cache->base,
                                     cache->base.num_items * (int64_t)cache->form.bytes,
                                     "reading features", place_piece, settle_piece);
     if (cache->base.num_items == 0)
@@ -285,7 +285,7 @@ plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t
     plim__cache_begin(&cache->base, job, params, source, fill_again, &arena);
     plim_status_t status = identify(cache, dataset, params);
     if (status == PLIM_OK)
-        status = fill(cache, dataset);
+        status = fill(cache);
     if (status != PLIM_OK) {
         plim__row_cache_destroy(cache);
         return status;

@@ -208,7 +208,7 @@ void plim__rows_disk_destroy(plim__rows_t *source)
 static plim_status_t open_rows(const plim_job_t *job, const plim_dataset_t *dataset,
                                const plim__source_params_t *params, rows_disk_t *rows)
 {
-    PLIM_TRY(plim__source_open(job, dataset, "features.npy", params, &rows->source));
+    PLIM_TRY(plim__source_open(job, dataset, params, &rows->source));
     if ((!params->all && params->cached == NULL) || plim__row_cache_rows(dataset, params) == 0)
         return PLIM_OK;
     return plim__row_cache_create(job, dataset, params, &rows->source, &rows->cache);
@@ -217,14 +217,16 @@ static plim_status_t open_rows(const plim_job_t *job, const plim_dataset_t *data
 plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim__source_params_t *params, plim__rows_t **source_out)
 {
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     rows_disk_t draft = draft_of(dataset, params), *rows;
-    if (draft.form.bytes == 0)
+    if (params->number >= manifest->num_tables)
         return plim__fail(PLIM_ERR_USAGE, "%s has no features; import it with a features file",
                           plim__dataset_path(dataset));
     if (draft.num_nodes > NODES_MAX)
         return plim__fail(
             PLIM_ERR_UNSUPPORTED, "%s has %lld nodes; rows can be read for at most %lld",
             plim__dataset_path(dataset), (long long)draft.num_nodes, (long long)NODES_MAX);
+    draft.source.entry = &manifest->files[manifest->tables[params->number]];
     PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft,
                                  &draft.source.arena, &rows));
     rows->face = (plim__rows_t){disk_gather, &rows->source};

@@ -137,8 +137,8 @@ static plim_status_t settle(void *context, int worker, int64_t piece, void *data
 
 static plim_status_t read_lists(const plim_job_t *job, reading_t *reading)
 {
-    const plim__manifest_file_t *entry =
-        plim__manifest_find(plim__dataset_manifest(reading->dataset), "indices.npy");
+    const plim__manifest_t *manifest = plim__dataset_manifest(reading->dataset);
+    const plim__manifest_file_t *entry = &manifest->files[manifest->topologies[0].indices];
     plim__file_t file;
     plim__arena_t arena;
     const plim__sweep_t sweep = {.file = &file,

@@ -35,12 +35,10 @@ size_t plim__source_readers_bytes(const plim_job_t *job, const plim__source_t *s
 }
 
 plim_status_t plim__source_open(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const char *file, const plim__source_params_t *params,
-                                plim__source_t *source)
+                                const plim__source_params_t *params, plim__source_t *source)
 {
     const plim__reader_params_t reader = reader_params(source, params);
-    PLIM_TRY(plim__dataset_file_open(
-        dataset, plim__manifest_find(plim__dataset_manifest(dataset), file), true, &source->file));
+    PLIM_TRY(plim__dataset_file_open(dataset, source->entry, true, &source->file));
     if (!params->all) /* otherwise it is rarely used */
         plim__arena_touch(&source->arena);
     for (int i = 0; i < source->num_workers; i++)

@@ -14,6 +14,7 @@ typedef struct plim__cache plim__cache_t;
 
 /* Reads by batched direct I/O; reads less than `merge_distance` bytes apart are merged. */
 typedef struct plim__source_params {
+    int number; /* of the topology or table in the manifest */
     int workers;
     int depth;                      /* I/Os in flight of each worker */
     size_t merge_distance;          /* see plim__reader_params_t */
@@ -50,8 +51,9 @@ typedef struct plim__source_worker {
 
 /* The part of a source on disk that does not depend on its kind. */
 typedef struct plim__source {
-    const char *items;   /* "lists" or "rows" */
-    plim__arena_t arena; /* of the object that this is part of */
+    const char *items;                  /* "lists" or "rows" */
+    plim__arena_t arena;                /* of the object that this is part of */
+    const plim__manifest_file_t *entry; /* the file in the manifest */
     plim__file_t file;
     size_t max_read; /* the largest single read */
     int64_t num_reads;
@@ -68,11 +70,10 @@ void plim__source_lay_out(plim__arena_t *arena, plim__source_t *source);
 size_t plim__source_readers_bytes(const plim_job_t *job, const plim__source_t *source,
                                   const plim__source_params_t *params);
 
-/* Opens the file and makes the readers. After an error, too, the source is closed by
+/* Opens source->entry and makes the readers. After an error, too, the source is closed by
  * plim__source_close, which releases the arena. */
 plim_status_t plim__source_open(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const char *file, const plim__source_params_t *params,
-                                plim__source_t *source);
+                                const plim__source_params_t *params, plim__source_t *source);
 void plim__source_close(plim__source_t *source);
 
 /* Executes the worker's first `count` reads and counts them. Errors of plim__reader_read. */

@@ -537,7 +537,7 @@ size_t plim__topology_disk_filling(const plim_job_t *job, const plim__source_par
 static plim_status_t open_lists(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__source_params_t *params, disk_t *disk)
 {
-    PLIM_TRY(plim__source_open(job, dataset, "indices.npy", params, &disk->source));
+    PLIM_TRY(plim__source_open(job, dataset, params, &disk->source));
     if (!is_cached(params))
         return PLIM_OK;
     return plim__list_cache_create(job, dataset, disk->offsets, params, &disk->source,
@@ -549,11 +549,13 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          const plim__source_params_t *params,
                                          plim__topology_t **source_out)
 {
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     disk_t draft = draft_of(dataset, params), *disk;
     if (params->workers < 1 || draft.num_nodes > NODES_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a disk topology of %lld nodes for %d workers",
                           (long long)draft.num_nodes, params->workers);
     draft.offsets = offsets;
+    draft.source.entry = &manifest->files[manifest->topologies[params->number].indices];
     PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft,
                                  &draft.source.arena, &disk));
     disk->face = (plim__topology_t){draw, degrees, &disk->source, offsets};

@@ -131,6 +131,9 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
         return plim__fail(PLIM_ERR_DATA, "%s: the number of edges, %lld, is out of range", name,
                           (long long)info->num_edges);
     info->index_type = indices->type == PLIM__NPY_I32 ? PLIM_I32 : PLIM_I64;
+    manifest->num_topologies = 1;
+    manifest->topologies[0] = (plim__manifest_topology_t){(int)(indptr - manifest->files),
+                                                          (int)(indices - manifest->files)};
 
     if (info->num_graphs < 0 || info->num_graphs > PLIM__ITEMS_MAX ||
         (graphs == NULL) != (info->num_graphs == 0))
@@ -149,6 +152,7 @@ static plim_status_t settle_features(plim__manifest_t *manifest, const char *nam
     plim_dataset_info_t *info = &manifest->info;
     const plim__manifest_file_t *features = plim__manifest_find(manifest, "features.npy");
 
+    manifest->num_tables = 0;
     info->num_features = 0;
     info->feature_type = (plim_dtype_t)0;
     if (!isfinite(info->feature_error) || info->feature_error < 0)
@@ -160,6 +164,7 @@ static plim_status_t settle_features(plim__manifest_t *manifest, const char *nam
     if (features->type != PLIM__NPY_F16 && features->type != PLIM__NPY_F32)
         return bad_type(features, name);
     PLIM_TRY(check_columns(features, name));
+    manifest->tables[manifest->num_tables++] = (int)(features - manifest->files);
     info->num_features = features->shape[1];
     info->feature_type = features->type == PLIM__NPY_F16 ? PLIM_F16 : PLIM_F32;
     return PLIM_OK;

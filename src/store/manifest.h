@@ -36,6 +36,15 @@ typedef struct plim__manifest_file {
     const uint64_t *checksums; /* (num_checksums), one for PLIM__CHECKSUM_BYTES of the file each */
 } plim__manifest_file_t;
 
+#define PLIM__TOPOLOGIES_MAX 1
+#define PLIM__TABLES_MAX 1
+
+/* The files of a topology: their numbers in the manifest. */
+typedef struct plim__manifest_topology {
+    int indptr;
+    int indices;
+} plim__manifest_topology_t;
+
 typedef struct plim__manifest {
     plim_dataset_info_t info;
     int64_t degrees[PLIM_DEGREE_BUCKETS];
@@ -45,6 +54,11 @@ typedef struct plim__manifest {
     const char *version;
     int num_files;
     plim__manifest_file_t files[PLIM__FILES_MAX]; /* ascending by name */
+    /* The sources of the dataset; set by plim__manifest_settle and plim__manifest_from_shape. */
+    int num_topologies;
+    plim__manifest_topology_t topologies[PLIM__TOPOLOGIES_MAX];
+    int num_tables;
+    int tables[PLIM__TABLES_MAX]; /* numbers of the files of rows */
 } plim__manifest_t;
 
 /* NULL when there is none of that name ("indptr.npy"). */
