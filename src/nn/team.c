@@ -255,17 +255,6 @@ int plim__team_size(const plim__team_t *team)
     return team->size;
 }
 
-double plim__team_core_seconds(const plim__team_t *team)
-{
-    double seconds = plim__clock_used(CLOCK_THREAD_CPUTIME_ID);
-    for (int i = 1; i < team->size; i++) {
-        clockid_t clock;
-        if (pthread_getcpuclockid(team->members[i].thread.handle, &clock) == 0)
-            seconds += plim__clock_used(clock);
-    }
-    return seconds;
-}
-
 plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t **team_out)
 {
     plim__team_t draft = {.size = clamp_threads(threads)}, *team;

@@ -33,10 +33,6 @@ plim_status_t plim__team_create_for(const plim_job_t *job, int threads, plim__te
 /* Workers are numbered from 0 (the caller) to this less one. */
 int plim__team_size(const plim__team_t *team);
 
-/* Processor time of the caller and of all workers. The clock of the process would not do: it knows
- * that of a running thread as of the last timer tick only. */
-double plim__team_core_seconds(const plim__team_t *team);
-
 /*
  * work(context, worker, piece) once for each piece 0 … pieces-1, in any order, at once; returns
  * when all are done. `cost` is the rough time of one piece in nanoseconds: if all pieces together

@@ -200,39 +200,6 @@ static void subnormal_numbers_are_0_in_work_only(void **state)
     test_job_end(&job);
 }
 
-/* Processor time of the pieces, counted by the threads that do them. */
-static void use_time(void *context, int worker, int64_t piece)
-{
-    atomic_int_fast64_t *used = context;
-    struct timespec start, now;
-    (void)worker;
-    (void)piece;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
-    int64_t spent;
-    do {
-        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-        spent = (now.tv_sec - start.tv_sec) * 1000000000 + now.tv_nsec - start.tv_nsec;
-    } while (spent < 20000);
-    atomic_fetch_add(used, spent);
-}
-
-/* Short stretches, in which no timer ticks. */
-static void processor_time_counts_every_thread(void **state)
-{
-    (void)state;
-    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    plim__team_t *team;
-    assert_ok(plim__team_create(job.ledger, 3, &team));
-    for (int round = 0; round < 200; round++) {
-        atomic_int_fast64_t used = 0;
-        const double start = plim__team_core_seconds(team);
-        plim__team_run(team, 12, WORTH, use_time, &used);
-        assert_true(plim__team_core_seconds(team) - start >= 0.999e-9 * (double)used);
-    }
-    plim__team_destroy(team);
-    test_job_end(&job);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,7 +209,6 @@ int main(void)
         cmocka_unit_test(little_work_wakes_nobody),
         cmocka_unit_test(idle_threads_use_no_time),
         cmocka_unit_test(subnormal_numbers_are_0_in_work_only),
-        cmocka_unit_test(processor_time_counts_every_thread),
         cmocka_unit_test(failures_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
