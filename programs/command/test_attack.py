@@ -1,3 +1,4 @@
+# labels: asan
 """Some cases of tools/attack: 100 with sanitizers, fewer without."""
 import os
 import pathlib

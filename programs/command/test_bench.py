@@ -199,6 +199,7 @@ def minimum_line(data):
     return said('load', data, *TIGHT, '--epochs', 0)['plan']['minimum_bytes'] // MIB
 
 
+@pytest.mark.nightly
 def test_what_is_said_to_be_kept_is_kept(data):
     """From the minimum upwards, the rows that the loader says it keeps are found in memory, and more of them with every step."""
     minimum, before = minimum_line(data), 0
@@ -241,6 +242,7 @@ def strace_works():
         return False
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not strace_works(), reason='strace is not here, or ptrace is forbidden')
 @pytest.mark.skipif(not os.access('/dev/shm', os.W_OK), reason='no /dev/shm to write to')
 def test_what_does_not_fit_does_not_go_to_memory_again(tmp_path):

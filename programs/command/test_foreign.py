@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """What another user put into a directory that all may write to is not used, and leads to no file of the victim; tools/prove-foreign races."""
 import importlib.machinery
 import importlib.util

@@ -1,3 +1,4 @@
+# labels: asan
 """Numbers, paths and texts of files that lie: refused where they are read, whatever command reads them."""
 import json
 import os

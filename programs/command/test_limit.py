@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """plimsoll limit and what all verbs share: help, wrong use, --json, sizes."""
 import json
 import os

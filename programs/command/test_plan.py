@@ -1,3 +1,4 @@
+# labels: plain long
 """plan as people use it: the table, its JSON, sweeps, shapes, exit codes, and that train does what it says."""
 import json
 import os
@@ -126,7 +127,7 @@ def lines_named(text):
     return [int(number) for number in re.findall(r'--memory (\d+)M', text)]
 
 
-@pytest.mark.parametrize('words', [(), ('--ranks', 2), ('--ranks', 3, '--shares', 8)])
+@pytest.mark.parametrize('words', [(), pytest.param(('--ranks', 2), marks=pytest.mark.nightly), ('--ranks', 3, '--shares', 8)])
 def test_named_lines_are_accepted(words):
     """The minimum, with MPI's memory too; the line that a refusal names; the line for whole batches."""
     refused = plan(*WIDE, *words, '--memory', '9M', code=3)

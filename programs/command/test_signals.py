@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """A signal ends the work in order: exit code 75, nothing half-made."""
 import json
 import os

@@ -83,7 +83,7 @@ def unfinished(lines):
     return [line for line in lines if BAR.match(line) and not re.match(PHASES + ': 100%', line)]
 
 
-@pytest.mark.parametrize('columns', [60, 80, 200])
+@pytest.mark.parametrize('columns', [60, *(pytest.param(columns, marks=pytest.mark.nightly) for columns in (80, 200))])
 def test_a_bar_is_no_wider_than_the_terminal(train, columns):
     terminal = train(columns)
     terminal.wait_for(r'^Epoch 002')

@@ -1,3 +1,4 @@
+# labels: plain long
 """Training by the ranks that mpirun starts, for each MPI that is installed: one run, one output, the bits of one rank, one end."""
 import json
 import os
@@ -141,7 +142,7 @@ def test_shares_are_as_many_as_ranks(mpi, graph, tmp_path):
     assert said.count('batch norm') == 1 and not (tmp_path / 'b').exists()
 
 
-@pytest.mark.parametrize('silent', [0, 1])
+@pytest.mark.parametrize('silent', [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_silent_rank_is_named(mpi, graph, tmp_path, silent):
     place = tmp_path / 'a'
     command = [*mpi(3), PLIMSOLL, 'train', graph, *SETTINGS, '--epochs', 100000, '--run', place, '--quiet', '--eval-every', 0]

@@ -365,6 +365,7 @@ def test_torch():
     assert causes == {'kill': 'killed', 'segfault': 'segfault', 'save': 'disk_full', 'tensor': 'alloc_refused'}
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(importlib.util.find_spec('torch') is None, reason='torch is not installed')
 def test_torchrun_with_one_rank_killed(tmp_path):
     (tmp_path / 'train.py').write_text('import os, time\nprint("Epoch 1 loss 0.5", flush=True)\n'

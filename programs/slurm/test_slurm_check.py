@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """`plimsoll slurm --check`: each contradiction is found, and healthy scripts cause no alarm."""
 import json
 import os

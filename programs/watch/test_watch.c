@@ -1,4 +1,5 @@
 /* Lines of a timeline are whole JSON whatever they hold; a watch sees its child and its own end. */
+/* labels: asan unprivileged */
 #include "support/harness.h"
 
 #include "watch/watch.h"

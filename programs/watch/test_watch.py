@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """`plimsoll watch` and `plimsoll mark`: the command is not disturbed, and the record tells what happened to it."""
 import contextlib
 import fcntl

@@ -1,4 +1,5 @@
 /* The radix sort against qsort, for sizes around every boundary and keys of every width. */
+/* labels: plain */
 #include "support/harness.h"
 
 #include "base/radix.h"

@@ -1,4 +1,5 @@
 /* Parallel work: everything done once, errors carried over with their messages, order kept. */
+/* labels: asan tsan */
 #include "support/harness.h"
 
 #include "base/condition.h"

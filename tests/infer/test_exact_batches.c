@@ -1,4 +1,5 @@
 /* Exact outputs are those of the very same model on batches of whole neighbourhoods. */
+/* labels: asan tsan */
 #include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"

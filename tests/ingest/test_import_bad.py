@@ -1,3 +1,4 @@
+# labels: asan
 """Bad input ends with exit code 4, names the file and the place, and leaves nothing behind."""
 import gzip
 import io

@@ -1,3 +1,4 @@
+# labels: asan
 """Each kind of source becomes what NumPy makes of it by brute force."""
 import gzip
 import json

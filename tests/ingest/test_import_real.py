@@ -1,3 +1,4 @@
+# labels: nightly
 """All of the real data imports, and its counts are those of its README."""
 import json
 import pathlib

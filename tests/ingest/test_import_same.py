@@ -1,3 +1,4 @@
+# labels: nightly
 """The same bytes whatever the memory, the threads and the engine; and refused first where it cannot do."""
 import pathlib
 import re

@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """The order of write, fsync and rename, as the kernel saw it (strace), of an import and of a generation.
 
 Every file of the dataset is synced after its last write; then the directory that holds them; then it is renamed; then the

@@ -1,4 +1,5 @@
 /* Long reads straight into memory equal the file, whatever its end, and fail as they should. */
+/* labels: asan tsan unprivileged */
 #include "support/harness.h"
 
 #include "base/fail.h"

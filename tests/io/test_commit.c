@@ -1,4 +1,5 @@
 /* Directories and files that appear whole or not at all. */
+/* labels: asan unprivileged */
 #include "support/harness.h"
 
 #include "io/commit.h"

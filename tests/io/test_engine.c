@@ -1,4 +1,5 @@
 /* Many operations at once through either engine, and what happens where the kernel refuses one. */
+/* labels: asan tsan unprivileged */
 #include "support/harness.h"
 
 #include "base/rng.h"

@@ -3,6 +3,7 @@
  * program defines the system calls the library uses, so the linker prefers them to libc's and
  * liburing's; each passes through unless a fault is switched on.
  */
+/* labels: asan tsan unprivileged */
 #include "support/harness.h"
 
 #include "base/rng.h"

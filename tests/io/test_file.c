@@ -1,4 +1,5 @@
 /* Opening, aligning, reading to the end, and leaving the page cache as it was. */
+/* labels: asan unprivileged */
 #include "support/harness.h"
 
 #include "io/file.h"

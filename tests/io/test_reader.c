@@ -1,4 +1,5 @@
 /* Random batches through either engine equal pread of the same ranges, and fail as it does. */
+/* labels: asan tsan unprivileged */
 #include "support/harness.h"
 
 #include "base/rng.h"

@@ -1,4 +1,5 @@
 /* A file as a stream: all its bytes in order through either engine, then the end. */
+/* labels: asan unprivileged */
 #include "support/harness.h"
 
 #include "base/rng.h"

@@ -1,4 +1,5 @@
 /* Files written through either engine: the bytes, the size, the checksums, the front. */
+/* labels: asan tsan unprivileged */
 #include "support/harness.h"
 
 #include "base/rng.h"

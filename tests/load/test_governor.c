@@ -1,4 +1,5 @@
 /* The governor: when it shrinks and grows, and that batches stay as they are whatever it does. */
+/* labels: plain tsan */
 #include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"

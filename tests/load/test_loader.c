@@ -1,6 +1,7 @@
 /*
  * The loader's stream: batches are what the files say, and one stream, however it is made.
  */
+/* labels: plain tsan unprivileged */
 #include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"

@@ -1,4 +1,5 @@
 /* Batches of whole graphs, from memory and from disk, against the files. */
+/* labels: asan tsan */
 #include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"

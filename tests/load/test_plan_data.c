@@ -1,4 +1,5 @@
 /* The plan object: its getters and its JSON agree, and it lives as long as it is held. */
+/* labels: asan */
 #include "load/plan_data.h"
 
 #include "support/dataset.h"

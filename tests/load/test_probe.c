@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 /* Sizes grow with the seeds, but not faster, and stay within what is possible at all. */
+/* labels: asan */
 static void test_sizes_are_plausible(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 20000, .num_features = 4, .num_classes = 3};

@@ -2,6 +2,7 @@
  * Windows against the sources they were drawn from: what a batch finds in a window is what it would
  * have found below, for every form, type, capacity and number of threads.
  */
+/* labels: asan tsan */
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/rng.h"

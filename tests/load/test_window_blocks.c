@@ -2,6 +2,7 @@
  * Batches whose blocks and rows come from windows over a dataset on disk equal those that come from
  * the dataset in memory, byte for byte.
  */
+/* labels: asan tsan */
 #include "load/window.h"
 #include "support/dataset.h"
 #include "support/harness.h"

@@ -1,4 +1,5 @@
 /* Arenas stay inside the ledger, and the ledger inside its line. */
+/* labels: asan unprivileged */
 #include "support/harness.h"
 
 #include "mem/arena.h"

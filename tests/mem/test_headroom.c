@@ -1,4 +1,5 @@
 /* What a process may hold, and what it may touch besides, in files made up and in a real group. */
+/* labels: asan unprivileged */
 #include "support/cgroup.h"
 #include "support/harness.h"
 #include "support/kernel_files.h"

@@ -2,6 +2,7 @@
  * The ledger's promise, by the kernel's own count: a process in a control group whose limit is the
  * line may reserve and touch all that the ledger calls available, and never meets the limit.
  */
+/* labels: asan tsan */
 #include "support/cgroup.h"
 #include "support/harness.h"
 

@@ -1,5 +1,6 @@
 /* Limit discovery on recorded machines, and on this one: its rlimits, affinity, variables, groups.
  */
+/* labels: asan unprivileged */
 #include "support/cgroup.h"
 #include "support/harness.h"
 

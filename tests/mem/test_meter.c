@@ -1,4 +1,5 @@
 /* The meter agrees with what the test itself has just used, and reads recorded v1 and v2 groups. */
+/* labels: asan tsan unprivileged */
 #include "support/cgroup.h"
 #include "support/harness.h"
 

@@ -4,6 +4,7 @@
  * loss, back, optimiser. Combinations are sampled; `nn_test_bits all` tries each of them, in
  * minutes.
  */
+/* labels: plain */
 #include "support/batches.h"
 #include "support/harness.h"
 

@@ -1,4 +1,5 @@
 /* Pieces done once each by threads that are who they say; ends and begins without losing one. */
+/* labels: asan tsan */
 #include "support/harness.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """Ranks over the MPI plugin, for each MPI that is installed: same bits, and an end together, whatever one of them does."""
 import os
 import pathlib

@@ -1,5 +1,6 @@
 /* Operations between ranks: what arrives, and what happens when a rank fails, is silent, dies or
  * sends what it should not. */
+/* labels: asan tsan unprivileged */
 #include "support/harness.h"
 #include "support/ranks.h"
 

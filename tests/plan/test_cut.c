@@ -1,4 +1,5 @@
 /* Where batches must be cut, the cut is the largest that fits, whatever is wide. */
+/* labels: plain long */
 #include "load/plan_data.h"
 #include "plan/train_plan.h"
 #include "support/harness.h"

@@ -1,3 +1,4 @@
+# labels: plain long
 """Some random runs in real cgroups: planned, trained, used to predict; tools/never-killed tries hundreds, and times them."""
 import json
 import os
@@ -27,13 +28,20 @@ def try_some(directory, count, datasets, *options):
 
 
 def test_some_random_runs(directory):
-    try_some(directory, 8, 'papers,arxiv,species,broad,hubs,graphs')
+    try_some(directory, 3, 'papers,arxiv,species,broad,hubs,graphs')
 
 
+@pytest.mark.nightly
+def test_many_random_runs(directory):
+    try_some(directory, 20, 'papers,arxiv,species,broad,hubs,graphs', '--seed', '1')
+
+
+@pytest.mark.nightly
 def test_a_few_without_avx512(directory):
     """oneDNN then has other kernels, which take their memory at other times."""
     try_some(directory, 2, 'arxiv,species', '--variant', 'avx2')
 
 
+@pytest.mark.nightly
 def test_a_few_without_huge_pages(directory):
     try_some(directory, 2, 'arxiv,hubs', '--variant', 'small-pages')

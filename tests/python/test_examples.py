@@ -1,3 +1,4 @@
+# labels: plain long
 """The examples: each runs, learns, and differs from its plain PyTorch Geometric script by some lines."""
 import difflib
 import importlib.util
@@ -50,11 +51,12 @@ def score(script, dataset, epochs):
     return float(re.search(r'^Test: (\S+)$', done.stdout, re.MULTILINE).group(1))
 
 
-@pytest.mark.parametrize('name', CHANGED)
+@pytest.mark.parametrize('name', ['papers', *(pytest.param(name, marks=pytest.mark.nightly) for name in CHANGED if name != 'papers')])
 def test_the_example_learns(datasets, name):
     assert score(f'{name}.py', datasets(name), EPOCHS[name]) > LEAST[name]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('name', CHANGED)
 def test_the_plain_script_learns(datasets, name):
     if name != 'proteins_gin' and not any(importlib.util.find_spec(sampler) for sampler in ('pyg_lib', 'torch_sparse')):

@@ -1,3 +1,4 @@
+# labels: plain long
 """Steps of a script's own beside the loader: refused before the kernel kills, in a real control group."""
 import json
 import os
@@ -78,12 +79,14 @@ def test_what_the_script_keeps_is_counted(path):
     assert code == 3 and found[1] > found[2], found
 
 
+@pytest.mark.nightly
 def test_what_the_heap_keeps_is_no_need(path):
     """Blocks below the C library's threshold stay in its heap after they are freed; a small one on top of them keeps it there."""
     code, found = run(path, 700 * MIB, 'step(130 * 2**20, 520); kept.append(torch.ones(2**10))')
     assert code == 0 and found[0] == 40, found
 
 
+@pytest.mark.nightly
 def test_a_line_below_the_limit_is_kept(path):
     code, found = run(path, 0, 'step(400 * 2**20, 3)', memory='600M')
     assert code == 3 and found[0] >= 1 and found[2] <= 600 * MIB, found

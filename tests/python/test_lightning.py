@@ -1,3 +1,4 @@
+# labels: nightly
 """A Lightning Trainer that is killed in the middle of an epoch and resumed gets the batches that were left."""
 import importlib.util
 import os

@@ -1,3 +1,4 @@
+# labels: plain long
 """The memory monitor: its figures, its line, the suggestions before a real kill and after real errors, retries."""
 import contextlib
 import doctest
@@ -469,6 +470,7 @@ def test_the_callback_of_lightning(lines, monkeypatch):
     assert 'plimsoll: out of memory' in lines.text and watched._thread is None
 
 
+@pytest.mark.nightly
 def test_a_lightning_trainer(lines):
     torch = pytest.importorskip('torch')
     lightning = pytest.importorskip('lightning.pytorch')
@@ -612,6 +614,7 @@ def test_nothing_of_the_script_is_kept_alive():
     assert done == [True]
 
 
+@pytest.mark.nightly
 def test_pygs_loaders_killed_while_they_sort():
     """A real script, killed where such scripts are killed: each loader sorts the edges for itself."""
     pytest.importorskip('torch_geometric')

@@ -1,3 +1,4 @@
+# labels: plain long
 """plimsoll.NeighborLoader: what its batches hold, and how it behaves beside everything else in a script."""
 import gc
 import hashlib
@@ -204,6 +205,7 @@ def test_trim_to_layer(ds):
     assert torch.allclose(whole[:32], trimmed[:32], atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_pyg_model_learns_cora(tmp_path):
     from torch_geometric.nn import GraphSAGE
 
@@ -724,6 +726,7 @@ def test_ctrl_c_ends_a_loop(path):
     assert process.returncode == 0 and found == expected, errors
 
 
+@pytest.mark.nightly
 def test_ctrl_c_at_any_time_leaves_a_loader_that_works(path):
     """Interrupts while a loader is planned, begins, or waits, some of them after half a millisecond."""
     options = {'num_neighbors': [4, 3], 'input_nodes': 'train', 'batch_size': 20, 'shuffle': True, 'seed': 3}
@@ -854,6 +857,7 @@ def test_batches_without_torch_geometric_are_plain(path):
     assert process.returncode == 0, errors
 
 
+@pytest.mark.nightly
 def test_nothing_leaks(ds):
     loader = NeighborLoader(ds, [2], 'train', batch_size=1, memory='2G')
 

@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """The package without torch: importing it, opening datasets, limits, errors, and processes it must not run in."""
 import os
 import pathlib

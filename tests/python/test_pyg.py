@@ -357,6 +357,7 @@ def test_memory_stays_within_the_line(tmp_path):
     assert int(done.stdout) > 0
 
 
+@pytest.mark.nightly
 def test_many_rows_of_a_large_file(tmp_path, monkeypatch):
     """In any order, some of them twice, by blocks of the file."""
     values = torch.randn(5000, 3)

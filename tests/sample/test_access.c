@@ -1,5 +1,6 @@
 /* The choice of cached lists and rows against the formula in double precision, and against epochs
  * that are really drawn. */
+/* labels: plain */
 #include "support/harness.h"
 #include "support/lists.h"
 

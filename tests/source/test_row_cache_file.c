@@ -1,4 +1,5 @@
 /* The packed file of the row cache: a warm start from it, and never a wrong row because of it. */
+/* labels: asan tsan unprivileged */
 #include "support/row_cache.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
 /* Rows from memory and from disk equal the dataset's, in either type, by either engine. */
+/* labels: asan tsan */
 #include "support/dataset.h"
 #include "support/features.h"
 #include "support/sources.h"

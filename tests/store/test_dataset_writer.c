@@ -1,5 +1,6 @@
 /* What the dataset writer leaves behind: a complete directory of the same bytes each time, or none.
  */
+/* labels: asan unprivileged */
 #include "support/dataset.h"
 #include "support/harness.h"
 

@@ -1,4 +1,5 @@
 /* A dataset copied to scratch: equal, kept, never damaged unnoticed. */
+/* labels: asan unprivileged */
 #include "base/job.h"
 #include "io/commit.h"
 #include "store/dataset.h"

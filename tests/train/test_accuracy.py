@@ -1,3 +1,4 @@
+# labels: nightly
 """Recipes of examples/recipes.tsv reach what they should, on real data: a small part of tools/prove-accuracy."""
 import csv
 import json

@@ -1,5 +1,6 @@
 /* Checkpoints of a run: all comes back exactly, what was appended after the last one goes, and
  * another's are refused. */
+/* labels: asan */
 #include "support/run.h"
 
 #include "io/safetensors.h"

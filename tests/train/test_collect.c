@@ -1,5 +1,6 @@
 /* Rows that ranks bring to rank 0: in their order, and refused where a rank sends others than it
  * should. */
+/* labels: asan */
 #include "support/harness.h"
 #include "support/ranks.h"
 

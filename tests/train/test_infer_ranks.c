@@ -1,5 +1,6 @@
 /* evaluate and predict by several ranks: the scores and the files of one, sampled and exact,
  * whatever the memory; and one end for all. */
+/* labels: asan */
 #include "base/job.h"
 #include "mem/arena.h"
 #include "support/ranks.h"

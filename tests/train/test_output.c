@@ -3,6 +3,7 @@
  * program defines open and linkat, so the linker prefers them to libc's; they pass through unless
  * they play a file system that has no nameless files, or cannot name them.
  */
+/* labels: asan */
 #include "support/harness.h"
 
 #include "train/output.h"

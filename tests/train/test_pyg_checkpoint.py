@@ -1,3 +1,4 @@
+# labels: nightly
 """Weights trained here are PyTorch Geometric's too: a checkpoint loads into its models as it is, and says the same of Cora."""
 import json
 import pathlib

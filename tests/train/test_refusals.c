@@ -4,6 +4,7 @@
  * its callers (--wrap) to give a function of its own for oneDNN's; each passes through unless it is
  * told to refuse.
  */
+/* labels: asan */
 #include "support/training.h"
 
 #include "nn/team.h"

@@ -1,5 +1,6 @@
 /* A run's directory: settings come back exactly, a second job stays out, and whatever does not fit
  * is refused with words. */
+/* labels: asan unprivileged */
 #include "support/run.h"
 
 #include "plan/run_settings.h"

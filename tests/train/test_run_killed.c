@@ -3,6 +3,7 @@
  * afterwards is one whole checkpoint, no older than the last one that was said to be saved, and
  * metrics.jsonl ends where it did then.
  */
+/* labels: asan unprivileged */
 #include "support/run.h"
 
 #include "base/clock.h"

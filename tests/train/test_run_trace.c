@@ -3,6 +3,7 @@
  * before the checkpoint that counts them, seen by strace. The program traces itself: with an
  * argument it plays the scene.
  */
+/* labels: asan */
 #include "support/run.h"
 #include "support/trace.h"
 

@@ -1,5 +1,6 @@
 /* Batches in shares: gradients and losses are those of the shares alone, added in the order of the
  * share tree, whatever computes them. */
+/* labels: asan tsan */
 #include "load/loader.h"
 #include "support/training.h"
 #include "train/trainer.h"

@@ -1,3 +1,4 @@
+# labels: plain unprivileged
 """ulimit -v, -d, -n, -u, -s, -f at any value: a run is refused before its first step, with the remedy, or goes to its end."""
 import os
 import pathlib
