@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a BasicGNN model of PyTorch Geometric by a recipe of examples/recipes.tsv, for tools/prove-accuracy.
+"""Trains a BasicGNN model of PyTorch Geometric by a recipe of examples/recipes.tsv, for tools/prove accuracy.
 
     bench/accuracy_pyg.py DATASET --seeds 0,1,2 TRAIN-OPTIONS…
 

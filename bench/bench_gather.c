@@ -1,6 +1,6 @@
 /*
  * How many reads a second does gathering rows from disk make? Gathers the rows of uniformly drawn
- * nodes on one thread, without a cache. tools/prove-gather compares it with fio.
+ * nodes on one thread, without a cache. tools/prove gather compares it with fio.
  *
  *     cmake --build --preset release --target bench_gather
  *     build/release/bench_gather DIRECTORY ENGINE ROWS CALLS     (ENGINE: uring or threads)

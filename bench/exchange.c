@@ -1,6 +1,6 @@
 /*
  * Beside bare MPI, in one run of all ranks: the sum of gradients (peers/reduce.h) and
- * MPI_Allreduce, the interface's all-to-all and MPI_Alltoallv, in turn. tools/prove-exchange runs
+ * MPI_Allreduce, the interface's all-to-all and MPI_Alltoallv, in turn. tools/prove exchange runs
  * it for each MPI.
  *
  *     mpirun -n RANKS build/release/exchange_openmpi PLUGIN     (build/release/plimsoll-openmpi.so)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a training in PyTorch Geometric takes, phase by phase, for tools/prove-pyg-plan.
+"""What a training in PyTorch Geometric takes, phase by phase, for tools/prove pyg-plan.
 
     bench/pyg_peak.py prepare DATASET ARRAYS
     bench/pyg_peak.py run ARRAYS --model sage --hidden 256 --fanout 15,10,5 --batch 1024 --workers 2 …

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A script that reads batches and takes memory by torch beside them, for tools/prove-python neighbours.
+"""A script that reads batches and takes memory by torch beside them, for tools/prove python neighbours.
 
     bench/python_beside.py DATASET CASE
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Batches from plimsoll.NeighborLoader, from PyTorch Geometric's NodeLoader with our sampler and stores, or from PyTorch Geometric alone;
-by themselves or into a PyG model. For tools/prove-python.
+by themselves or into a PyG model. For tools/prove python.
 
     bench/python_feed.py plimsoll|sampler|pyg DATASET --workload A|B --what load|train|profile|leak [--memory SIZE] [--seconds 5] [--repeats 3]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random models, each computed by plimsoll.inference and by its own code on the whole graph, for tools/prove-python inference.
+"""Random models, each computed by plimsoll.inference and by its own code on the whole graph, for tools/prove python inference.
 
     bench/python_models.py DIRECTORY MODELS [SEED]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training script of a user's own, as random as users' are: a PyG model fed by plimsoll.NeighborLoader. For tools/prove-python.
+"""A training script of a user's own, as random as users' are: a PyG model fed by plimsoll.NeighborLoader. For tools/prove python.
 
     bench/python_steps.py DATASET '{"model": "GCN", "hidden": 64, "batch": 512, "fanout": [10, 5], "optimizer": "Adam", "steps": 12, "evaluate": 6}'
 

@@ -1,5 +1,5 @@
 # The MPI plugin, once for each MPI that pkg-config knows. The library and the command do not link it: the command loads it when a launcher
-# has started several ranks (programs/command/ranks.c). exchange_NAME measures it beside bare MPI (tools/prove-exchange).
+# has started several ranks (programs/command/ranks.c). exchange_NAME measures it beside bare MPI (tools/prove exchange).
 foreach(mpi openmpi:ompi-c mpich:mpich)
   string(REPLACE ":" ";" mpi ${mpi})
   list(POP_FRONT mpi name package)

@@ -2,10 +2,12 @@
 
 Sizes are bytes, times seconds. Nothing here writes a path of this machine into a result.
 """
+import argparse
 import datetime
 import filecmp
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,8 +20,27 @@ import tempfile
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
+PROOFS = SOURCE / 'tools' / 'proofs'
+RESULTS = SOURCE / 'bench' / 'results'
 SKIPPED = 77
 MIB = 1 << 20
+
+
+def load_proof(name):
+    """The module tools/proofs/NAME.py."""
+    spec = importlib.util.spec_from_file_location(name.replace('-', '_'), PROOFS / f'{name}.py')
+    module = importlib.util.module_from_spec(spec)
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    spec.loader.exec_module(module)
+    sys.dont_write_bytecode = before
+    return module
+
+
+def parser(doc, result=None):
+    """Options of a proof: `result` is the file in bench/results/ that it writes without --json."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument('--json', type=pathlib.Path, default=RESULTS / result if result else None, metavar='FILE', help='where the result goes')
+    return made
 
 
 def plimsoll():

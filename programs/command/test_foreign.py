@@ -1,7 +1,5 @@
 # labels: plain unprivileged
-"""What another user put into a directory that all may write to is not used, and leads to no file of the victim; tools/prove-foreign races."""
-import importlib.machinery
-import importlib.util
+"""What another user put into a directory that all may write to is not used, and leads to no file of the victim; tools/prove foreign races."""
 import os
 import pathlib
 import shutil
@@ -17,12 +15,8 @@ VICTIMS = (0, 12002)
 
 def load_proof():
     sys.path.insert(0, str(TOOLS))
-    loader = importlib.machinery.SourceFileLoader('prove_foreign', str(TOOLS / 'prove-foreign'))
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader('prove_foreign', loader))
-    loader.exec_module(module)
-    sys.dont_write_bytecode = before
-    return module
+    import prooflib
+    return prooflib.load_proof('foreign')
 
 
 @pytest.fixture(name='proof', scope='module')

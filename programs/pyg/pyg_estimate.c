@@ -9,7 +9,7 @@
 
 /*
  * Measured with torch 2.13, torch_geometric 2.8 and pyg-lib 0.9 on x86-64 Linux, by
- * tools/prove-pyg-plan --calibrate, on other runs than those it proves.
+ * tools/prove pyg-plan --calibrate, on other runs than those it proves.
  */
 #define PYTHON_BYTES (234 * MIB)  /* anonymous memory of the interpreter after its imports */
 #define LIBRARY_BYTES (100 * MIB) /* file pages of libraries that are touched */

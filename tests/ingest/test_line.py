@@ -1,4 +1,4 @@
-"""A hundredth of papers100M, generated inside a real cgroup of 256 MiB; tools/prove-generate says what is checked."""
+"""A hundredth of papers100M, generated inside a real cgroup of 256 MiB; tools/prove generate says what is checked."""
 import json
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ TOOLS = pathlib.Path(__file__).resolve().parents[2] / 'tools'
 
 
 def test_a_hundredth_inside_256_mib(tmp_path):
-    done = subprocess.run([sys.executable, TOOLS / 'prove-generate', '--scale', '0.01', '--memory', '256M', '--dir', tmp_path],
+    done = subprocess.run([sys.executable, TOOLS / 'prove', 'generate', '--scale', '0.01', '--memory', '256M', '--dir', tmp_path],
                           capture_output=True, text=True, check=False)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip())

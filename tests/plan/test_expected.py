@@ -1,4 +1,4 @@
-"""A run reads about the bytes that its plan expects; tools/prove-expected tries 30, with narrow bounds."""
+"""A run reads about the bytes that its plan expects; tools/prove expected tries 30, with narrow bounds."""
 import json
 import os
 import resource

@@ -328,7 +328,7 @@ def test_rows_that_are_read(tmp_path, monkeypatch, staged, near, large):
 
 
 def test_random_models(tmp_path):
-    """Some of those that tools/prove-python inference draws: each equals its own code on the whole graph, or is refused."""
+    """Some of those that tools/prove python inference draws: each equals its own code on the whole graph, or is refused."""
     words = [sys.executable, '-W', 'ignore', SOURCE / 'bench' / 'python_models.py', tmp_path, '30']
     done = subprocess.run(words, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
 # labels: nightly
-"""Recipes of examples/recipes.tsv reach what they should, on real data: a small part of tools/prove-accuracy."""
+"""Recipes of examples/recipes.tsv reach what they should, on real data: a small part of tools/prove accuracy."""
 import csv
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""A run's bits follow from its recipe: whatever the threads, the line, and how large slots are. tools/prove-bits says what else is tried."""
+"""A run's bits follow from its recipe: whatever the threads, the line, and how large slots are. tools/prove bits says what else is tried."""
 import os
 import pathlib
 import subprocess
@@ -49,6 +49,6 @@ def test_cora(tmp_path):
 
 
 def test_some_recipes_and_kills(tmp_path):
-    done = subprocess.run([sys.executable, TOOLS / 'prove-bits', '--recipes', '8', '--rounds', '8', '--dir', tmp_path], capture_output=True,
+    done = subprocess.run([sys.executable, TOOLS / 'prove', 'bits', '--recipes', '8', '--rounds', '8', '--dir', tmp_path], capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

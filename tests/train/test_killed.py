@@ -8,7 +8,7 @@ import time
 import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
-KILLS = int(os.environ.get('PLIMSOLL_TEST_KILLS', '20'))  # tools/prove-resume does it 200 times
+KILLS = int(os.environ.get('PLIMSOLL_TEST_KILLS', '20'))  # tools/prove resume does it 200 times
 WISH = ('--model', 'sage', '--hidden', '32', '--fanout', '8,6', '--batch', '50', '--dropout', '0.5', '--epochs', '6',
         '--schedule', 'cosine', '--checkpoint-every', '7', '--quiet')
 

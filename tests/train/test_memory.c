@@ -227,7 +227,7 @@ static int64_t anonymous_kib(void)
 }
 
 /* After so many epochs everything has been touched, but by a thread that had no processor yet: each
- * may come late once or twice. tools/prove-flat has 1,000 epochs. */
+ * may come late once or twice. tools/prove flat has 1,000 epochs. */
 #define WARM_EPOCHS 3
 #define EPOCHS 250
 #define LATE_MOST 8

@@ -1,4 +1,4 @@
-"""A run that was killed, stopped or made longer ends as one that was not; tools/prove-resume says what is checked."""
+"""A run that was killed, stopped or made longer ends as one that was not; tools/prove resume says what is checked."""
 import json
 import os
 import pathlib
@@ -56,7 +56,7 @@ def make_whole(data, tmp_path_factory):
 
 
 def test_ten_kills_and_three_stops(tmp_path):
-    done = subprocess.run([sys.executable, TOOLS / 'prove-resume', '10', '--stops', '3', '--dir', tmp_path], capture_output=True,
+    done = subprocess.run([sys.executable, TOOLS / 'prove', 'resume', '10', '--stops', '3', '--dir', tmp_path], capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,0 +1,31 @@
+"""Proves that the rows kept in memory are chosen well: what an epoch reads, beside other ways to choose.
+
+    tools/prove choice DATASET [--kind plain] [--fanout 3,2] [--room 2560] [--json FILE]
+
+Draws an epoch of DATASET (papers100M's shape at full size: a minute) as one window, and counts rows, pages, joined reads and bytes with --room MiB
+of rows kept by each rule: nothing, most in-edges, most often touched in one presampled epoch, inclusion probability (what the loader
+does), and the very rows that the epoch needs, the least possible. Runs bench_choice of the release build (cmake --build --preset release --target
+bench_choice). Result: bench/results/choice-KIND.json.
+"""
+import json
+import pathlib
+import subprocess
+
+import prooflib
+
+
+def main():
+    parser = prooflib.parser(__doc__)
+    parser.add_argument('dataset', type=pathlib.Path)
+    parser.add_argument('--kind', default='plain')
+    parser.add_argument('--fanout', default='3,2')
+    parser.add_argument('--room', default='2560', help='MiB')
+    options = parser.parse_args()
+    program = prooflib.SOURCE / 'build' / 'release' / 'bench_choice'
+    done = subprocess.run([program, options.dataset, options.fanout, options.room], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    ours = found['inclusion']
+    claims = {f'inclusion probability leaves {ours["rows"]:,} of {found["needed"]:,} rows to read, {rule} {found[rule]["rows"]:,}':
+              ours['rows'] < found[rule]['rows'] for rule in ('presampled', 'degree')}
+    result = options.json or prooflib.RESULTS / f'choice-{options.kind}.json'
+    return 0 if prooflib.record(result, claims, fanout=options.fanout, room_mib=int(options.room), rules=found) else 1
