@@ -2,6 +2,7 @@
  * Cached rows: equal to the dataset's whatever the kernel takes back and whenever; brought back
  * when there is room. The packed file is in test_row_cache_file.c.
  */
+/* labels: plain */
 #include "support/cgroup.h"
 #include "support/pages.h"
 #include "support/row_cache.h"
