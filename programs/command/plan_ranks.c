@@ -25,15 +25,15 @@ bool plan_settle_ranks(plan_t *plan, train_t *train)
 void plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found)
 {
     const int64_t shares = train->training.shares;
+    const int64_t rank_shares = (shares - 1) / plan->ranks + 1;
     const double gradient = (double)cli_json_int(found->plan, "gradient_bytes");
     const double ranks = (double)plan->ranks;
     (void)json_object_set_new(
         found->plan, "ranks",
         json_pack("{s:I, s:I, s:I, s:f, s:i, s:I, s:b}", "count", (json_int_t)plan->ranks, "shares",
-                  (json_int_t)shares, "rank_shares", (json_int_t)((shares - 1) / plan->ranks + 1),
-                  "exchange_bytes", 2 * gradient * (ranks - 1) / ranks, "collectives", COLLECTIVES,
-                  "mpi_bytes", (json_int_t)plan_mpi_bytes(plan), "mpi_measured",
-                  (int)(cli_ranks() != NULL)));
+                  (json_int_t)shares, "rank_shares", (json_int_t)rank_shares, "exchange_bytes",
+                  2 * gradient * (ranks - 1) / ranks, "collectives", COLLECTIVES, "mpi_bytes",
+                  (json_int_t)plan_mpi_bytes(plan), "mpi_measured", (int)(cli_ranks() != NULL)));
 }
 
 void plan_ranks_print(const json_t *plan)
