@@ -10,7 +10,6 @@ SOURCE = pathlib.Path(os.environ['PLIMSOLL_SOURCE'])
 FIRST = ['README.md', 'README.zh-CN.md']
 PAGES = [*FIRST, 'CONTRIBUTING.md', *sorted(str(page.relative_to(SOURCE)) for page in SOURCE.glob('docs/**/*.md'))]
 COLUMNS = 100
-NOT_YET = {'docs/benchmarks.md'}  # made from bench/results
 
 
 def text_of(page):
@@ -41,8 +40,6 @@ def test_links_lead_to_files_and_headings(page):
             continue
         path, _, heading = target.partition('#')
         file = (SOURCE / page).parent / path if path else SOURCE / page
-        if os.path.relpath(os.path.normpath(file), SOURCE) in NOT_YET and not file.exists():
-            continue
         assert file.exists(), f'{page}: {target}'
         assert not heading or heading in anchors(file), f'{page}: {target}'
 
