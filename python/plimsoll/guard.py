@@ -72,7 +72,8 @@ class _Steps:
         """One more step. The first is replaced by the second, which is measured better."""
         if self.measured < 2:
             self.growth, self.least, self.heap = growth, growth, heap
-        self.growth, self.least, self.heap = max(growth, self.growth), min(growth, self.least), max(heap, self.heap)
+        else:
+            self.growth, self.least, self.heap = max(growth, self.growth), min(growth, self.least), max(heap, self.heap)
         self.measured += 1
 
     @property
@@ -95,10 +96,10 @@ class StepGuard:
         self._before: Headroom | None = None  # at the last look
         self._since = self._next_look = time.monotonic()
         self._alarm = 0  # a peak above this is looked at, too
-        self._faults = 0
-        self._margin: float = float('inf')  # bytes that the tightest step left, which was not slow for it
+        self._faults = 0  # at the last look
+        self._batches = 0  # asked for since the last look
+        self._margin: float = float('inf')  # bytes that the tightest step left without being slow for it
         self._files = 0  # the most bytes of code and libraries that were in memory
-        self._batches = 0  # asked for since then
 
     def check(self, owner: Any, core: _core.Loader) -> Shortage | None:
         """Called before each batch of a loader: None, or why the step that uses it would not fit."""
