@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Time of a piece: much longer than handing it out, much shorter than the whole. */
-#define PIECE_NANOSECONDS 40000.0
+/* Time of a task: much longer than handing it out, much shorter than the whole. */
+#define TASK_NANOSECONDS 40000.0
 
 #define BYTES_PER_NANOSECOND 20.0
 #define EDGE_NANOSECONDS 3.0
@@ -21,17 +21,17 @@ double plim__work_split_cost(size_t bytes)
 plim__work_split_t plim__work_split_make(const int32_t *indptr, int64_t rows, double unit)
 {
     const int64_t total = indptr[rows] + rows;
-    const int64_t weight = plim__max_i64(1, (int64_t)(PIECE_NANOSECONDS / unit));
-    const int64_t pieces = plim__max_i64(1, total / weight);
-    const int64_t even = (total + pieces - 1) / pieces;
-    return (plim__work_split_t){indptr, rows, even, pieces, (int64_t)((double)even * unit) + 1};
+    const int64_t weight = plim__max_i64(1, (int64_t)(TASK_NANOSECONDS / unit));
+    const int64_t tasks = plim__max_i64(1, total / weight);
+    const int64_t even = (total + tasks - 1) / tasks;
+    return (plim__work_split_t){indptr, rows, even, tasks, (int64_t)((double)even * unit) + 1};
 }
 
-int64_t plim__work_split_row(const plim__work_split_t *split, int64_t piece)
+int64_t plim__work_split_row(const plim__work_split_t *split, int64_t task)
 {
-    if (piece >= split->pieces)
+    if (task >= split->tasks)
         return split->rows;
-    const int64_t wanted = piece * split->weight;
+    const int64_t wanted = task * split->weight;
     int64_t low = 0, high = split->rows;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
@@ -105,20 +105,20 @@ typedef struct backward {
     const plim__kernels_t *kernels;
 } backward_t;
 
-static void sum_piece(void *context, int worker, int64_t piece)
+static void sum_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const backward_t *backward = context;
-    backward->kernels->sum(&backward->sums, plim__work_split_row(&backward->split, piece),
-                           plim__work_split_row(&backward->split, piece + 1));
+    backward->kernels->sum(&backward->sums, plim__work_split_row(&backward->split, task),
+                           plim__work_split_row(&backward->split, task + 1));
 }
 
-static void max_piece(void *context, int worker, int64_t piece)
+static void max_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const backward_t *backward = context;
-    backward->kernels->max_back(&backward->max, plim__work_split_row(&backward->split, piece),
-                                plim__work_split_row(&backward->split, piece + 1));
+    backward->kernels->max_back(&backward->max, plim__work_split_row(&backward->split, task),
+                                plim__work_split_row(&backward->split, task + 1));
 }
 
 void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
@@ -140,7 +140,7 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                  .extra = droot,
                  .out = dx},
         .kernels = plim__kernels()};
-    plim__team_run(team, backward.split.pieces, backward.split.cost, sum_piece, &backward);
+    plim__team_run(team, backward.split.tasks, backward.split.cost, sum_task, &backward);
 }
 
 void plim__aggregate_max_forward_rows(const plim__edges_t *hop, const plim__matrix_t *x,
@@ -174,5 +174,5 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
                 .droot = droot,
                 .dx = dx},
         .kernels = plim__kernels()};
-    plim__team_run(team, backward.split.pieces, backward.split.cost, max_piece, &backward);
+    plim__team_run(team, backward.split.tasks, backward.split.cost, max_task, &backward);
 }

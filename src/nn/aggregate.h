@@ -83,13 +83,13 @@ void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t 
 /* dst 1/k_v, 0 without edges. */
 void plim__scales_mean(const plim__edges_t *hop, float *dst);
 
-/* Splits the rows of a hop, or of a reversed one, into pieces of about equally many edges. */
+/* Splits the rows of a hop, or of a reversed one, into tasks of about equally many edges. */
 typedef struct plim__work_split {
     const int32_t *indptr; /* (rows + 1) */
     int64_t rows;
-    int64_t weight; /* of a piece: edges and rows */
-    int64_t pieces;
-    int64_t cost; /* of a piece, in nanoseconds */
+    int64_t weight; /* of a task: edges and rows */
+    int64_t tasks;
+    int64_t cost; /* of a task, in nanoseconds */
 } plim__work_split_t;
 
 /* Nanoseconds of an edge that reads `bytes`. */
@@ -98,7 +98,7 @@ double plim__work_split_cost(size_t bytes);
 /* `unit`: nanoseconds of an edge. */
 plim__work_split_t plim__work_split_make(const int32_t *indptr, int64_t rows, double unit);
 
-/* The first row of a piece; for the piece after the last, the number of rows. */
-int64_t plim__work_split_row(const plim__work_split_t *split, int64_t piece);
+/* The first row of a task; for the task after the last, the number of rows. */
+int64_t plim__work_split_row(const plim__work_split_t *split, int64_t task);
 
 #endif

@@ -12,7 +12,7 @@
 
 #define LEAK 0.2f
 #define EDGES_AHEAD 4    /* edges before its turn that a row is prefetched */
-#define SCORE_ROWS 256   /* rows of one piece of the scores */
+#define SCORE_ROWS 256   /* rows of one task of the scores */
 #define HEADS_AT_ONCE 32 /* of dropout */
 
 /* A sum over rows consists of at most RANGES_MAX partial sums, of at least RANGE_ROWS rows each. */
@@ -83,14 +83,14 @@ PLIM__KERNEL void exponentials_body(float *values, int64_t count)
 
 PLIM__VECTORISED(exponentials, (float *values, int64_t count), (values, count))
 
-static void score_piece(void *context, int worker, int64_t piece)
+static void score_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const forward_t *forward = context;
     const plim__attention_t *attention = forward->attention;
     const int64_t heads = attention->heads;
-    const int64_t end = plim__min_i64((piece + 1) * SCORE_ROWS, forward->hop->num_src);
-    for (int64_t u = piece * SCORE_ROWS; u < end; u++) {
+    const int64_t end = plim__min_i64((task + 1) * SCORE_ROWS, forward->hop->num_src);
+    for (int64_t u = task * SCORE_ROWS; u < end; u++) {
         const float *z = float_row(forward->z, u);
         forward->kernels->dots(heads, attention->channels, attention->att_src, z,
                                forward->state->score_src + u * heads);
@@ -144,15 +144,15 @@ static void softmax(int64_t count, int64_t heads, float *edges, float *self)
     }
 }
 
-static void attend_piece(void *context, int worker, int64_t piece)
+static void attend_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const forward_t *forward = context;
     const plim__edges_t *hop = forward->hop;
     const plim__attention_t *attention = forward->attention;
     const int64_t heads = attention->heads;
-    const int64_t end = plim__work_split_row(&forward->split, piece + 1);
-    for (int64_t v = plim__work_split_row(&forward->split, piece); v < end; v++) {
+    const int64_t end = plim__work_split_row(&forward->split, task + 1);
+    for (int64_t v = plim__work_split_row(&forward->split, task); v < end; v++) {
         float *edges = forward->state->weights + hop->indptr[v] * heads;
         float *self = forward->state->weights + (hop->num_edges + v) * heads;
         float *out = (float *)forward->out->data + v * forward->out->stride;
@@ -185,8 +185,8 @@ void plim__attention_forward(plim__team_t *team, const plim__edges_t *hop,
                          .kernels = plim__kernels(),
                          .split = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit)};
     plim__team_run(team, (hop->num_src + SCORE_ROWS - 1) / SCORE_ROWS, (int64_t)(unit * SCORE_ROWS),
-                   score_piece, &forward);
-    plim__team_run(team, forward.split.pieces, forward.split.cost, attend_piece, &forward);
+                   score_task, &forward);
+    plim__team_run(team, forward.split.tasks, forward.split.cost, attend_task, &forward);
 }
 
 typedef struct backward {
@@ -283,14 +283,14 @@ static float through_softmax(const backward_t *backward, int64_t v, int64_t h)
     return total;
 }
 
-static void destinations_piece(void *context, int worker, int64_t piece)
+static void destinations_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const backward_t *backward = context;
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
-    const int64_t last = plim__work_split_row(&backward->split, piece + 1);
-    for (int64_t v = plim__work_split_row(&backward->split, piece); v < last; v++) {
+    const int64_t last = plim__work_split_row(&backward->split, task + 1);
+    for (int64_t v = plim__work_split_row(&backward->split, task); v < last; v++) {
         for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
             if (e + EDGES_AHEAD < hop->num_edges)
                 prefetch_row(backward->z, hop->indices[e + EDGES_AHEAD]);
@@ -345,27 +345,27 @@ static void source_row(const backward_t *backward, int64_t u)
     backward->kernels->add_scaled(heads, attention->channels, src, attention->att_src, dz);
 }
 
-static void sources_piece(void *context, int worker, int64_t piece)
+static void sources_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const backward_t *backward = context;
-    const int64_t last = plim__work_split_row(&backward->split, piece + 1);
-    for (int64_t u = plim__work_split_row(&backward->split, piece); u < last; u++)
+    const int64_t last = plim__work_split_row(&backward->split, task + 1);
+    for (int64_t u = plim__work_split_row(&backward->split, task); u < last; u++)
         source_row(backward, u);
 }
 
 /* The range's share of the gradients of att_src and att_dst. */
-static void range_piece(void *context, int worker, int64_t piece)
+static void range_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const backward_t *backward = context;
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads, channels = backward->attention->channels;
     const int64_t width = heads * channels;
-    float *partial = backward->partials + 2 * piece * width;
+    float *partial = backward->partials + 2 * task * width;
     memset(partial, 0, (size_t)(2 * width) * sizeof partial[0]);
-    const int64_t last = plim__min_i64((piece + 1) * backward->range_rows, hop->num_src);
-    for (int64_t u = piece * backward->range_rows; u < last; u++) {
+    const int64_t last = plim__min_i64((task + 1) * backward->range_rows, hop->num_src);
+    for (int64_t u = task * backward->range_rows; u < last; u++) {
         const float *z = float_row(backward->z, u);
         backward->kernels->add_scaled(heads, channels, backward->src + u * heads, z, partial);
         if (u < hop->num_dst)
@@ -394,13 +394,13 @@ void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
     (void)lay_out(&backward, hop->num_src, hop->num_dst, hop->num_edges, attention->heads,
                   attention->channels, scratch);
     backward.split = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit);
-    plim__team_run(team, backward.split.pieces, backward.split.cost, destinations_piece, &backward);
+    plim__team_run(team, backward.split.tasks, backward.split.cost, destinations_task, &backward);
     backward.split = plim__work_split_make(reverse->indptr, hop->num_src, 2 * unit);
-    plim__team_run(team, backward.split.pieces, backward.split.cost, sources_piece, &backward);
+    plim__team_run(team, backward.split.tasks, backward.split.cost, sources_task, &backward);
     if (ranges == 0)
         return;
     backward.range_rows = (hop->num_src + ranges - 1) / ranges;
-    plim__team_run(team, ranges, (int64_t)(unit * (double)backward.range_rows), range_piece,
+    plim__team_run(team, ranges, (int64_t)(unit * (double)backward.range_rows), range_task,
                    &backward);
     for (int64_t i = 0; i < ranges; i++) {
         add_heads(width, backward.partials + 2 * i * width, datt_src);

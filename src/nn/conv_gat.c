@@ -6,7 +6,7 @@
 
 #include "nn/vector.h"
 
-#define CHUNK_ROWS 256
+#define TASK_ROWS 256
 
 static void parameters(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer)
 {
@@ -97,22 +97,22 @@ PLIM__KERNEL void share_row_body(const float *restrict one, float *restrict each
 PLIM__VECTORISED(share_row, (const float *one, float *each, int64_t channels, int heads),
                  (one, each, channels, heads))
 
-static void mean_chunk(void *context, int worker, int64_t piece)
+static void mean_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const mean_t *mean = context;
-    const int64_t end = plim__min_i64((piece + 1) * CHUNK_ROWS, mean->rows);
-    for (int64_t row = piece * CHUNK_ROWS; row < end; row++)
+    const int64_t end = plim__min_i64((task + 1) * TASK_ROWS, mean->rows);
+    for (int64_t row = task * TASK_ROWS; row < end; row++)
         mean_row(mean->one + row * mean->channels, mean->each + row * mean->channels * mean->heads,
                  mean->channels, mean->heads);
 }
 
-static void share_chunk(void *context, int worker, int64_t piece)
+static void share_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const mean_t *mean = context;
-    const int64_t end = plim__min_i64((piece + 1) * CHUNK_ROWS, mean->rows);
-    for (int64_t row = piece * CHUNK_ROWS; row < end; row++)
+    const int64_t end = plim__min_i64((task + 1) * TASK_ROWS, mean->rows);
+    for (int64_t row = task * TASK_ROWS; row < end; row++)
         share_row(mean->one + row * mean->channels, mean->each + row * mean->channels * mean->heads,
                   mean->channels, mean->heads);
 }
@@ -121,8 +121,8 @@ static void run_heads(plim__model_t *model, const plim__layer_t *layer, float *o
                       void (*work)(void *, int, int64_t))
 {
     mean_t mean = {layer->rows, layer->channels, layer->heads, one, each};
-    plim__team_run(model->team, (layer->rows + CHUNK_ROWS - 1) / CHUNK_ROWS,
-                   CHUNK_ROWS * (5 + layer->channels * layer->heads / 4), work, &mean);
+    plim__team_run(model->team, (layer->rows + TASK_ROWS - 1) / TASK_ROWS,
+                   TASK_ROWS * (5 + layer->channels * layer->heads / 4), work, &mean);
 }
 
 static void forward(plim__model_t *model, plim__layer_t *layer)
@@ -137,7 +137,7 @@ static void forward(plim__model_t *model, plim__layer_t *layer)
     plim__attention_forward(model->team, &layer->hop, &attention, &layer->z,
                             &layer->attention_state, &out);
     if (layer->mean_of_heads)
-        run_heads(model, layer, layer->y, layer->heads_out.data, mean_chunk);
+        run_heads(model, layer, layer->y, layer->heads_out.data, mean_task);
     plim__model_lap(model, &model->sparse_ns);
 }
 
@@ -184,7 +184,7 @@ static void backward(plim__model_t *model, plim__layer_t *layer)
     const plim__attention_t attention = attention_of(model, layer);
     const plim__matrix_t *dout = &layer->dy;
     if (layer->mean_of_heads) {
-        run_heads(model, layer, layer->dy.data, layer->dheads.data, share_chunk);
+        run_heads(model, layer, layer->dy.data, layer->dheads.data, share_task);
         dout = &layer->dheads;
     }
     plim__reverse_make(&layer->hop, &layer->reverse);

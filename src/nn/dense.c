@@ -3,10 +3,10 @@
  *
  *     |     256     |     256     |     256     | 128 |32|32|3.|
  *
- * The last one reads and writes spare rows. A tile of y = x W' and of dx = dy W is a product of its
- * own, whose weight has been packed into the layout that oneDNN asked for. dW = dy' x is a sum over
- * rows: its tiles are dealt to lanes, each lane is summed by one thread into a matrix of its own,
- * and the lanes are added in their order at the end.
+ * The last one reads and writes padding rows. A tile of y = x W' and of dx = dy W is a product of
+ * its own, whose weight has been packed into the layout that oneDNN asked for. dW = dy' x is a sum
+ * over rows: its tiles are dealt to lanes, each lane is summed by one thread into a matrix of its
+ * own, and the lanes are added in their order at the end.
  *
  * Where oneDNN has no bfloat16 product, tiles are widened to float before it sees them.
  */
@@ -226,7 +226,7 @@ static void lane_work(void *context, int worker, int64_t lane)
     plim__onednn_restore(threads);
 }
 
-static void zero_spare_rows(plim__matrix_t *matrix)
+static void zero_padding_rows(plim__matrix_t *matrix)
 {
     const size_t row = (size_t)matrix->stride * plim__element_bytes(matrix->element);
     const size_t rows = (size_t)matrix->rows;
@@ -246,8 +246,8 @@ void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim_
         return;
     pass.lanes = plim__dense_lanes(x->rows);
     assert(pass.lanes <= plim__dense_lanes_most(&dense->params));
-    zero_spare_rows(dy);
-    zero_spare_rows(x);
+    zero_padding_rows(dy);
+    zero_padding_rows(x);
     plim__team_run(team, pass.lanes, cost(dense, x->rows) / pass.lanes, lane_work, &pass);
     dense->lanes_used = plim__max_i64(dense->lanes_used, pass.lanes);
 }

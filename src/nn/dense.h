@@ -60,14 +60,14 @@ void plim__dense_forward_tile(plim__dense_t *dense, int worker, const plim__matr
  * Call it once a pass, while no thread computes. */
 plim_status_t plim__dense_check(const plim__dense_t *dense);
 
-/* Maximum rows of a tile, including spare ones. */
+/* Maximum rows of a tile, including padding. */
 #define PLIM__TILE_ROWS 256
 
 /* dx (rows, in) = dy (rows, out) W. dx is F32 and dense. */
 void plim__dense_backward_input(plim__dense_t *dense, plim__team_t *team, const plim__matrix_t *dy,
                                 float *dx);
 
-/* Adds dy' x to the object's sum over all calls since plim__dense_gradient. Zeroes the spare rows
+/* Adds dy' x to the object's sum over all calls since plim__dense_gradient. Zeroes the padding rows
  * of dy and x. */
 void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim__matrix_t *dy,
                                  plim__matrix_t *x);

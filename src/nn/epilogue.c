@@ -175,7 +175,7 @@ typedef struct forward {
     const plim__matrix_t *residual;
     plim__matrix_t *h;
     float *kept;
-    int64_t rows_a_piece, at_once;
+    int64_t rows_per_task, at_once;
 } forward_t;
 
 /* `count` values of y, after the norm if there is one, to h. */
@@ -230,12 +230,12 @@ static void forward_range(const forward_t *forward, int64_t begin, int64_t end)
     forward_rows(forward, begin, end);
 }
 
-static void forward_piece(void *context, int worker, int64_t piece)
+static void forward_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const forward_t *forward = context;
-    const int64_t begin = piece * forward->rows_a_piece;
-    forward_range(forward, begin, plim__min_i64(forward->h->rows, begin + forward->rows_a_piece));
+    const int64_t begin = task * forward->rows_per_task;
+    forward_range(forward, begin, plim__min_i64(forward->h->rows, begin + forward->rows_per_task));
 }
 
 static forward_t forward_make(const plim__epilogue_t *epilogue, float *y,
@@ -245,8 +245,8 @@ static forward_t forward_make(const plim__epilogue_t *epilogue, float *y,
     forward_t forward = {epilogue, dropping_of(epilogue), y, 0, residual, h, kept, 0, 0};
     forward.at_once = rows_at_once(epilogue, h->stride == width &&
                                                  (residual == NULL || residual->stride == width));
-    /* A piece stays in the second-level cache between norm and activation. */
-    forward.rows_a_piece = plim__max_i64(1, 32768 / width);
+    /* The rows of a task stay in the second-level cache between norm and activation. */
+    forward.rows_per_task = plim__max_i64(1, 32768 / width);
     return forward;
 }
 
@@ -258,10 +258,10 @@ void plim__epilogue_forward(plim__team_t *team, const plim__epilogue_t *epilogue
     forward_t forward = forward_make(epilogue, y, residual, h, kept);
     if (epilogue->norm == PLIM_NORM_BATCH && epilogue->training)
         plim__norm_statistics(team, epilogue, h->rows, y, kept);
-    const int64_t pieces = (h->rows - 1) / forward.rows_a_piece + 1;
-    const int64_t rows = plim__min_i64(h->rows, forward.rows_a_piece);
+    const int64_t tasks = (h->rows - 1) / forward.rows_per_task + 1;
+    const int64_t rows = plim__min_i64(h->rows, forward.rows_per_task);
     const int64_t cost = rows * epilogue->width * (forward.dropping.any ? 2 : 1) / 2;
-    plim__team_run(team, pieces, cost, forward_piece, &forward);
+    plim__team_run(team, tasks, cost, forward_task, &forward);
 }
 
 void plim__epilogue_forward_rows(const plim__epilogue_t *epilogue, float *y,

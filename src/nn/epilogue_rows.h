@@ -13,7 +13,7 @@
 /* So many rows are summed before they join a lane's sum, for accuracy. */
 #define PLIM__SUM_ROWS 64
 
-/* Piece `lane` of PLIM__LANES of all rows. */
+/* Part `lane` of PLIM__LANES of all rows. */
 static inline int64_t plim__lane_begin(int64_t rows, int64_t lane)
 {
     return rows / PLIM__LANES * lane + plim__min_i64(rows % PLIM__LANES, lane);

@@ -10,7 +10,7 @@
 
 /* Rows whose losses are summed separately; the sums are added in order. Depends on the number of
  * rows alone. */
-#define PIECES 64
+#define TASKS_MAX 64
 
 /* Columns at a time. */
 #define CHUNK 256
@@ -22,8 +22,8 @@ typedef struct work {
     const void *labels;
     float scale;
     float *doutputs;
-    int64_t rows_a_piece;
-    double sums[PIECES];
+    int64_t rows_per_task;
+    double sums[TASKS_MAX];
 } work_t;
 
 /*
@@ -139,12 +139,12 @@ PLIM__KERNEL void rows_body(work_t *work, int64_t begin, int64_t end, double *su
 PLIM__VECTORISED(rows, (work_t * work, int64_t begin, int64_t end, double *sum_out),
                  (work, begin, end, sum_out))
 
-static void piece_of(void *context, int worker, int64_t piece)
+static void loss_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     work_t *work = context;
-    const int64_t begin = piece * work->rows_a_piece;
-    rows(work, begin, plim__min_i64(work->rows, begin + work->rows_a_piece), &work->sums[piece]);
+    const int64_t begin = task * work->rows_per_task;
+    rows(work, begin, plim__min_i64(work->rows, begin + work->rows_per_task), &work->sums[task]);
 }
 
 double plim__loss(plim__team_t *team, plim_loss_t loss, int64_t rows_, int64_t width,
@@ -153,13 +153,13 @@ double plim__loss(plim__team_t *team, plim_loss_t loss, int64_t rows_, int64_t w
     work_t work = {loss, rows_, width, outputs, labels, scale, doutputs, 1, {0}};
     if (rows_ == 0)
         return 0.0;
-    /* Large enough pieces, and never more than PIECES. */
-    work.rows_a_piece = plim__max_i64((rows_ - 1) / PIECES + 1, 4096 / (width + 1) + 1);
-    const int64_t pieces = (rows_ - 1) / work.rows_a_piece + 1;
+    /* Large enough tasks, and never more than TASKS_MAX. */
+    work.rows_per_task = plim__max_i64((rows_ - 1) / TASKS_MAX + 1, 4096 / (width + 1) + 1);
+    const int64_t tasks = (rows_ - 1) / work.rows_per_task + 1;
     const int64_t each = loss == PLIM_LOSS_CROSS_ENTROPY ? 1 : 20;
-    plim__team_run(team, pieces, work.rows_a_piece * (20 + width * each), piece_of, &work);
+    plim__team_run(team, tasks, work.rows_per_task * (20 + width * each), loss_task, &work);
     double sum = 0;
-    for (int64_t piece = 0; piece < pieces; piece++)
-        sum += work.sums[piece];
+    for (int64_t task = 0; task < tasks; task++)
+        sum += work.sums[task];
     return sum;
 }

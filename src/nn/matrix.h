@@ -34,7 +34,7 @@ static inline size_t plim__element_bytes(plim__element_t element)
     return element == PLIM__F32 ? 4 : 2;
 }
 
-/* Memory of a matrix whose rows are dense, its spare rows included; saturates. */
+/* Memory of a matrix whose rows are dense, its padding rows included; saturates. */
 static inline size_t plim__matrix_bytes(int64_t rows, int64_t width, plim__element_t element)
 {
     const size_t padded = plim__round_up((size_t)rows, PLIM__ROWS);

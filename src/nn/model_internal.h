@@ -205,7 +205,7 @@ plim__initial_t plim__initial_linear(int64_t in);
 void plim__model_place(plim__model_t *model, plim__workspace_t *workspace);
 size_t plim__model_workspace_bytes(plim__model_t *model);
 
-/* A matrix with its spare rows, on a side of the workspace. */
+/* A matrix with its padding rows, on a side of the workspace. */
 plim__matrix_t plim__place_matrix(plim__workspace_t *workspace, plim__side_t side, int64_t rows,
                                   int64_t width, plim__element_t element);
 float *plim__place_floats(plim__workspace_t *workspace, plim__side_t side, int64_t rows,

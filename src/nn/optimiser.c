@@ -8,10 +8,10 @@
 #include <string.h>
 
 /* Values that one thread takes at a time. */
-#define PIECE 16384
+#define TASK_VALUES 16384
 
-/* Pieces of the sum of one tensor's squares; they depend on its size alone. */
-#define PIECES 64
+/* Tasks of the sum of one tensor's squares; they depend on its size alone. */
+#define SUM_TASKS 64
 
 int plim__optimiser_moments(const plim_optimiser_t *optimiser)
 {
@@ -34,8 +34,8 @@ double plim__schedule_rate(const plim_optimiser_t *optimiser, int64_t epoch, int
 
 typedef struct norm {
     const float *values;
-    int64_t count, piece;
-    double sums[PIECES];
+    int64_t count, task_values;
+    double sums[SUM_TASKS];
 } norm_t;
 
 PLIM__KERNEL void square_sum_body(const float *x, int64_t count, double *sum_out)
@@ -45,13 +45,13 @@ PLIM__KERNEL void square_sum_body(const float *x, int64_t count, double *sum_out
 
 PLIM__VECTORISED(square_sum, (const float *x, int64_t count, double *sum_out), (x, count, sum_out))
 
-static void norm_piece(void *context, int worker, int64_t piece)
+static void norm_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     norm_t *norm = context;
-    const int64_t begin = piece * norm->piece;
-    square_sum(norm->values + begin, plim__min_i64(norm->piece, norm->count - begin),
-               &norm->sums[piece]);
+    const int64_t begin = task * norm->task_values;
+    square_sum(norm->values + begin, plim__min_i64(norm->task_values, norm->count - begin),
+               &norm->sums[task]);
 }
 
 double plim__gradient_norm(plim__team_t *team, const plim__parameter_t *parameters, int count)
@@ -62,11 +62,11 @@ double plim__gradient_norm(plim__team_t *team, const plim__parameter_t *paramete
         if (parameter->gradient == NULL || parameter->count == 0)
             continue;
         norm_t norm = {.values = parameter->gradient, .count = parameter->count};
-        norm.piece = plim__max_i64(PIECE, (norm.count - 1) / PIECES + 1);
-        const int64_t pieces = (norm.count - 1) / norm.piece + 1;
-        plim__team_run(team, pieces, norm.piece / 4, norm_piece, &norm);
-        for (int64_t piece = 0; piece < pieces; piece++)
-            sum += norm.sums[piece];
+        norm.task_values = plim__max_i64(TASK_VALUES, (norm.count - 1) / SUM_TASKS + 1);
+        const int64_t tasks = (norm.count - 1) / norm.task_values + 1;
+        plim__team_run(team, tasks, norm.task_values / 4, norm_task, &norm);
+        for (int64_t task = 0; task < tasks; task++)
+            sum += norm.sums[task];
     }
     return sqrt(sum);
 }
@@ -127,12 +127,12 @@ PLIM__KERNEL void sgd_body(const step_t *step, int64_t begin, int64_t end)
 
 PLIM__VECTORISED(sgd, (const step_t *step, int64_t begin, int64_t end), (step, begin, end))
 
-static void step_piece(void *context, int worker, int64_t piece)
+static void step_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const step_t *step = context;
-    const int64_t begin = piece * PIECE;
-    const int64_t end = plim__min_i64(step->parameter->count, begin + PIECE);
+    const int64_t begin = task * TASK_VALUES;
+    const int64_t end = plim__min_i64(step->parameter->count, begin + TASK_VALUES);
     if (step->kind == PLIM_SGD)
         sgd(step, begin, end);
     else
@@ -174,8 +174,8 @@ void plim__optimiser_step(plim__team_t *team, const plim_optimiser_t *optimiser,
         if (parameters[i].gradient == NULL || parameters[i].count == 0)
             continue;
         each.parameter = &parameters[i];
-        const int64_t pieces = (parameters[i].count - 1) / PIECE + 1;
-        plim__team_run(team, pieces, plim__min_i64(parameters[i].count, PIECE) * 2 / 3, step_piece,
-                       &each);
+        const int64_t tasks = (parameters[i].count - 1) / TASK_VALUES + 1;
+        plim__team_run(team, tasks, plim__min_i64(parameters[i].count, TASK_VALUES) * 2 / 3,
+                       step_task, &each);
     }
 }

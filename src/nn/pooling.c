@@ -7,7 +7,7 @@
 
 typedef struct pooling {
     plim_pool_t pool;
-    int64_t num_graphs, graphs_a_piece;
+    int64_t num_graphs, graphs_per_task;
     int64_t width;
     const int32_t *graph_indptr;
     const plim__matrix_t *x; /* forward */
@@ -98,12 +98,12 @@ PLIM__KERNEL void backward_graphs_body(const pooling_t *pooling, int64_t begin, 
 PLIM__VECTORISED(backward_graphs, (const pooling_t *pooling, int64_t begin, int64_t end),
                  (pooling, begin, end))
 
-static void pool_piece(void *context, int worker, int64_t piece)
+static void pool_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const pooling_t *pooling = context;
-    const int64_t begin = piece * pooling->graphs_a_piece;
-    const int64_t end = plim__min_i64(pooling->num_graphs, begin + pooling->graphs_a_piece);
+    const int64_t begin = task * pooling->graphs_per_task;
+    const int64_t end = plim__min_i64(pooling->num_graphs, begin + pooling->graphs_per_task);
     if (pooling->dx != NULL)
         backward_graphs(pooling, begin, end);
     else
@@ -116,9 +116,9 @@ static void pool_run(plim__team_t *team, pooling_t *pooling)
         return;
     const int64_t nodes = pooling->graph_indptr[pooling->num_graphs];
     const int64_t values = (nodes / pooling->num_graphs + 1) * pooling->width; /* of one graph */
-    pooling->graphs_a_piece = 16384 / values + 1;
-    const int64_t pieces = (pooling->num_graphs - 1) / pooling->graphs_a_piece + 1;
-    plim__team_run(team, pieces, pooling->graphs_a_piece * values / 4, pool_piece, pooling);
+    pooling->graphs_per_task = 16384 / values + 1;
+    const int64_t tasks = (pooling->num_graphs - 1) / pooling->graphs_per_task + 1;
+    plim__team_run(team, tasks, pooling->graphs_per_task * values / 4, pool_task, pooling);
 }
 
 void plim__pooling_forward(plim__team_t *team, plim_pool_t pool, int64_t num_graphs,

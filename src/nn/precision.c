@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define CHUNK_ROWS 256
+#define TASK_ROWS 256
 #define STRIP 512
 
 PLIM__KERNEL void narrow_body(const float *restrict from, uint16_t *restrict to, int64_t count)
@@ -76,20 +76,20 @@ void plim__matrix_convert_rows(const plim__matrix_t *from, plim__matrix_t *to, i
                     (char *)to->data + (size_t)row * row_bytes(to));
 }
 
-static void convert_chunk(void *context, int worker, int64_t piece)
+static void convert_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const pair_t *pair = context;
-    plim__matrix_convert_rows(pair->from, pair->to, piece * CHUNK_ROWS,
-                              plim__min_i64((piece + 1) * CHUNK_ROWS, pair->from->rows));
+    plim__matrix_convert_rows(pair->from, pair->to, task * TASK_ROWS,
+                              plim__min_i64((task + 1) * TASK_ROWS, pair->from->rows));
 }
 
-static void add_chunk(void *context, int worker, int64_t piece)
+static void add_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const pair_t *pair = context;
-    const int64_t end = plim__min_i64((piece + 1) * CHUNK_ROWS, pair->from->rows);
-    for (int64_t row = piece * CHUNK_ROWS; row < end; row++)
+    const int64_t end = plim__min_i64((task + 1) * TASK_ROWS, pair->from->rows);
+    for (int64_t row = task * TASK_ROWS; row < end; row++)
         add((const float *)pair->from->data + row * pair->from->stride,
             (float *)pair->to->data + row * pair->to->stride, pair->from->width);
 }
@@ -98,16 +98,16 @@ static void run_rows(plim__team_t *team, const plim__matrix_t *from, plim__matri
                      void (*work)(void *, int, int64_t))
 {
     pair_t pair = {from, to, plim__half_best()};
-    const int64_t pieces = (from->rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
-    plim__team_run(team, pieces, CHUNK_ROWS * (5 + from->width / 4), work, &pair);
+    const int64_t tasks = (from->rows + TASK_ROWS - 1) / TASK_ROWS;
+    plim__team_run(team, tasks, TASK_ROWS * (5 + from->width / 4), work, &pair);
 }
 
 void plim__matrix_convert(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to)
 {
-    run_rows(team, from, to, convert_chunk);
+    run_rows(team, from, to, convert_task);
 }
 
 void plim__matrix_add(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to)
 {
-    run_rows(team, from, to, add_chunk);
+    run_rows(team, from, to, add_task);
 }

@@ -38,7 +38,7 @@ struct plim__score {
     int64_t share;            /* that rows are added to */
     const plim__hits_t *hits; /* NULL: the metric; else hits@k */
     uint64_t *keys;           /* (columns, max_rows) */
-    uint64_t *spare;          /* (max_rows) */
+    uint64_t *sort_scratch;   /* (max_rows) */
     int64_t *counts;          /* (columns) keys so far */
     /* Of a gathering (num_shares): */
     size_t *sizes;
@@ -58,7 +58,7 @@ static void lay_out(plim__arena_t *arena, void *object)
         return;
     score->keys =
         plim__arena_carve(arena, plim__mul_saturating_size(rows, columns), sizeof *score->keys, 1);
-    score->spare = plim__arena_carve(arena, rows, sizeof *score->spare, 1);
+    score->sort_scratch = plim__arena_carve(arena, rows, sizeof *score->sort_scratch, 1);
     score->counts = plim__arena_carve(arena, columns, sizeof *score->counts, 1);
 }
 
@@ -283,7 +283,7 @@ static double area(plim__score_t *score, int64_t column)
 {
     uint64_t *keys = score->keys + column * score->max_rows;
     const int64_t count = score->counts[column];
-    uint64_t *sorted = plim__radix_sort(keys, score->spare, count, KEY_BITS);
+    uint64_t *sorted = plim__radix_sort(keys, score->sort_scratch, count, KEY_BITS);
     int64_t positives = 0, negatives = 0;
     unsigned __int128 twice = 0;
     for (int64_t i = 0; i < count;) {

@@ -1,6 +1,6 @@
 /*
  * Streaming aggregation: adds neighbours' rows to the states of their destinations, list by list,
- * in the order of the list. A list may arrive in pieces; the result is the same bits.
+ * in the order of the list. A list may arrive in chunks; the result is the same bits.
  *
  *     rows (places, width)           states (destinations, width)
  *     | x … |                        | sum or maximum … |

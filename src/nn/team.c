@@ -4,13 +4,13 @@
  *     | number of the run (32 bits) | threads inside (31 bits) | open (1 bit) |
  *
  * The caller writes the work, then opens a run with a new number. A worker that finds it open
- * counts itself in, processes pieces and counts itself out. The caller works too. When no piece is
+ * counts itself in, processes tasks and counts itself out. The caller works too. When no task is
  * left it closes the door and waits for the workers inside, never for a worker that did not come
  * in: while a loader uses all processors, that worker may not run for milliseconds.
  *
  * A worker without work polls the door for a while, then sleeps. It raises `sleepers` before its
  * last look at the door, and the caller opens the door before it looks at `sleepers`: a worker can
- * miss a run only if every piece was already taken.
+ * miss a run only if every task was already taken.
  */
 #include "nn/team.h"
 
@@ -31,10 +31,10 @@
 #endif
 
 /* A thread takes longer to wake up than the caller takes for less work than this. */
-#define WORTH_WAKING_NS 30000
+#define WAKE_MIN_NS 30000
 /* How long a worker polls for the next run, and the caller for the last worker, before sleeping. */
 #define LOOK_NS 10000
-/* A worker takes several pieces at once, about this much work. */
+/* A worker takes several tasks at once, about this much work. */
 #define HANDFUL_NS 4000
 
 #define OPEN ((uint64_t)1)
@@ -55,13 +55,13 @@ struct plim__team {
     member_t *members; /* (size), the first of them the caller's and unused */
 
     /* The run: written before the door opens, read inside. */
-    int64_t pieces;
+    int64_t tasks;
     int64_t handful;
-    void (*work)(void *context, int worker, int64_t piece);
+    void (*work)(void *context, int worker, int64_t task);
     void *context;
 
     _Alignas(PLIM__LINE) atomic_uint_fast64_t state;
-    _Alignas(PLIM__LINE) atomic_int_fast64_t next; /* the first piece that is not taken */
+    _Alignas(PLIM__LINE) atomic_int_fast64_t next; /* the first task that is not taken */
     _Alignas(PLIM__LINE) atomic_int sleepers;
     atomic_bool caller_sleeps;
     atomic_bool ended;
@@ -120,17 +120,17 @@ size_t plim__team_estimate(int threads)
     return plim__object_bytes(lay_out, &draft, sizeof draft) + stack_bytes(draft.size);
 }
 
-static void take_pieces(plim__team_t *team, int worker)
+static void run_tasks(plim__team_t *team, int worker)
 {
     const int64_t handful = team->handful;
     for (;;) {
         plim__delay();
-        int64_t piece = atomic_fetch_add_explicit(&team->next, handful, memory_order_relaxed);
-        int64_t end = plim__min_i64(piece + handful, team->pieces);
-        if (piece >= end)
+        int64_t task = atomic_fetch_add_explicit(&team->next, handful, memory_order_relaxed);
+        int64_t end = plim__min_i64(task + handful, team->tasks);
+        if (task >= end)
             return;
-        for (; piece < end; piece++)
-            team->work(team->context, worker, piece);
+        for (; task < end; task++)
+            team->work(team->context, worker, task);
     }
 }
 
@@ -185,7 +185,7 @@ static void member_body(void *argument)
         if (!atomic_compare_exchange_strong(&team->state, &state, state + INSIDE))
             continue;
         last = state / RUN;
-        take_pieces(team, member->number);
+        run_tasks(team, member->number);
         plim__delay();
         leave(team);
     }
@@ -220,33 +220,33 @@ static void wake(plim__team_t *team, int64_t wanted)
 }
 
 /* plim__team_run of work that is worth sharing. */
-static void run_shared(plim__team_t *team, int64_t pieces, int64_t cost,
-                       void (*work)(void *context, int worker, int64_t piece), void *context)
+static void run_shared(plim__team_t *team, int64_t tasks, int64_t cost,
+                       void (*work)(void *context, int worker, int64_t task), void *context)
 {
     team->work = work;
     team->context = context;
-    team->pieces = pieces;
+    team->tasks = tasks;
     team->handful = plim__max_i64(
-        1, plim__min_i64(HANDFUL_NS / plim__max_i64(cost, 1), pieces / ((int64_t)4 * team->size)));
+        1, plim__min_i64(HANDFUL_NS / plim__max_i64(cost, 1), tasks / ((int64_t)4 * team->size)));
     atomic_store_explicit(&team->next, 0, memory_order_relaxed);
     /* No worker is inside: the run before was waited for. */
     atomic_store(&team->state, (atomic_load(&team->state) / RUN + 1) * RUN + OPEN);
-    wake(team, pieces - 1);
-    take_pieces(team, 0);
+    wake(team, tasks - 1);
+    run_tasks(team, 0);
     if ((atomic_fetch_and(&team->state, ~OPEN) & ~OPEN) % RUN != 0)
         wait_for_others(team);
 }
 
-void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
-                    void (*work)(void *context, int worker, int64_t piece), void *context)
+void plim__team_run(plim__team_t *team, int64_t tasks, int64_t cost,
+                    void (*work)(void *context, int worker, int64_t task), void *context)
 {
     const unsigned before = flush_subnormals();
-    if (team->size > 1 && pieces > 1 &&
-        plim__mul_saturating_i64(pieces, plim__max_i64(cost, 1)) >= WORTH_WAKING_NS)
-        run_shared(team, pieces, cost, work, context);
+    if (team->size > 1 && tasks > 1 &&
+        plim__mul_saturating_i64(tasks, plim__max_i64(cost, 1)) >= WAKE_MIN_NS)
+        run_shared(team, tasks, cost, work, context);
     else
-        for (int64_t piece = 0; piece < pieces; piece++)
-            work(context, 0, piece);
+        for (int64_t task = 0; task < tasks; task++)
+            work(context, 0, task);
     restore_subnormals(before);
 }
 

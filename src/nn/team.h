@@ -2,8 +2,8 @@
  * The threads that compute. They start once and sleep between runs, so that a loader's threads can
  * use the processors. The caller is one of them; it does short work alone.
  *
- * Results must not depend on which thread does a piece: a sum over rows is split into pieces by the
- * number of rows alone, and the pieces are added in their order. Any number of threads gives the
+ * Results must not depend on which thread runs a task: a sum over rows is split into tasks by the
+ * number of rows alone, and the tasks are added in their order. Any number of threads gives the
  * same bits.
  *
  * Work takes subnormal numbers as 0 and makes none: arithmetic on them is up to a hundred times
@@ -34,11 +34,11 @@ plim_status_t plim__team_create_for(const plim_job_t *job, int threads, plim__te
 int plim__team_size(const plim__team_t *team);
 
 /*
- * work(context, worker, piece) once for each piece 0 … pieces-1, in any order, at once; returns
- * when all are done. `cost` is the rough time of one piece in nanoseconds: if all pieces together
+ * work(context, worker, task) once for each task 0 … tasks-1, in any order, at once; returns
+ * when all are done. `cost` is the rough time of one task in nanoseconds: if all tasks together
  * are short, the caller does everything. One caller at a time; `work` must not call it.
  */
-void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
-                    void (*work)(void *context, int worker, int64_t piece), void *context);
+void plim__team_run(plim__team_t *team, int64_t tasks, int64_t cost,
+                    void (*work)(void *context, int worker, int64_t task), void *context);
 
 #endif

@@ -45,8 +45,8 @@ PLIM__KERNEL void block(const float *panel, int64_t in, const float *x, int64_t 
     }
 }
 
-PLIM__KERNEL void settle(const panel_t *sums, int height, int64_t columns, bool add, float *y,
-                         int64_t y_stride)
+PLIM__KERNEL void store_sums(const panel_t *sums, int height, int64_t columns, bool add, float *y,
+                             int64_t y_stride)
 {
     for (int row = 0; row < height; row++) {
         float *to = y + row * y_stride;
@@ -68,12 +68,12 @@ PLIM__KERNEL void product_body(const float *packed, int64_t in, int64_t out, int
         for (; row + HEIGHT <= rows; row += HEIGHT) {
             panel_t sums[HEIGHT] = {{0}};
             block(panel, in, x + row * x_stride, x_stride, sums, HEIGHT);
-            settle(sums, HEIGHT, columns, add, y + row * y_stride + column, y_stride);
+            store_sums(sums, HEIGHT, columns, add, y + row * y_stride + column, y_stride);
         }
         for (; row < rows; row++) {
             panel_t sums[1] = {{0}};
             block(panel, in, x + row * x_stride, x_stride, sums, 1);
-            settle(sums, 1, columns, add, y + row * y_stride + column, y_stride);
+            store_sums(sums, 1, columns, add, y + row * y_stride + column, y_stride);
         }
     }
 }

@@ -1,7 +1,7 @@
 /*
- * Products of a few rows with a packed weight, for exact inference, which computes slices of
+ * Products of a few rows with a packed weight, for exact inference, which computes ranges of
  * columns as memory allows. Each value is one chain of additions over the inputs, ascending,
- * nothing fused: its bits depend neither on the slice nor on the processor, which no library
+ * nothing fused: its bits depend neither on the range nor on the processor, which no library
  * promises.
  */
 #ifndef PLIM_NN_TILE_H

@@ -1,6 +1,6 @@
 /*
- * A two-ended stack for activations: a pass takes memory from both ends of one piece, and returns
- * to a mark to give it back.
+ * A two-ended stack for activations: a pass takes memory from both ends of one allocation, and
+ * returns to a mark to give it back.
  *
  *     ├ front ──────►          free          ◄────── back ┤
  *

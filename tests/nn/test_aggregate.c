@@ -62,7 +62,7 @@ static void assert_near(const plim__matrix_t *matrix, int64_t row, int64_t colum
                  got, want);
 }
 
-/* All rows, in two pieces. */
+/* All rows, in two ranges. */
 static void sum_forward(const plim__edges_t *hop, const plim__scales_t *scales,
                         const plim__matrix_t *x, plim__matrix_t *out, plim__matrix_t *root)
 {
@@ -353,10 +353,10 @@ static void nothing_drawn_gives_zeros(void **state)
         assert_true(((float *)out.data)[i] == 0);
     for (int64_t i = 0; i < dx.rows * dx.width; i++)
         assert_true(((float *)dx.data)[i] == 0);
-    const plim__edges_t nobody = {0, 0, 0, indptr, none};
-    plim__reverse_make(&nobody, &reverse);
-    sum_forward(&nobody, &scales, &x, &out, NULL);
-    plim__aggregate_backward(team, &nobody, &reverse, &scales, &out, NULL, &dx);
+    const plim__edges_t empty = {0, 0, 0, indptr, none};
+    plim__reverse_make(&empty, &reverse);
+    sum_forward(&empty, &scales, &x, &out, NULL);
+    plim__aggregate_backward(team, &empty, &reverse, &scales, &out, NULL, &dx);
     test_matrix_end(&x);
     test_matrix_end(&out);
     test_matrix_end(&dx);

@@ -342,7 +342,7 @@ static void a_split_batch_gives_the_same_bits(void **state)
     problem_end(&part);
 }
 
-static void nobody_has_no_gradient(void **state)
+static void no_destination_no_gradient(void **state)
 {
     (void)state;
     problem_t problem;
@@ -381,7 +381,7 @@ int main(void)
         cmocka_unit_test_teardown(every_path_and_number_of_threads_gives_the_same_bits,
                                   test_every_path),
         cmocka_unit_test(a_split_batch_gives_the_same_bits),
-        cmocka_unit_test(nobody_has_no_gradient),
+        cmocka_unit_test(no_destination_no_gradient),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

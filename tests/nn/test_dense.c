@@ -41,7 +41,7 @@ static void *room(size_t bytes)
     size_t size = (bytes / 64 + 1) * 64;
     void *data = aligned_alloc(64, size);
     assert_non_null(data);
-    memset(data, 0xff, size); /* NaN, in spare rows too */
+    memset(data, 0xff, size); /* NaN, in padding rows too */
     return data;
 }
 
@@ -104,7 +104,7 @@ static void bench_end(bench_t *bench)
     free(bench->dx);
 }
 
-/* The products once, the sum of dW over two calls, in two slices of columns. */
+/* The products once, the sum of dW over two calls, in two ranges of columns. */
 static void bench_run(bench_t *bench)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
@@ -118,8 +118,8 @@ static void bench_run(bench_t *bench)
                 (int64_t)plim__dense_estimate(&bench->params));
     const int64_t cut = in / 3;
     float *part = room((size_t)(in * out) * sizeof(float));
-    for (int slice = 0; slice < 2; slice++) {
-        const int64_t first = slice == 0 ? 0 : cut, width = slice == 0 ? cut : in - cut;
+    for (int range = 0; range < 2; range++) {
+        const int64_t first = range == 0 ? 0 : cut, width = range == 0 ? cut : in - cut;
         for (int64_t o = 0; o < out; o++)
             memcpy(part + o * width, bench->weight + o * in + first, (size_t)width * sizeof(float));
         plim__dense_set_weight(dense, first, width, part);
@@ -128,10 +128,10 @@ static void bench_run(bench_t *bench)
     plim__dense_backward_input(dense, team, &bench->dy, bench->dx);
     plim__dense_backward_weight(dense, team, &bench->dy, &bench->x);
     plim__dense_backward_weight(dense, team, &bench->dy, &bench->x);
-    for (int slice = 0; slice < 2; slice++) {
-        const int64_t first = slice == 0 ? 0 : cut, width = slice == 0 ? cut : in - cut;
+    for (int range = 0; range < 2; range++) {
+        const int64_t first = range == 0 ? 0 : cut, width = range == 0 ? cut : in - cut;
         memset(part, 0, (size_t)(width * out) * sizeof(float));
-        plim__dense_gradient(dense, team, first, width, slice == 1, part);
+        plim__dense_gradient(dense, team, first, width, range == 1, part);
         for (int64_t o = 0; o < out; o++)
             memcpy(bench->gradient + o * in + first, part + o * width,
                    (size_t)width * sizeof(float));

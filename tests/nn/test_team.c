@@ -1,4 +1,4 @@
-/* Pieces done once each by threads that are who they say; ends and begins without losing one. */
+/* Every task runs once, in the worker whose number it is given; no worker is lost between runs. */
 /* labels: asan tsan */
 #include "support/harness.h"
 
@@ -12,52 +12,52 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PIECES 5000
-#define WORTH 1000000 /* a millisecond a piece: always worth waking somebody */
+#define TASKS 5000
+#define WORTH 1000000 /* a millisecond a task: always worth waking a worker */
 
 typedef struct tally {
-    atomic_int done[PIECES];
-    atomic_int inside[PLIM__THREADS_MAX]; /* in a piece, by worker */
-    atomic_int seen[PLIM__THREADS_MAX];   /* pieces, by worker */
+    atomic_int done[TASKS];
+    atomic_int inside[PLIM__THREADS_MAX]; /* in a task, by worker */
+    atomic_int seen[PLIM__THREADS_MAX];   /* tasks, by worker */
     atomic_int wrong;
     int64_t sleep_ns;
 } tally_t;
 
-static void count_piece(void *context, int worker, int64_t piece)
+static void count_task(void *context, int worker, int64_t task)
 {
     tally_t *tally = context;
     if (atomic_fetch_add(&tally->inside[worker], 1) != 0)
         atomic_fetch_add(&tally->wrong, 1);
-    atomic_fetch_add(&tally->done[piece], 1);
+    atomic_fetch_add(&tally->done[task], 1);
     atomic_fetch_add(&tally->seen[worker], 1);
     if (tally->sleep_ns > 0)
         (void)nanosleep(&(struct timespec){0, (long)tally->sleep_ns}, NULL);
     atomic_fetch_sub(&tally->inside[worker], 1);
 }
 
-static void every_piece_is_done_once(void **state)
+static void every_task_is_done_once(void **state)
 {
     (void)state;
     static const int sizes[] = {1, 2, 3, 8};
-    static const int64_t counts[] = {0, 1, 2, 7, 64, PIECES};
+    static const int64_t counts[] = {0, 1, 2, 7, 64, TASKS};
     static const int64_t costs[] = {0, 1, 50, WORTH};
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     tally_t *tally = calloc(1, sizeof *tally);
     assert_non_null(tally);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         plim__team_t *team;
-        int times[PIECES] = {0};
+        int times[TASKS] = {0};
         assert_ok(plim__team_create(job.ledger, sizes[s], &team));
         assert_int_equal(plim__team_size(team), sizes[s]);
         for (int round = 0; round < 20; round++)
             for (size_t c = 0; c < 24; c++) {
                 const int64_t count = counts[c % 6];
-                plim__team_run(team, count, costs[c / 6], count_piece, tally);
+                plim__team_run(team, count, costs[c / 6], count_task, tally);
                 for (int64_t i = 0; i < count; i++)
                     times[i]++;
             }
         plim__team_destroy(team);
-        for (int64_t i = 0; i < PIECES; i++)
+        for (int64_t i = 0; i < TASKS; i++)
             assert_int_equal(atomic_exchange(&tally->done[i], 0), times[i]);
         for (int worker = sizes[s]; worker < PLIM__THREADS_MAX; worker++)
             assert_int_equal(atomic_load(&tally->seen[worker]), 0);
@@ -69,7 +69,7 @@ static void every_piece_is_done_once(void **state)
 
 /* Short runs with pauses of all lengths between them: workers are met awake, asleep, and in
  * between. */
-static void nobody_is_forgotten_between_runs(void **state)
+static void no_worker_is_lost_between_runs(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
@@ -79,7 +79,7 @@ static void nobody_is_forgotten_between_runs(void **state)
     assert_ok(plim__team_create(job.ledger, 3, &team));
     const int rounds = 3000;
     for (int round = 0; round < rounds; round++) {
-        plim__team_run(team, 4, WORTH, count_piece, tally);
+        plim__team_run(team, 4, WORTH, count_task, tally);
         const int64_t until = plim__clock_ns() + (round % 40) * 1000;
         while (plim__clock_ns() < until) {
         }
@@ -104,7 +104,7 @@ static void all_threads_work(void **state)
     for (int worker = 0; worker < 4; worker++) {
         /* One run is enough where all of them get a processor at once. */
         for (int i = 0; i < 100 && atomic_load(&tally->seen[worker]) == 0; i++)
-            plim__team_run(team, 200, WORTH, count_piece, tally);
+            plim__team_run(team, 200, WORTH, count_task, tally);
         assert_true(atomic_load(&tally->seen[worker]) > 0);
     }
     plim__team_destroy(team);
@@ -112,7 +112,7 @@ static void all_threads_work(void **state)
     test_job_end(&job);
 }
 
-static void little_work_wakes_nobody(void **state)
+static void little_work_wakes_no_worker(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
@@ -121,7 +121,7 @@ static void little_work_wakes_nobody(void **state)
     plim__team_t *team;
     assert_ok(plim__team_create(job.ledger, 4, &team));
     for (int round = 0; round < 200; round++)
-        plim__team_run(team, 20, 500, count_piece, tally);
+        plim__team_run(team, 20, 500, count_task, tally);
     assert_int_equal(atomic_load(&tally->seen[0]), 200 * 20);
     plim__team_destroy(team);
     free(tally);
@@ -138,7 +138,7 @@ static void idle_threads_use_no_time(void **state)
     plim__team_t *team;
     struct timespec before, after;
     assert_ok(plim__team_create(job.ledger, 4, &team));
-    plim__team_run(team, 200, WORTH, count_piece, tally);
+    plim__team_run(team, 200, WORTH, count_task, tally);
     int64_t spent = INT64_MAX;
     for (int i = 0; i < 100 && spent > 10000000; i++) { /* on a busy machine they sleep late */
         (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
@@ -176,10 +176,10 @@ static void failures_leave_nothing(void **state)
 
 static const volatile float tiny = 1e-39f; /* subnormal */
 
-static void halve_tiny(void *context, int worker, int64_t piece)
+static void halve_tiny(void *context, int worker, int64_t task)
 {
     (void)worker;
-    ((volatile float *)context)[piece] = tiny * 0.5f;
+    ((volatile float *)context)[task] = tiny * 0.5f;
 }
 
 static void subnormal_numbers_are_0_in_work_only(void **state)
@@ -204,10 +204,10 @@ static void subnormal_numbers_are_0_in_work_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_piece_is_done_once),
-        cmocka_unit_test(nobody_is_forgotten_between_runs),
+        cmocka_unit_test(every_task_is_done_once),
+        cmocka_unit_test(no_worker_is_lost_between_runs),
         cmocka_unit_test(all_threads_work),
-        cmocka_unit_test(little_work_wakes_nobody),
+        cmocka_unit_test(little_work_wakes_no_worker),
         cmocka_unit_test(idle_threads_use_no_time),
         cmocka_unit_test(subnormal_numbers_are_0_in_work_only),
         cmocka_unit_test(failures_leave_nothing),

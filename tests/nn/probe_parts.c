@@ -1,14 +1,14 @@
 /*
- * The pieces of src/nn by themselves, for comparison with PyTorch: numbers come by standard input
+ * Parts of src/nn by themselves, for comparison with PyTorch: numbers come by standard input
  * and go by standard output, as they lie in memory.
  *
- *     probe_pieces optimiser KIND RATE MOMENTUM WEIGHT_DECAY CLIP COUNT STEPS
+ *     probe_parts optimiser KIND RATE MOMENTUM WEIGHT_DECAY CLIP COUNT STEPS
  *         value (COUNT), gradients (STEPS, COUNT) -> value
- *     probe_pieces schedule KIND RATE EPOCHS PERIOD FACTOR
+ *     probe_parts schedule KIND RATE EPOCHS PERIOD FACTOR
  *         -> rate (EPOCHS) f64
- *     probe_pieces loss KIND ROWS WIDTH SCALE
+ *     probe_parts loss KIND ROWS WIDTH SCALE
  *         outputs (ROWS, WIDTH), labels -> sum f64, doutputs
- *     probe_pieces finish NORM ACTIVATION TRAINING ROWS WIDTH
+ *     probe_parts finish NORM ACTIVATION TRAINING ROWS WIDTH
  *         y, dh (ROWS, WIDTH); bias, gamma, beta, running_mean, running_var (WIDTH)
  *         -> h, dy; dbias, dgamma, dbeta, running_mean, running_var
  */
@@ -25,7 +25,7 @@ static void *input(size_t count, size_t size)
 {
     void *data = calloc(count + 1, size);
     if (data == NULL || fread(data, size, count, stdin) != count) {
-        (void)fprintf(stderr, "probe_pieces: short input\n");
+        (void)fprintf(stderr, "probe_parts: short input\n");
         exit(1);
     }
     return data;

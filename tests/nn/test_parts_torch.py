@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip('torch', reason='torch is not installed (tools/bootstrap installs it)')
 
-PROBE = os.path.join(os.environ.get('PLIMSOLL_PROBES', ''), 'probe_pieces')
-pytestmark = pytest.mark.skipif(not os.path.exists(PROBE), reason='no probe_pieces: run by ctest, or set PLIMSOLL_PROBES')
+PROBE = os.path.join(os.environ.get('PLIMSOLL_PROBES', ''), 'probe_parts')
+pytestmark = pytest.mark.skipif(not os.path.exists(PROBE), reason='no probe_parts: run by ctest, or set PLIMSOLL_PROBES')
 
 
 def probe(*words, data=()):
