@@ -3,6 +3,7 @@ import ast
 import os
 import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -59,6 +60,17 @@ def test_lines_are_narrow(page):
             shown = not shown and line in ('```text', '```console')
         elif not shown and not line.startswith(('|', '    ')):
             assert len(line) <= COLUMNS, line
+
+
+def test_the_benchmarks_are_those_of_the_results():
+    assert subprocess.run([SOURCE / 'tools' / 'benchmarks', '--check'], check=False).returncode == 0
+
+
+def test_the_results_are_those_that_the_proofs_name():
+    """A new result replaces the one before; a file that no claim cites goes."""
+    named = {path for pattern in re.findall(r'`((?:bench/results/)?[\w.*-]+\.json)`', (SOURCE / 'docs' / 'proofs.md').read_text())
+             for path in (SOURCE / 'bench' / 'results').glob(os.path.basename(pattern))}
+    assert sorted((SOURCE / 'bench' / 'results').iterdir()) == sorted(named)
 
 
 def test_the_tour_names_functions_of_its_files():

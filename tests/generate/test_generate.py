@@ -144,19 +144,14 @@ def test_the_least_memory_that_is_said_is_enough(tmp_path):
 
 def figures(target, *words):
     found = target.parent / 'figures.json'
-    subprocess.run([sys.executable, SOURCE / 'bench' / 'access.py', target, '--json', found, *words], check=True,
-                   capture_output=True, timeout=1500)
-    return json.loads(found.read_text())
+    done = subprocess.run([sys.executable, SOURCE / 'tools' / 'prove', 'access', target, '--json', found, *words], check=False, capture_output=True, timeout=1500)
+    return done.returncode, json.loads(found.read_text())
 
 
 def test_access_and_accuracy_are_as_promised(tmp_path):
     generate(tmp_path / 'set', 'papers100M', tmp_path / 'set', '--scale', 0.01)
-    found = figures(tmp_path / 'set')
-    assert 0.95 <= found['caught_presampled'] <= 0.99
-    assert 0.45 <= found['caught_in_degree'] <= 0.55 and 0.45 <= found['caught_out_degree'] <= 0.55
-    # Of discriminants fitted to a hundredth of the training nodes; more of them give some points more.
-    assert 0.40 <= found['accuracy_rows'] <= 0.50
-    assert 0.58 <= found['accuracy_rows_and_neighbours'] <= 0.70
+    code, found = figures(tmp_path / 'set')
+    assert code == 0, found['claims']
 
 
 def test_spread_makes_it_gradually_harder(tmp_path):
@@ -164,7 +159,7 @@ def test_spread_makes_it_gradually_harder(tmp_path):
     for spread in (0, 0.15, 0.3, 1):
         target = tmp_path / f'set{spread}'
         generate(target, 'papers100M', target, '--scale', 0.002, '--spread', spread)
-        caught.append(figures(target, '--no-accuracy')['caught_presampled'])
+        caught.append(figures(target, '--no-accuracy')[1]['caught_presampled'])
     assert caught == sorted(caught, reverse=True)
     assert caught[-1] < 0.5
 

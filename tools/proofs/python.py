@@ -209,9 +209,10 @@ def full(options):
 def leak(options):
     dataset = make_papers(options, 0.001)
     found = prooflib.last_json(run(sys.executable, FEED, 'plimsoll', dataset, '--what', 'leak', '--batches', options.batches, '--memory', '1G'))
-    tenth = max(len(found['resident_bytes']) // 10, 1)
-    grown = max(found['resident_bytes'][-tenth:]) - max(found['resident_bytes'][tenth:2 * tenth])
-    objects = found['objects'][-1] - found['objects'][tenth]
+    resident, objects = found.pop('resident_bytes'), found.pop('objects')
+    tenth = max(len(resident) // 10, 1)
+    grown = max(resident[-tenth:]) - max(resident[tenth:2 * tenth])
+    objects = objects[-1] - objects[tenth]
     return prooflib.record(options.json, {
         f'{found["batches"]:,} batches: resident memory grew by {grown / MIB:.2f} MiB after the first tenth, at most {FLAT / MIB:.0f}': grown <= FLAT,
         f'{objects} more objects of Python at the end, none': objects <= 0,

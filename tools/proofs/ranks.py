@@ -380,7 +380,7 @@ class Proof:
             found['silent'].append({**facts, 'aim': aim, 'rank': rank, 'seconds': round(took, 2), 'launcher_ended': ended, 'said': said and said[0].strip(),
                                     'exit_code': launch.child.returncode})
             self.keep(found)
-        self.results = [found['kills'], found['ends'], found['silent']]
+        self.results = found['silent']
         left = len([name for name in set(os.listdir('/dev/shm')) - set(found['shared']) if 'plimsoll' in name])
         hit = collections.Counter(kill['stage'] for kill in found['kills'])
         stayed = collections.Counter(kill['mpi'] for kill in found['kills'] if not kill['launcher_ended'])
