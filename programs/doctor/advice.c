@@ -17,6 +17,7 @@
 
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
+#define HABITS_ADVISED 4 /* room stays for what is usual */
 
 static doctor_change_t *add(doctor_verdict_t *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -251,7 +252,34 @@ static void choose_next(const doctor_t *doctor, doctor_verdict_t *verdict)
                            verdict->limit > 0 ? "the limit" : "what the job held");
 }
 
-static void advise_growth(doctor_verdict_t *verdict)
+/* Lines of the user's own script, before what is only usual. */
+static void advise_script(const doctor_t *doctor, doctor_verdict_t *verdict)
+{
+    for (int i = 0; i < doctor->num_habits && i < HABITS_ADVISED; i++) {
+        const doctor_found_habit_t *found = &doctor->habits[i].found;
+        (void)add(verdict, "%s:%" PRId64 ": %s: %s", doctor->source[doctor->habits[i].source].name,
+                  found->line, found->code, doctor_habit_remedy(found->habit));
+    }
+}
+
+static void advise_gpu_growth(const doctor_t *doctor, doctor_verdict_t *verdict)
+{
+    const doctor_shape_t *shape = &verdict->shape;
+    char text[24];
+    if (shape->gpu_per_phase <= 0 && shape->gpu_per_s <= 0)
+        return;
+    (void)add(
+        verdict,
+        "find what stays on the GPU (it held %s more %s): losses or outputs that are kept as "
+        "tensors (loss.item(), out.detach().cpu()), evaluation outside torch.no_grad()",
+        plim_size_text(shape->gpu_per_phase > 0 ? shape->gpu_per_phase : (int64_t)shape->gpu_per_s,
+                       text),
+        shape->gpu_per_phase > 0 ? "each phase"
+        : doctor->growth.steps   ? "each step"
+                                 : "each second");
+}
+
+static void advise_growth(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     char text[24];
     if (verdict->shape.pattern == DOCTOR_PATTERN_EPOCHS)
@@ -261,11 +289,11 @@ static void advise_growth(doctor_verdict_t *verdict)
                   "persistent_workers=False, caches without a bound",
                   plim_size_text(verdict->shape.bytes_per_phase, text));
     if (verdict->shape.pattern == DOCTOR_PATTERN_LEAK)
-        (void)add(
-            verdict,
-            "find what each step keeps (%s a second): total_loss += loss must be loss.item() or "
-            "loss.detach(); lists of outputs; hooks; evaluation outside torch.no_grad()",
-            plim_size_text((int64_t)verdict->shape.bytes_per_s, text));
+        (void)add(verdict,
+                  "find what each step keeps (%s a %s): total_loss += loss must be loss.item() or "
+                  "loss.detach(); lists of outputs; hooks; evaluation outside torch.no_grad()",
+                  plim_size_text((int64_t)verdict->shape.bytes_per_s, text),
+                  doctor->growth.steps ? "step" : "second");
 }
 
 static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
@@ -285,7 +313,7 @@ static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
                   "write to a disk instead of /dev/shm and a tmpfs /tmp (export "
                   "TMPDIR=$SLURM_SUBMIT_DIR/tmp), and delete what is left there: such files "
                   "count as the job's memory until they are deleted");
-    advise_growth(verdict);
+    advise_growth(doctor, verdict);
     if (pattern == DOCTOR_PATTERN_WORKERS)
         (void)add(verdict, "num_workers=0, or a few: each worker holds its own copy of what it "
                            "touches; keep large arrays in torch tensors or mapped files, not in "
@@ -360,8 +388,6 @@ static void advise_cuda(const doctor_t *doctor, doctor_verdict_t *verdict)
     const doctor_fact_t *fact = verdict->root;
     const int64_t total = fact != NULL ? fact->figure[DOCTOR_TOTAL] : -1;
     case_t script;
-    if (fact != NULL)
-        advise_pieces(doctor, fact, verdict);
     if (total > 0 && open_case(doctor, total, &script)) {
         const pyg_gpu_t *gpu = &script.plan.gpu;
         const plim_precision_t f32 = PLIM_PRECISION_F32, bf16 = PLIM_PRECISION_BF16;
@@ -401,6 +427,15 @@ static const struct {
     doctor_cause_t cause;
     const char *change;
 } usual[] = {
+    {DOCTOR_CUDA_ASSERT, "run it once on the CPU: the error then names the line and the index"},
+    {DOCTOR_CUDA_ASSERT, "check that labels are 0 to num_classes - 1, without -1 or NaN (select "
+                         "labelled nodes first), and that ids of embeddings are below their size"},
+    {DOCTOR_CUDA_ASSERT, "CUDA_LAUNCH_BLOCKING=1 in the environment shows the call that failed"},
+    {DOCTOR_CUDA_ERROR, "CUDA_LAUNCH_BLOCKING=1 in the environment shows the call that failed; "
+                        "on the CPU the error names an index out of range"},
+    {DOCTOR_CUDA_ERROR, "half the batch_size: a library that finds no memory for its own handle "
+                        "may fail like this; nvidia-smi shows what others hold"},
+    {DOCTOR_CUDA_ERROR, "check that driver, CUDA and torch fit: python -m torch.utils.collect_env"},
     {DOCTOR_SHM_FULL, "docker run --shm-size=8g (Kubernetes: an emptyDir with medium: Memory at "
                       "/dev/shm); it counts as the job's memory"},
     {DOCTOR_SHM_FULL,
@@ -453,8 +488,10 @@ static void advise_healthy(const doctor_t *doctor, doctor_verdict_t *verdict)
     int length;
     if (verdict->outcome == DOCTOR_OUTCOME_FINISHED && peak > 0)
         next_by_peak(verdict, peak);
+    else if (verdict->outcome == DOCTOR_OUTCOME_UNKNOWN)
+        advise_script(doctor, verdict);
     if (!doctor->growth.training)
-        advise_growth(verdict);
+        advise_growth(doctor, verdict);
     if (verdict->outcome == DOCTOR_OUTCOME_FINISHED || doctor->epochs_done < 0)
         return;
     const char *run = doctor_run(doctor, &length);
@@ -475,6 +512,13 @@ void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict)
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
         if (usual[i].cause == verdict->cause && !watched)
             (void)add(verdict, "%s", usual[i].change);
+    if (verdict->cause == DOCTOR_CUDA_OOM && verdict->root != NULL)
+        advise_pieces(doctor, verdict->root, verdict);
+    if (doctor_cause_is_memory(verdict->cause, true) || verdict->cause == DOCTOR_CUDA_OOM ||
+        verdict->cause == DOCTOR_KILLED || verdict->cause == DOCTOR_EXIT_CODE) {
+        advise_script(doctor, verdict);
+        advise_gpu_growth(doctor, verdict);
+    }
     if (verdict->cause == DOCTOR_CUDA_OOM)
         advise_cuda(doctor, verdict);
     if (doctor_cause_is_memory(verdict->cause, true)) {

@@ -46,9 +46,12 @@ void doctor_source(doctor_t *doctor, const char *name)
     /* More than so many are read as one. */
     if (doctor->num_sources < DOCTOR_SOURCES) {
         doctor_source_t *source = &doctor->source[doctor->num_sources++];
-        plim__text_printable(name, strlen(name), source->name, sizeof source->name);
+        const size_t length = strlen(name);
+        plim__text_printable(name, length, source->name, sizeof source->name);
+        source->script = length > 3 && strcmp(name + length - 3, ".py") == 0;
     }
     doctor->lines.length = 0;
+    doctor->script = (doctor_script_t){0};
     doctor->traceback = doctor->root_cause = doctor->heading = false;
 }
 
@@ -156,11 +159,20 @@ static json_t *json_growth(const doctor_t *doctor, const doctor_verdict_t *verdi
     set_int(object, "shared_bytes", doctor->growth.shared_last);
     set_int(object, "kills", doctor->growth.kills);
     set_int(object, "limit_hits", doctor->growth.hits);
-    (void)json_object_set_new(object, "peak_at_s", json_real(doctor->growth.peak_s));
+    (void)json_object_set_new(object, doctor->growth.steps ? "peak_at_step" : "peak_at_s",
+                              json_real(doctor->growth.peak_s));
     if (shape->bytes_per_s > 0)
-        (void)json_object_set_new(object, "bytes_per_s", json_integer((int64_t)shape->bytes_per_s));
+        (void)json_object_set_new(object, doctor->growth.steps ? "bytes_per_step" : "bytes_per_s",
+                                  json_integer((int64_t)shape->bytes_per_s));
     if (shape->bytes_per_phase > 0)
         set_int(object, "bytes_per_phase", shape->bytes_per_phase);
+    if (doctor->growth.gpu_peak > 0)
+        set_int(object, "gpu_peak_bytes", doctor->growth.gpu_peak);
+    if (shape->gpu_per_phase > 0)
+        set_int(object, "gpu_bytes_per_phase", shape->gpu_per_phase);
+    if (shape->gpu_per_s > 0)
+        set_int(object, doctor->growth.steps ? "gpu_bytes_per_step" : "gpu_bytes_per_s",
+                (int64_t)shape->gpu_per_s);
     return object;
 }
 
@@ -190,6 +202,19 @@ static json_t *json_recipe(const doctor_recipe_t *recipe)
     return object;
 }
 
+static json_t *json_habits(const doctor_t *doctor)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < doctor->num_habits; i++) {
+        const doctor_found_habit_t *found = &doctor->habits[i].found;
+        (void)json_array_append_new(
+            array, json_pack("{s:s, s:s, s:I, s:s}", "kind", doctor_habit_name(found->habit),
+                             "source", doctor->source[doctor->habits[i].source].name, "line",
+                             (json_int_t)found->line, "text", found->code));
+    }
+    return array;
+}
+
 static json_t *json_changes(const doctor_verdict_t *verdict)
 {
     json_t *array = json_array();
@@ -211,14 +236,15 @@ static json_t *json_verdict(const doctor_t *doctor, const doctor_verdict_t *verd
         (void)json_array_append_new(sources, json_string(doctor->source[i].name));
     for (int i = 0; i < verdict->num_unknown; i++)
         (void)json_array_append_new(unknown, json_string(verdict->unknown[i]));
-    json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "outcome",
-        outcomes[verdict->outcome], "cause", doctor_cause_name(verdict->cause), "confidence",
-        confidences[verdict->confidence], "summary", verdict->summary, "sources", sources,
-        "figures", json_figures(doctor, verdict), "evidence",
-        json_facts(doctor, verdict->evidence, verdict->num_evidence), "consequences",
-        json_facts(doctor, verdict->consequence, verdict->num_consequences), "recipe",
-        json_recipe(&doctor->recipe), "advice", json_changes(verdict), "unknown", unknown);
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "outcome",
+                  outcomes[verdict->outcome], "cause", doctor_cause_name(verdict->cause),
+                  "confidence", confidences[verdict->confidence], "summary", verdict->summary,
+                  "sources", sources, "figures", json_figures(doctor, verdict), "evidence",
+                  json_facts(doctor, verdict->evidence, verdict->num_evidence), "consequences",
+                  json_facts(doctor, verdict->consequence, verdict->num_consequences), "recipe",
+                  json_recipe(&doctor->recipe), "script", json_habits(doctor), "advice",
+                  json_changes(verdict), "unknown", unknown);
     set_text(object, "job_id",
              doctor->slurm.job[0] != '\0' ? doctor->slurm.job : doctor->growth.job);
     set_text(object, "state", doctor->slurm.state);

@@ -11,12 +11,12 @@
 const char *doctor_cause_name(doctor_cause_t cause)
 {
     static const char *const names[DOCTOR_NUM_CAUSES] = {
-        "oom_tmpfs",  "oom_parent",  "oom_numa",      "oom_cgroup", "oom_host",   "oom_kernel",
-        "oom_slurm",  "oom_daemon",  "oom_evicted",   "cuda_oom",   "shm_full",   "disk_full",
-        "open_files", "threads",     "alloc_refused", "hardware",   "node_fail",  "preempted",
-        "time_limit", "requeued",    "cancelled",     "segfault",   "bus_error",  "aborted",
-        "killed",     "worker_exit", "python_error",  "peer_lost",  "terminated", "exit_code",
-        "none"};
+        "oom_tmpfs",  "oom_parent", "oom_numa",    "oom_cgroup",  "oom_host",      "oom_kernel",
+        "oom_slurm",  "oom_daemon", "oom_evicted", "cuda_assert", "cuda_oom",      "cuda_error",
+        "shm_full",   "disk_full",  "open_files",  "threads",     "alloc_refused", "hardware",
+        "node_fail",  "preempted",  "time_limit",  "requeued",    "cancelled",     "segfault",
+        "bus_error",  "aborted",    "killed",      "worker_exit", "python_error",  "peer_lost",
+        "terminated", "exit_code",  "none"};
     return names[cause];
 }
 
@@ -134,6 +134,74 @@ static void find_present(doctor_t *doctor, const char *line, const char *end)
     }
 }
 
+static void take_figures(const doctor_text_row_t *row, const doctor_captured_t *captured,
+                         doctor_fact_t *fact)
+{
+    for (int k = 0; k < captured->numbers; k++)
+        if (row->figure[k] != DOCTOR_FIGURE_NONE)
+            fact->figure[row->figure[k]] = captured->number[k];
+}
+
+/* A message of torch about the GPU's memory: loggers and terminals cut it into lines, and the lines
+ * below the first one hold the rest of its figures. */
+static void begin_wrapped(doctor_t *doctor, const doctor_fact_t *fact, const char *from,
+                          const char *end)
+{
+    doctor_wrapped_t *wrapped = &doctor->wrapped;
+    wrapped->lines = 0;
+    if (fact->cause != DOCTOR_CUDA_OOM || fact->figure[DOCTOR_FREE] >= 0)
+        return;
+    wrapped->used = (size_t)plim__min_i64(end - from, (int64_t)sizeof wrapped->text / 2);
+    memcpy(wrapped->text, from, wrapped->used);
+    wrapped->lines = DOCTOR_WRAPPED_LINES;
+    wrapped->source = fact->source;
+    wrapped->line = fact->line;
+    wrapped->progress = fact->progress;
+}
+
+/* Whether `row` tells more figures than the wrapped message's rows so far. */
+static bool tells_gpu(const doctor_text_row_t *row, doctor_figure_t figure)
+{
+    for (int k = 0; k < DOCTOR_CAPTURES && row->cause == DOCTOR_CUDA_OOM; k++)
+        if (row->figure[k] == figure)
+            return true;
+    return false;
+}
+
+static void follow_wrapped(doctor_t *doctor, const char *begin, const char *end)
+{
+    doctor_wrapped_t *wrapped = &doctor->wrapped;
+    const size_t length = (size_t)(end - begin);
+    if (wrapped->lines == 0)
+        return;
+    wrapped->lines--;
+    if (wrapped->source != doctor->num_sources - 1 ||
+        length + 1 > sizeof wrapped->text - wrapped->used) {
+        wrapped->lines = 0;
+        return;
+    }
+    wrapped->text[wrapped->used++] = ' ';
+    memcpy(wrapped->text + wrapped->used, begin, length);
+    wrapped->used += length;
+    const char *text_end = wrapped->text + wrapped->used;
+    doctor_captured_t captured;
+    for (int i = 0; i < doctor_num_texts; i++) {
+        const doctor_text_row_t *row = &doctor_texts[i];
+        if (!tells_gpu(row, DOCTOR_FREE) ||
+            !doctor_pattern_match(row->pattern, wrapped->text, wrapped->text, text_end, &captured))
+            continue;
+        doctor_fact_t *fact = doctor_facts_add(doctor, i, DOCTOR_CUDA_OOM, DOCTOR_ROLE_CAUSE,
+                                               wrapped->text, wrapped->used);
+        fact->line = wrapped->line;
+        fact->progress = wrapped->progress;
+        take_figures(row, &captured, fact);
+        if (doctor->found[i].count == 1)
+            doctor->found[i].first = *fact;
+        wrapped->lines = 0;
+        return;
+    }
+}
+
 static bool match_texts(doctor_t *doctor, const char *line, const char *begin, const char *end)
 {
     doctor_captured_t captured;
@@ -149,9 +217,7 @@ static bool match_texts(doctor_t *doctor, const char *line, const char *begin, c
         doctor_fact_t *fact =
             doctor_facts_add(doctor, i, (doctor_cause_t)row->cause, (doctor_role_t)row->role, from,
                              (size_t)(end - from));
-        for (int k = 0; k < captured.numbers; k++)
-            if (row->figure[k] != DOCTOR_FIGURE_NONE)
-                fact->figure[row->figure[k]] = captured.number[k];
+        take_figures(row, &captured, fact);
         for (int k = 0; k < captured.words; k++)
             plim__text_printable(captured.word[k], strlen(captured.word[k]), fact->word[k],
                                  sizeof fact->word[k]);
@@ -162,6 +228,7 @@ static bool match_texts(doctor_t *doctor, const char *line, const char *begin, c
         keep_context(doctor, row, fact);
         if (doctor->found[i].count == 1)
             doctor->found[i].first = *fact;
+        begin_wrapped(doctor, fact, from, end);
         return true;
     }
     return false;
@@ -236,12 +303,38 @@ static void follow_allocator(doctor_t *doctor, const char *begin, const char *en
         doctor->expandable = true;
 }
 
+/* What a MemoryMonitor of ours printed. */
+static void follow_steps(doctor_t *doctor, const char *line, const char *begin, const char *end)
+{
+    doctor_captured_t captured;
+    doctor_step_t step = {.gpu = -1};
+    if (!doctor_pattern_match("^Step %d: CPU: %z, %*Limit: %z, Left: %z", line, begin, end,
+                              &captured))
+        return;
+    step.number = captured.number[0];
+    step.held = captured.number[1];
+    step.limit = captured.number[2];
+    step.left = captured.number[3];
+    if (doctor_pattern_match(", GPU: %z, GPU Cached: %z", line, begin, end, &captured))
+        step.gpu = captured.number[1];
+    doctor_growth_step(&doctor->growth, &step);
+}
+
 void doctor_facts_line(doctor_t *doctor, const char *line, size_t length)
 {
     const char *end = line + length;
+    if (doctor->source[doctor->num_sources - 1].script) {
+        follow_allocator(doctor, doctor_message_begin(line, end), end);
+        doctor_script_line(&doctor->script, doctor->source[doctor->num_sources - 1].lines + 1, line,
+                           length);
+        doctor_recipe_line(&doctor->recipe, line, length, true);
+        return;
+    }
     if (doctor_growth_line(doctor, line, length) || doctor_slurm_line(doctor, line, length))
         return;
     const char *begin = doctor_message_begin(line, end);
+    follow_wrapped(doctor, begin, end);
+    follow_steps(doctor, line, begin, end);
     if (begins_with(begin, end, "Root Cause (first observed failure)"))
         doctor->root_cause = true;
     const bool recognised = match_texts(doctor, line, begin, end);
@@ -250,10 +343,7 @@ void doctor_facts_line(doctor_t *doctor, const char *line, size_t length)
     const bool indented = begin > line && (begin[-1] == ' ' || begin[-1] == '\t') &&
                           (begin - line < 2 || begin[-2] == ' ' || begin[-2] == '\t');
     follow_traceback(doctor, begin, end, indented, recognised);
-    const char *name = doctor->source[doctor->num_sources - 1].name;
-    const size_t name_length = strlen(name);
-    const bool script = name_length > 3 && strcmp(name + name_length - 3, ".py") == 0;
-    doctor_recipe_line(&doctor->recipe, line, length, script);
+    doctor_recipe_line(&doctor->recipe, line, length, false);
     if (!recognised && !doctor->traceback && is_progress(begin, end))
         doctor->source[doctor->num_sources - 1].progress++;
 }

@@ -11,6 +11,7 @@
 #include "base/json_piece.h"
 #include "base/printable.h"
 #include "doctor/doctor.h"
+#include "doctor/script.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +29,9 @@ typedef enum doctor_cause {
     DOCTOR_OOM_SLURM,     /* Slurm says so; the kernel's lines are missing */
     DOCTOR_OOM_DAEMON,    /* systemd-oomd, earlyoom, Ray: before the kernel did */
     DOCTOR_OOM_EVICTED,   /* Kubernetes took the pod off a node that was short */
+    DOCTOR_CUDA_ASSERT,   /* an assertion on the GPU: an index out of range, no lack of memory */
     DOCTOR_CUDA_OOM,
+    DOCTOR_CUDA_ERROR, /* cuBLAS, cuDNN or a kernel failed, and the text does not say why */
     DOCTOR_SHM_FULL,
     DOCTOR_DISK_FULL,
     DOCTOR_OPEN_FILES,
@@ -137,6 +140,7 @@ typedef struct doctor_source {
     char name[256];
     int64_t lines;
     int64_t progress; /* lines that look like progress: epochs, steps, losses */
+    bool script;      /* Python's source, not a log */
 } doctor_source_t;
 
 /* How the job ended by Slurm's word. */
@@ -177,10 +181,19 @@ typedef struct doctor_point {
     int64_t bytes;
 } doctor_point_t;
 
+/* A course of any length in points of equal numbers of samples. */
+typedef struct doctor_series {
+    int stride;   /* samples in a point: doubled when the points are full */
+    int in_point; /* samples of the last point so far */
+    int num_points;
+    doctor_point_t point[DOCTOR_POINTS];
+} doctor_series_t;
+
 typedef struct doctor_phase {
     char name[64];
     double begin;
     int64_t first, peak; /* bytes at its begin, and the most */
+    int64_t gpu_peak;    /* the most that one GPU held; 0: not recorded */
 } doctor_phase_t;
 
 /* A process of the tree: its private memory when it was last told. */
@@ -192,11 +205,9 @@ typedef struct doctor_process {
 typedef struct doctor_growth {
     double interval; /* seconds between two ticks; INFINITY: not told */
     int64_t samples;
-    int stride;   /* samples in a point: doubled when the points are full */
-    int in_point; /* samples of the last point so far */
-    int num_points;
-    doctor_point_t point[DOCTOR_POINTS];
-    int num_phases; /* marks; a run without marks has none */
+    doctor_series_t held;
+    doctor_series_t gpu; /* of the fullest GPU */
+    int num_phases;      /* marks; a run without marks has none */
     doctor_phase_t phase[DOCTOR_PHASES];
     int num_processes;
     doctor_process_t process[DOCTOR_TREE];
@@ -216,6 +227,8 @@ typedef struct doctor_growth {
     int64_t sender;                             /* who sent it a signal; -1: nobody */
     bool ended;                                 /* there is an end's line */
     bool training;                              /* lines of plimsoll train */
+    bool steps;                                 /* lines of a MemoryMonitor: seconds are steps */
+    int64_t gpu_peak, gpu_total;                /* of the fullest GPU; 0: not recorded */
     char job[32];
 } doctor_growth_t;
 
@@ -231,6 +244,17 @@ typedef struct doctor_log_lines {
 } doctor_log_lines_t;
 
 #define DOCTOR_TRIPLES 4096
+
+/* A message whose figures stand on the lines below its first one. */
+#define DOCTOR_WRAPPED_LINES 12
+
+typedef struct doctor_wrapped {
+    int lines;   /* that may still belong to it */
+    size_t used; /* of text */
+    int source;
+    int64_t line, progress; /* of its first line */
+    char text[2048];
+} doctor_wrapped_t;
 
 struct doctor {
     const plim_job_t *job;
@@ -254,6 +278,13 @@ struct doctor {
     int64_t kills;              /* oom_kill by a counter; -1: not told */
     doctor_slurm_t slurm;
     doctor_recipe_t recipe;
+    doctor_wrapped_t wrapped;
+    doctor_script_t script; /* the one that is being read */
+    int num_habits;
+    struct {
+        int source;
+        doctor_found_habit_t found;
+    } habits[DOCTOR_HABITS];
     int64_t epochs_done; /* of plimsoll train, by metrics.jsonl; -1: not a Plimsoll training */
     doctor_growth_t growth;
 };
@@ -277,6 +308,14 @@ doctor_recipe_t doctor_recipe_none(void);
 
 /* growth.c: a line of timeline.jsonl. True: the line was one. */
 bool doctor_growth_line(doctor_t *doctor, const char *line, size_t length);
+
+/* A MemoryMonitor's line: "Step 1000: CPU: 81.2MB, Limit: 1024.0MB, Left: 900.0MB". */
+typedef struct doctor_step {
+    int64_t number, held, limit, left;
+    int64_t gpu; /* -1: none */
+} doctor_step_t;
+
+void doctor_growth_step(doctor_growth_t *growth, const doctor_step_t *step);
 void doctor_growth_reset(doctor_growth_t *growth);
 
 /* How memory grew. */
@@ -293,10 +332,12 @@ typedef enum doctor_pattern {
 
 typedef struct doctor_shape {
     doctor_pattern_t pattern;
-    double bytes_per_s;      /* LEAK, START */
+    double bytes_per_s;      /* LEAK, START; a step, where growth.steps */
     int64_t bytes_per_phase; /* EPOCHS */
-    int64_t rise;            /* SPIKE, START: how much */
-    const char *phase;       /* in which the end, or the spike, was; "": no marks */
+    int64_t gpu_per_phase; /* the fullest GPU rose by so much from phase to phase; 0: not so … */
+    double gpu_per_s;      /* … or a second, where no phases are marked */
+    int64_t rise;          /* SPIKE, START: how much */
+    const char *phase;     /* in which the end, or the spike, was; "": no marks */
 } doctor_shape_t;
 
 /* Whether a watch's record ends without its end's line: its watcher was killed too, or still runs.

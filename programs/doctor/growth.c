@@ -28,7 +28,7 @@ static bool get_is(plim__json_t object, const char *key, const char *word)
 void doctor_growth_reset(doctor_growth_t *growth)
 {
     memset(growth, 0, sizeof *growth);
-    growth->stride = 1;
+    growth->held.stride = growth->gpu.stride = 1;
     growth->peak = growth->seen = growth->limit = growth->last = growth->shared_last =
         growth->cache_last = -1;
     growth->hits = growth->kills = growth->first_hits = growth->first_kills = -1;
@@ -40,26 +40,25 @@ void doctor_growth_reset(doctor_growth_t *growth)
     growth->interval = INFINITY;
 }
 
-static void add_point(doctor_growth_t *growth, double seconds, int64_t bytes)
+static void add_point(doctor_series_t *series, double seconds, int64_t bytes)
 {
-    growth->samples++;
-    if (growth->in_point > 0 && growth->in_point < growth->stride) {
-        doctor_point_t *point = &growth->point[growth->num_points - 1];
+    if (series->in_point > 0 && series->in_point < series->stride) {
+        doctor_point_t *point = &series->point[series->num_points - 1];
         point->seconds = seconds;
         point->bytes = plim__max_i64(point->bytes, bytes);
-        growth->in_point++;
+        series->in_point++;
         return;
     }
-    if (growth->num_points == DOCTOR_POINTS) {
+    if (series->num_points == DOCTOR_POINTS) {
         for (int i = 0; i < DOCTOR_POINTS / 2; i++) {
-            const doctor_point_t *a = &growth->point[(size_t)2 * (size_t)i], *b = a + 1;
-            growth->point[i] = (doctor_point_t){b->seconds, plim__max_i64(a->bytes, b->bytes)};
+            const doctor_point_t *a = &series->point[(size_t)2 * (size_t)i], *b = a + 1;
+            series->point[i] = (doctor_point_t){b->seconds, plim__max_i64(a->bytes, b->bytes)};
         }
-        growth->num_points = DOCTOR_POINTS / 2;
-        growth->stride *= 2;
+        series->num_points = DOCTOR_POINTS / 2;
+        series->stride *= 2;
     }
-    growth->point[growth->num_points++] = (doctor_point_t){seconds, bytes};
-    growth->in_point = 1;
+    series->point[series->num_points++] = (doctor_point_t){seconds, bytes};
+    series->in_point = 1;
 }
 
 static void add_mark(doctor_growth_t *growth, plim__json_t line)
@@ -140,7 +139,8 @@ static void take_sample(doctor_growth_t *growth, plim__json_t line, double secon
     growth->cache_last = get_int(line, "group_cache_bytes");
     if (bytes < 0)
         return;
-    add_point(growth, seconds, bytes);
+    growth->samples++;
+    add_point(&growth->held, seconds, bytes);
     growth->last = bytes;
     if (growth->num_phases > 0) {
         doctor_phase_t *phase = &growth->phase[growth->num_phases - 1];
@@ -206,13 +206,14 @@ static void reach_limit(doctor_growth_t *growth, int64_t limit)
     if (growth->kills <= 0 || growth->kill_s < 0 || growth->limit != limit ||
         limit <= growth->peak || growth->on_host)
         return;
-    while (i < growth->num_points && growth->point[i].seconds < growth->kill_s)
+    while (i < growth->held.num_points && growth->held.point[i].seconds < growth->kill_s)
         i++;
-    if (i == growth->num_points) {
-        growth->in_point = 0; /* a point of its own */
-        add_point(growth, growth->kill_s, limit);
+    if (i == growth->held.num_points) {
+        growth->held.in_point = 0; /* a point of its own */
+        growth->samples++;
+        add_point(&growth->held, growth->kill_s, limit);
     } else {
-        growth->point[i].bytes = limit;
+        growth->held.point[i].bytes = limit;
     }
     growth->peak = limit;
     growth->peak_s = growth->kill_s;
@@ -270,6 +271,45 @@ static void take_end(doctor_growth_t *growth, plim__json_t line)
     growth->peak = plim__max_i64(growth->peak, used > 0 ? used : get_int(line, "peak_bytes"));
 }
 
+/* Each GPU has a line; the fullest one counts. */
+static void take_gpu(doctor_growth_t *growth, double seconds, int64_t used, int64_t total)
+{
+    doctor_series_t *gpu = &growth->gpu;
+    if (used < 0 || used > DOCTOR_FIGURE_MOST)
+        return;
+    if (gpu->num_points > 0 && gpu->point[gpu->num_points - 1].seconds == seconds)
+        gpu->point[gpu->num_points - 1].bytes =
+            plim__max_i64(gpu->point[gpu->num_points - 1].bytes, used);
+    else
+        add_point(gpu, seconds, used);
+    if (used > growth->gpu_peak) {
+        growth->gpu_peak = used;
+        growth->gpu_total = total;
+    }
+    if (growth->num_phases > 0) {
+        doctor_phase_t *phase = &growth->phase[growth->num_phases - 1];
+        phase->gpu_peak = plim__max_i64(phase->gpu_peak, used);
+    }
+}
+
+void doctor_growth_step(doctor_growth_t *growth, const doctor_step_t *step)
+{
+    if (growth->samples > 0 && !growth->steps)
+        return; /* a record of the same job knows more */
+    growth->steps = true;
+    growth->samples++;
+    growth->limit = step->limit;
+    growth->last = step->held;
+    add_point(&growth->held, (double)step->number, step->held);
+    if (step->held > growth->peak) {
+        growth->peak = growth->seen = step->held;
+        growth->peak_s = (double)step->number;
+        growth->others = plim__max_i64(step->limit - step->left - step->held, 0);
+    }
+    if (step->gpu >= 0)
+        take_gpu(growth, (double)step->number, step->gpu, 0);
+}
+
 bool doctor_growth_line(doctor_t *doctor, const char *text, size_t length)
 {
     doctor_growth_t *growth = &doctor->growth;
@@ -315,12 +355,17 @@ bool doctor_growth_line(doctor_t *doctor, const char *text, size_t length)
         doctor->recipe.ours = true;
         return true;
     }
-    return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu");
+    if (get_is(line, "kind", "gpu")) {
+        take_gpu(growth, get_real(line, "at_s", 0), get_int(line, "used_bytes"),
+                 get_int(line, "total_bytes"));
+        return true;
+    }
+    return get_is(line, "kind", "warning");
 }
 
 bool doctor_growth_is_cut(const doctor_growth_t *growth)
 {
-    return growth->samples > 0 && !growth->ended && !growth->training;
+    return growth->samples > 0 && !growth->ended && !growth->training && !growth->steps;
 }
 
 const char *doctor_pattern_name(doctor_pattern_t pattern)
@@ -350,9 +395,11 @@ static bool same_kind(const char *a, const char *b)
     }
 }
 
-/* The median rise between phases of the last one's kind, if nearly each of them rose; 0: not so. */
-static int64_t rise_per_phase(const doctor_growth_t *growth)
+/* The mean rise between phases of the last one's kind, if nearly each of them rose, of the memory
+ * held or of the GPU; 0: not so. */
+static int64_t rise_per_phase(const doctor_growth_t *growth, bool gpu)
 {
+    const int64_t most = gpu ? growth->gpu_peak : growth->peak;
     int64_t previous = -1, first = -1;
     int count = 0, rises = 0;
     if (growth->num_phases == 0)
@@ -362,18 +409,41 @@ static int64_t rise_per_phase(const doctor_growth_t *growth)
         const doctor_phase_t *phase = &growth->phase[i];
         if (!same_kind(phase->name, kind))
             continue;
+        const int64_t peak = gpu ? phase->gpu_peak : phase->peak;
+        if (gpu && peak == 0)
+            continue;
         /* Not its end: of the last phase that is already a part of the death. */
         if (previous >= 0)
-            rises += phase->peak > previous;
+            rises += peak > previous;
         else
-            first = phase->peak;
-        previous = phase->peak;
+            first = peak;
+        previous = peak;
         count++;
     }
     if (count < 3 || rises * 4 < (count - 1) * 3 || previous <= first)
         return 0;
     const int64_t rise = (previous - first) / (count - 1);
-    return rise * count * 10 >= growth->peak ? rise : 0;
+    return rise * count * 10 >= most ? rise : 0;
+}
+
+/* By how much the fullest GPU rose a second, if each quarter of the time held more than the one
+ * before and the last a fifth of the peak more than the first; 0: not so. */
+static double gpu_rise(const doctor_growth_t *growth)
+{
+    const doctor_series_t *gpu = &growth->gpu;
+    int64_t quarter[4] = {0};
+    if (gpu->num_points < 8)
+        return 0;
+    for (int i = 0; i < gpu->num_points; i++) {
+        int64_t *most = &quarter[4 * i / gpu->num_points];
+        *most = plim__max_i64(*most, gpu->point[i].bytes);
+    }
+    for (int i = 1; i < 4; i++)
+        if (quarter[i] - quarter[i - 1] < growth->gpu_peak / 50)
+            return 0;
+    const double seconds = gpu->point[gpu->num_points - 1].seconds - gpu->point[0].seconds;
+    const int64_t rise = quarter[3] - quarter[0];
+    return seconds > 0 && rise >= growth->gpu_peak / 5 ? (double)rise / (seconds * 3 / 4) : 0;
 }
 
 /* The end of the plateau before the peak, -1: there is none. On a plateau, use stays within a tenth
@@ -381,7 +451,7 @@ static int64_t rise_per_phase(const doctor_growth_t *growth)
  * of the rise that follows, which is a fifth of the peak or more. */
 static int plateau_end(const doctor_growth_t *growth, int top)
 {
-    const doctor_point_t *point = growth->point;
+    const doctor_point_t *point = growth->held.point;
     for (int end = top - 1; end > 0; end--) {
         int begin = end;
         if (point[end].bytes > growth->peak - growth->peak / 5)
@@ -401,7 +471,7 @@ static int plateau_end(const doctor_growth_t *growth, int top)
  * the peak or more, and if the phase before it had hardly grown; -1: not so. */
 static int phase_rise_begin(const doctor_growth_t *growth, int top)
 {
-    const doctor_point_t *point = growth->point;
+    const doctor_point_t *point = growth->held.point;
     int begin = top;
     if (growth->num_phases < 2)
         return -1;
@@ -420,9 +490,9 @@ static int phase_rise_begin(const doctor_growth_t *growth, int top)
 static int rise_begin(const doctor_growth_t *growth, int top)
 {
     int begin = top;
-    int64_t low = growth->point[top].bytes;
+    int64_t low = growth->held.point[top].bytes;
     for (int i = top - 1; i >= 0; i--) {
-        const int64_t bytes = growth->point[i].bytes;
+        const int64_t bytes = growth->held.point[i].bytes;
         if (bytes > low + growth->seen / 20)
             break;
         if (bytes < low - growth->seen / 100) {
@@ -432,7 +502,7 @@ static int rise_begin(const doctor_growth_t *growth, int top)
     }
     /* Before it, small steps are none: a program's start. */
     for (int i = begin; i < top; i++)
-        if (growth->point[i].bytes <= low + growth->seen / 20)
+        if (growth->held.point[i].bytes <= low + growth->seen / 20)
             begin = i;
     return begin;
 }
@@ -441,26 +511,29 @@ doctor_shape_t doctor_growth_shape(const doctor_growth_t *growth, bool progress)
 {
     doctor_shape_t shape = {.pattern = DOCTOR_PATTERN_NONE, .phase = ""};
     int top = 0;
-    if (growth->num_points == 0)
+    shape.gpu_per_phase = rise_per_phase(growth, true);
+    if (growth->num_phases == 0)
+        shape.gpu_per_s = gpu_rise(growth);
+    if (growth->held.num_points == 0)
         return shape;
-    for (int i = 1; i < growth->num_points; i++)
-        if (growth->point[i].bytes >= growth->point[top].bytes)
+    for (int i = 1; i < growth->held.num_points; i++)
+        if (growth->held.point[i].bytes >= growth->held.point[top].bytes)
             top = i;
-    const doctor_point_t *peak = &growth->point[top];
+    const doctor_point_t *peak = &growth->held.point[top];
     int begin = plateau_end(growth, top);
     if (begin < 0)
         begin = phase_rise_begin(growth, top);
     const bool flat_before = begin >= 0;
     if (!flat_before)
         begin = rise_begin(growth, top);
-    const double seconds = peak->seconds - growth->point[begin].seconds;
-    const double before = growth->point[begin].seconds - growth->point[0].seconds;
+    const double seconds = peak->seconds - growth->held.point[begin].seconds;
+    const double before = growth->held.point[begin].seconds - growth->held.point[0].seconds;
     const int64_t limit = growth->limit > 0 ? growth->limit : growth->peak;
-    shape.rise = growth->peak - growth->point[begin].bytes;
+    shape.rise = growth->peak - growth->held.point[begin].bytes;
     if (seconds > 0)
         shape.bytes_per_s = fmin((double)shape.rise / seconds, (double)DOCTOR_FIGURE_MOST);
     shape.phase = growth->peak_phase;
-    shape.bytes_per_phase = rise_per_phase(growth);
+    shape.bytes_per_phase = rise_per_phase(growth, false);
     const bool rose = shape.rise * 5 >= growth->peak;
     /* Fast: a third of the limit a second. */
     const bool fast = seconds <= 0 || shape.bytes_per_s * 3 >= (double)limit;

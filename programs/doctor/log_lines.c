@@ -71,5 +71,10 @@ void doctor_log_end(doctor_t *doctor)
     const bool some = doctor->lines.length > 0; /* without a newline at the end */
     hand_out(doctor, true);
     doctor->source[doctor->num_sources - 1].lines += some;
+    doctor_script_end(&doctor->script);
+    for (int i = 0; i < doctor->script.num_habits && doctor->num_habits < DOCTOR_HABITS; i++) {
+        doctor->habits[doctor->num_habits].source = doctor->num_sources - 1;
+        doctor->habits[doctor->num_habits++].found = doctor->script.habits[i];
+    }
     doctor->lines.escape = ESCAPE_NONE;
 }

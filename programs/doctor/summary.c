@@ -55,6 +55,12 @@ static const char *plain_sentence(doctor_cause_t cause)
                "had to";
     case DOCTOR_OOM_EVICTED:
         return "Kubernetes evicted the pod from a node that was short of memory";
+    case DOCTOR_CUDA_ASSERT:
+        return "an assertion failed on the GPU: an index or a label is out of range, which is a "
+               "bug "
+               "in the script or its data, not a lack of memory";
+    case DOCTOR_CUDA_ERROR:
+        return "the GPU's libraries failed, and the message does not say why";
     case DOCTOR_SHM_FULL:
         return "/dev/shm is full: DataLoader workers pass their batches through it";
     case DOCTOR_DISK_FULL:

@@ -590,3 +590,113 @@ def test_our_loader_is_not_advised_to_who_has_it(tmp_path, how):
         assert ('plimsoll.NeighborLoader' in text or 'plimsoll train' in text) != used, found['advice']
         assert any('memory=' in one['change'] for one in found['advice']) == used
 
+
+
+WRAPPED = '''Epoch 5 loss 0.5
+RuntimeError: CUDA out of memory.
+Tried to allocate 4.15 GiB. GPU 0 has a total capacity of 44.40 GiB
+of which 3.84 GiB is free. Including non-PyTorch memory, this process
+has 40.50 GiB memory in use. Of the allocated memory 36.00 GiB is allocated by PyTorch, and 3.56 GiB
+is reserved by PyTorch but unallocated.
+'''
+
+
+def test_figures_of_a_gpu_message_stand_on_several_lines():
+    found = doctor(WRAPPED)
+    figures = found['figures']
+    assert found['cause'] == 'cuda_oom' and found['evidence'][0]['line'] == 2
+    assert round(figures['tried_bytes'] / (1 << 30), 3) == 4.15 and round(figures['gpu_free_bytes'] / (1 << 30), 3) == 3.84
+    assert round(figures['gpu_unallocated_bytes'] / (1 << 30), 3) == 3.56 and figures['fragmented']
+    # Behind another long text, the lines belong to no message.
+    assert 'gpu_free_bytes' not in doctor('RuntimeError: CUDA out of memory.\n' + 'x' * 3000 + '\n' + WRAPPED.split('\n', 2)[2])['figures']
+
+
+def test_an_index_out_of_range_on_the_gpu_is_not_memory():
+    text = ('../aten/src/ATen/native/cuda/Indexing.cu:1146: indexSelectLargeIndex: block: [1,0,0], thread: [9,0,0] Assertion `srcIndex < '
+            'srcSelectDimSize` failed.\nRuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n')
+    assert doctor(text)['cause'] == 'cuda_assert'
+
+
+def test_a_timeout_of_the_others_follows_from_a_ranks_death():
+    timeout = ('[rank1]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=808) '
+               'ran for 600020 milliseconds before timing out.\n')
+    found = doctor(timeout + WRAPPED.replace('RuntimeError', '[rank0]: torch.OutOfMemoryError'))
+    assert found['cause'] == 'cuda_oom' and any('Watchdog' in one['text'] for one in found['consequences'])
+
+
+def steps(grow, gpu=''):
+    return ''.join(f'Step {step}: CPU: {200 + grow * step:.1f}MB{gpu}, Limit: 1024.0MB, Left: {800 - grow * step:.1f}MB\n' for step in range(0, 800, 100))
+
+
+def test_our_monitors_lines_tell_limit_and_growth():
+    found = doctor(steps(1) + 'train.sh: line 2: 4711 Killed                  python3 train.py\n')
+    assert found['figures']['limit_bytes'] == 1024 * MIB and found['cause'] == 'oom_kernel'
+    assert found['growth']['pattern'] == 'leak' and found['growth']['bytes_per_step'] == MIB
+    assert doctor(steps(0) + 'Killed\n')['cause'] == 'killed'
+    # A GPU's figures between them change nothing.
+    assert doctor(steps(1, ', GPU: 900.0MB, GPU Cached: 1000.0MB'))['growth']['bytes_per_step'] == MIB
+
+
+def watched(gpu_bytes, marks):
+    yield {'kind': 'begin', 'format': 1, 'at_s': 0, 'interval_s': 1, 'command': ['python', 'train.py'], 'limits': []}
+    for number, used in enumerate(gpu_bytes):
+        if marks:
+            yield {'kind': 'mark', 'at_s': 5 * number, 'text': f'epoch {number + 1}'}
+        yield {'kind': 'tick', 'at_s': 5 * number + 1, 'used_bytes': 100 * MIB, 'line_bytes': 1024 * MIB, 'num_processes': 1}
+        for gpu in 0, 1:
+            yield {'kind': 'gpu', 'at_s': 5 * number + 2, 'gpu': gpu, 'used_bytes': used if gpu else 10 * MIB, 'total_bytes': 24 << 30}
+
+
+@pytest.mark.parametrize('marks, field, rise', [(True, 'gpu_bytes_per_phase', 1 << 30), (False, 'gpu_bytes_per_s', (1 << 30) // 5)])
+def test_a_watched_gpu_that_fills_up_from_epoch_to_epoch(marks, field, rise):
+    def record(sizes):
+        return ''.join(json.dumps(line, separators=(',', ':')) + '\n' for line in watched(sizes, marks))
+    growing = doctor(record([(2 + epoch) << 30 for epoch in range(20)]) + WRAPPED)
+    assert growing['cause'] == 'cuda_oom' and abs(growing['growth'][field] / rise - 1) < 0.1
+    assert growing['growth']['gpu_peak_bytes'] == 21 << 30
+    flat = doctor(record([3 << 30] + [5 << 30] * 19) + WRAPPED)
+    assert field not in flat['growth']
+
+
+SCRIPT = '''import torch
+"""loss.append(loss)
+losses.append(loss)"""
+def train():
+    for batch in loader:
+        loss = model(batch)
+        loss += aux_loss        # trained below
+        loss.backward()
+        losses.append(loss)
+        total += loss * batch.num_nodes
+        total = total + loss
+        total += loss.item() + float(loss)
+        history.append(loss.detach())
+@torch.no_grad()
+def test(loader):
+    for batch in loader:
+        outs.append(out)
+        total += loss
+def evaluate(loader):
+    model.eval()
+    for batch in loader:
+        preds.append(model(batch).argmax(-1))
+def validate(loader):
+    with torch.no_grad():
+        preds.append(out)
+loader = DataLoader(data, batch_size=4,
+                    num_workers=8, pin_memory=True)
+small = DataLoader(data, num_workers=1, pin_memory=True)
+outs.append(out)
+'''
+
+
+def test_habits_of_the_script_stand_with_their_lines(tmp_path):
+    script = tmp_path / 'train.py'
+    script.write_text(SCRIPT)
+    (tmp_path / 'log').write_text(WRAPPED)
+    found = examine(tmp_path / 'log', script)
+    assert {(one['kind'], one['line']) for one in found['script']} == {
+        ('loss_list', 9), ('loss_sum', 10), ('loss_sum', 11), ('evaluation_gradients', 22), ('pinned_workers', 27), ('output_list', 29)}
+    assert f'{script}:9' in found['advice'][1]['change'] and 'expandable_segments' in found['advice'][0]['change']
+    script.write_bytes(b'x = """\xff\n' * 1000 + b'def test(' * 5000)
+    assert examine(script)['script'] == []

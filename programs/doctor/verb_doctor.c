@@ -256,6 +256,8 @@ static void print_growth(const json_t *growth)
     if ((cli_json_is(growth, "pattern", "leak") || cli_json_is(growth, "pattern", "start")) &&
         cli_json_int(growth, "bytes_per_s") > 0)
         (void)printf(", %s a second", plim_size_text(cli_json_int(growth, "bytes_per_s"), rate));
+    if (cli_json_is(growth, "pattern", "leak") && cli_json_int(growth, "bytes_per_step") > 0)
+        (void)printf(", %s a step", plim_size_text(cli_json_int(growth, "bytes_per_step"), rate));
     if (cli_json_int(growth, "bytes_per_phase") > 0)
         (void)printf(", %s a phase", plim_size_text(cli_json_int(growth, "bytes_per_phase"), rate));
     if (phase != NULL) {

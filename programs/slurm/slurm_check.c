@@ -1,6 +1,7 @@
 /* Compares the requests, variables and options of a batch script with each other, with the loaders
  * of the Python file that it runs, and with the partitions of the cluster. */
 #include "slurm/slurm_check.h"
+#include "doctor/script.h"
 #include "pyg/pyg.h"
 #include "slurm/slurm_read.h"
 #include "slurm/slurm_script.h"
@@ -454,6 +455,24 @@ static void check_partition(check_t *check)
             check->cpus, most_cpus);
 }
 
+/* What in the Python file costs memory needlessly. */
+static void check_habits(check_t *check, const char *text, size_t size)
+{
+    doctor_script_t script = {0};
+    const char *end = text + size;
+    int64_t number = 0;
+    for (const char *line = text, *next; line < end; line = next + 1) {
+        next = memchr(line, '\n', (size_t)(end - line));
+        next = next != NULL ? next : end;
+        doctor_script_line(&script, ++number, line, (size_t)(next - line));
+    }
+    doctor_script_end(&script);
+    for (int i = 0; i < script.num_habits; i++)
+        add(check, doctor_habit_name(script.habits[i].habit), check->python_path,
+            (int)script.habits[i].line, "%s: %s", script.habits[i].code,
+            doctor_habit_remedy(script.habits[i].habit));
+}
+
 /* Reads the Python file, which stands where the script or this process is. */
 static void read_python(check_t *check)
 {
@@ -478,6 +497,7 @@ static void read_python(check_t *check)
     }
     read_python_file(text, size, &check->python);
     check->has_python = true;
+    check_habits(check, text, size);
     if (size == FILE_BYTES)
         add_unread(check, "%s beyond 4 MiB", check->python_path);
     free(text);

@@ -55,6 +55,8 @@ CONTRADICTIONS = [
     (HEAD + 'export batch_size=1024\n' + RUN, LOADERS, ['overridden']),
     (HEAD + 'srun python train.py --lr 0.1 --batch_size 512 --lr=0.01\n', LOADERS, ['overridden']),
     (HEAD + RUN, LOADERS.replace('num_workers=4, p', 'num_workers=2, p'), ['loaders_differ']),
+    (HEAD + RUN, LOADERS + 'losses.append(loss)\ntotal += loss\nouts.append(out)\n', ['loss_list', 'loss_sum', 'output_list']),
+    (HEAD + RUN, LOADERS + 'def test():\n    model.eval()\n    return model(x)\n', ['evaluation_gradients']),
     (HEAD + 'srun python train.py --num-workers 6\n', LOADERS, ['loaders_differ']),
     (HEAD + RUN, LOADERS + 'other = NeighborLoader(data, num_neighbors=[5], num_workers=4, pin_memory=True)\n'
      'last = NeighborLoader(data, num_neighbors=[5], num_workers=4, pin_memory=False)\n', ['loaders_differ']),
