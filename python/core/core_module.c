@@ -24,9 +24,9 @@ static PyObject *raise_error(const char *name, const char *message, const plim_f
     PyObject *errors = PyImport_ImportModule("plimsoll.errors");
     if (errors == NULL)
         return NULL;
-    PyObject *error =
-        PyObject_CallMethod(errors, "make", "sNLL", name, core_text(message),
-                            (long long)figures->needed, (long long)figures->available);
+    PyObject *error = PyObject_CallMethod(errors, "make", "sNLLNN", name, core_text(message),
+                                          (long long)figures->needed, (long long)figures->available,
+                                          core_text(figures->limit), core_text(figures->file));
     Py_DECREF(errors);
     if (error == NULL)
         return NULL;
@@ -37,7 +37,7 @@ static PyObject *raise_error(const char *name, const char *message, const plim_f
 
 PyObject *core_raise(const char *name, const char *message)
 {
-    static const plim_figures_t none = {sizeof none, -1, -1};
+    static const plim_figures_t none = {sizeof none, -1, -1, "", ""};
     return raise_error(name, message, &none);
 }
 
@@ -92,7 +92,8 @@ typedef struct call {
     void *context;
     plim_status_t status;
     char message[4096];
-    plim_figures_t figures;
+    plim_figures_t figures; /* with the strings below, as those of the thread end with it */
+    char limit[64], file[1024];
     bool over;
     pthread_mutex_t lock; /* guards `over` */
     pthread_cond_t ended;
@@ -105,6 +106,10 @@ static void *call_thread(void *data)
     if (call->status != PLIM_OK) {
         (void)snprintf(call->message, sizeof call->message, "%s", plim_last_error());
         (void)plim_last_figures(&call->figures);
+        (void)snprintf(call->limit, sizeof call->limit, "%s", call->figures.limit);
+        (void)snprintf(call->file, sizeof call->file, "%s", call->figures.file);
+        call->figures.limit = call->limit;
+        call->figures.file = call->file;
     }
     pthread_mutex_lock(&call->lock);
     call->over = true;

@@ -24,6 +24,8 @@ class Error(RuntimeError):
     status = 'error'
     needed_bytes: int | None = None  # memory or disk space that would be enough, where the error knows it
     available_bytes: int | None = None  # and what there is
+    limit: str | None = None  # the limit that is too low: 'line', 'disk', 'memory.max' …
+    file: str | None = None  # the path that the error is about
 
 
 class MemoryLineError(Error, MemoryError):
@@ -118,10 +120,12 @@ def of_status(status: str) -> type[Error]:
     return _CLASSES.get(status, Error)
 
 
-def make(status: str, message: str, needed: int = -1, available: int = -1) -> Error:
-    """The exception for the library's name of an error, with its message and figures; -1: unknown."""
+def make(status: str, message: str, needed: int = -1, available: int = -1, limit: str = '', file: str = '') -> Error:
+    """The exception for the library's name of an error, with its message and figures; -1 and '': unknown."""
     error = of_status(status)(message)
     error.status = status
     error.needed_bytes = needed if needed >= 0 else None
     error.available_bytes = available if available >= 0 else None
+    error.limit = limit or None
+    error.file = file or None
     return error

@@ -11,24 +11,46 @@
 #undef plim__fail_errno
 #endif
 
-static _Thread_local char message[PLIM_MESSAGE_MAX];
-static _Thread_local plim_figures_t figures = {sizeof figures, -1, -1};
+static _Thread_local plim__failure_t last = {.needed = -1, .available = -1};
 
 const char *plim__fail_text(void)
 {
-    return message;
+    return last.message;
 }
 
-const plim_figures_t *plim__fail_last_figures(void)
+plim_figures_t plim__fail_last_figures(void)
 {
-    return &figures;
+    return (plim_figures_t){.size = sizeof(plim_figures_t),
+                            .needed = last.needed,
+                            .available = last.available,
+                            .limit = last.limit,
+                            .file = last.file};
 }
 
-plim_status_t plim__fail_figures(plim_status_t status, int64_t needed, int64_t available)
+plim_status_t plim__fail_figures(plim_status_t status, const char *limit, int64_t needed,
+                                 int64_t available)
 {
-    figures.needed = needed;
-    figures.available = available;
+    (void)snprintf(last.limit, sizeof last.limit, "%s", limit);
+    last.needed = needed;
+    last.available = available;
     return status;
+}
+
+plim_status_t plim__fail_file(plim_status_t status, const char *path)
+{
+    const size_t length = strnlen(path, sizeof last.file);
+    const bool fits = length < sizeof last.file;
+    memmove(last.file, path, fits ? length : 0);
+    last.file[fits ? length : 0] = '\0';
+    return status;
+}
+
+/* A new failure, whose figures are not known yet. */
+static void set_message(const char *text)
+{
+    (void)snprintf(last.message, sizeof last.message, "%s", text);
+    (void)plim__fail_figures(PLIM_OK, "", -1, -1);
+    last.file[0] = '\0';
 }
 
 plim_status_t plim__fail(plim_status_t status, const char *format, ...)
@@ -38,7 +60,8 @@ plim_status_t plim__fail(plim_status_t status, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return plim__fail_restore(status, text);
+    set_message(text);
+    return status;
 }
 
 static const char *remedy(int error)
@@ -73,15 +96,15 @@ plim_status_t plim__fail_errno(int error, const char *format, ...)
 {
     va_list arguments;
     char what[PLIM_MESSAGE_MAX];
-    char text[128];
+    char text[128], whole[PLIM_MESSAGE_MAX];
 
     va_start(arguments, format);
     (void)vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    (void)plim__fail_figures(PLIM_OK, -1, -1);
     const char *reason = strerror_r(error, text, sizeof text); /* GNU's: returns the string */
-    (void)snprintf(message, sizeof message, "%.700s: %s (errno %d)%s", what, reason, error,
+    (void)snprintf(whole, sizeof whole, "%.700s: %s (errno %d)%s", what, reason, error,
                    remedy(error));
+    set_message(whole);
     if (plim__disk_full(error))
         return PLIM_ERR_DISK;
     return error == ENOMEM ? PLIM_ERR_NOMEM : PLIM_ERR_IO;
@@ -99,20 +122,18 @@ plim_status_t plim__fail_prefix(plim_status_t status, const char *format, ...)
         return status;
     if ((size_t)used >= sizeof whole / 2)
         used = (int)(sizeof whole / 2) - 1;
-    (void)snprintf(whole + used, sizeof whole - (size_t)used, ": %s", message);
-    const plim_figures_t kept = figures;
-    return plim__fail_figures(plim__fail_restore(status, whole), kept.needed, kept.available);
+    (void)snprintf(whole + used, sizeof whole - (size_t)used, ": %s", last.message);
+    memcpy(last.message, whole, sizeof whole);
+    return status;
 }
 
-void plim__fail_save(char *message_out, size_t size)
+void plim__fail_save(plim__failure_t *failure_out)
 {
-    (void)snprintf(message_out, size, "%s", message);
+    *failure_out = last;
 }
 
-plim_status_t plim__fail_restore(plim_status_t status, const char *saved)
+plim_status_t plim__fail_restore(plim_status_t status, const plim__failure_t *failure)
 {
-    size_t length = strnlen(saved, sizeof message - 1);
-    memmove(message, saved, length);
-    message[length] = '\0';
-    return plim__fail_figures(status, -1, -1);
+    last = *failure;
+    return status;
 }

@@ -19,12 +19,15 @@ plim_status_t plim__fail(plim_status_t status, const char *format, ...)
 plim_status_t plim__fail_errno(int error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Adds figures to this thread's last error; -1: unknown. Returns `status`. */
-plim_status_t plim__fail_figures(plim_status_t status, int64_t needed, int64_t available);
+/* Add figures to this thread's last error: the limit that was too low, as in plim_figures_t (-1:
+ * unknown), and the file that it is about. Return `status`. */
+plim_status_t plim__fail_figures(plim_status_t status, const char *limit, int64_t needed,
+                                 int64_t available);
+plim_status_t plim__fail_file(plim_status_t status, const char *path);
 
 /* This thread's message, "" before the first failure; and its figures. */
 const char *plim__fail_text(void);
-const plim_figures_t *plim__fail_last_figures(void);
+plim_figures_t plim__fail_last_figures(void);
 
 /* Whether a write failed for lack of space: the disk, a quota (EDQUOT), ulimit -f (EFBIG). */
 bool plim__disk_full(int error);
@@ -33,11 +36,19 @@ bool plim__disk_full(int error);
 plim_status_t plim__fail_prefix(plim_status_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Carries a message from one thread to another: copy at most `size` bytes out, set it there. */
-void plim__fail_save(char *message_out, size_t size);
-plim_status_t plim__fail_restore(plim_status_t status, const char *message);
-
 #define PLIM_MESSAGE_MAX 1024
+
+/* A failure: its message and its figures. */
+typedef struct plim__failure {
+    char message[PLIM_MESSAGE_MAX];
+    int64_t needed, available;
+    char limit[64];
+    char file[1024]; /* "" for a longer path */
+} plim__failure_t;
+
+/* Keep this thread's last failure, and set it again, here after others or in another thread. */
+void plim__fail_save(plim__failure_t *failure_out);
+plim_status_t plim__fail_restore(plim_status_t status, const plim__failure_t *failure);
 
 #ifdef __clang_analyzer__
 /* The analyzer sees one file at a time: without this it follows paths on which these succeed. */

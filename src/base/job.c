@@ -123,7 +123,7 @@ void plim__job_deliver(const plim_job_t *job)
 {
     plim__job_core_t *core = job->core;
     plim__job_event_t event;
-    char message[PLIM_MESSAGE_MAX];
+    plim__failure_t failure;
     if (plim__thread_is_ours() || atomic_load(&core->num_events) == 0)
         return;
     pthread_mutex_lock(&core->lock);
@@ -132,7 +132,7 @@ void plim__job_deliver(const plim_job_t *job)
         return;
     }
     core->delivering = true;
-    plim__fail_save(message, sizeof message);
+    plim__fail_save(&failure);
     /* No more than the queue holds at once: others may be adding to it all the time. */
     for (int i = 0; i < PLIM__JOB_EVENTS && take_event(core, &event); i++) {
         const int dropped = core->dropped;
@@ -143,7 +143,7 @@ void plim__job_deliver(const plim_job_t *job)
     }
     core->delivering = false;
     pthread_mutex_unlock(&core->lock);
-    (void)plim__fail_restore(PLIM_OK, message);
+    (void)plim__fail_restore(PLIM_OK, &failure);
 }
 
 int plim__job_threads(const plim_job_t *job)

@@ -18,7 +18,8 @@ PLIM_API plim_status_t plim_last_figures(plim_figures_t *figures_out)
 {
     if (figures_out == NULL || figures_out->size == 0)
         return PLIM_ERR_USAGE;
-    plim__output_give(figures_out, plim__fail_last_figures(), sizeof(plim_figures_t));
+    const plim_figures_t figures = plim__fail_last_figures();
+    plim__output_give(figures_out, &figures, sizeof figures);
     return PLIM_OK;
 }
 

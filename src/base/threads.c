@@ -81,7 +81,7 @@ typedef struct group {
     void *context;
     pthread_mutex_t lock;
     plim_status_t status;
-    char message[PLIM_MESSAGE_MAX];
+    plim__failure_t failure;
 } group_t;
 
 typedef struct member {
@@ -98,7 +98,7 @@ static void group_work(group_t *group, int number)
     pthread_mutex_lock(&group->lock);
     if (group->status == PLIM_OK) {
         group->status = status;
-        plim__fail_save(group->message, sizeof group->message);
+        plim__fail_save(&group->failure);
     }
     pthread_mutex_unlock(&group->lock);
 }
@@ -128,7 +128,7 @@ plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, i
     for (int i = 1; i < started; i++)
         plim__thread_join(&members[i].thread);
     pthread_mutex_destroy(&group.lock);
-    return group.status == PLIM_OK ? PLIM_OK : plim__fail_restore(group.status, group.message);
+    return group.status == PLIM_OK ? PLIM_OK : plim__fail_restore(group.status, &group.failure);
 }
 
 /* `next` hands out pieces; a piece is taken when `turn` reaches it; `ended` stops all threads. */

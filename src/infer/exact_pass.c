@@ -494,14 +494,14 @@ static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *
 /* Waits for everything in flight and frees the layer's memory, after success or failure. */
 static void end_layer(plim__exact_t *exact)
 {
-    char message[PLIM_MESSAGE_MAX];
-    plim__fail_save(message, sizeof message);
+    plim__failure_t failure;
+    plim__fail_save(&failure);
     plim__exact_stream_drop(&exact->lists);
     plim__exact_stream_drop(&exact->rows);
     plim__exact_stream_drop(&exact->own);
     plim__exact_stream_drop(&exact->states);
     (void)plim__exact_writer_flush(&exact->writer);
-    (void)plim__fail_restore(PLIM_OK, message);
+    (void)plim__fail_restore(PLIM_OK, &failure);
     plim__exact_store_destroy(&exact->partial);
     plim__arena_destroy(&exact->resident_arena);
     exact->resident_arena = (plim__arena_t){0};

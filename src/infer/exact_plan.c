@@ -627,11 +627,14 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     }
     plim_status_t status = plim__file_space(scratch, &space);
     const int64_t need = plim__exact_disk_together(exact->job, &system, fit.disk);
-    if (status == PLIM_OK && need > space)
-        status = plim__fail(PLIM_ERR_SPACE,
-                            "%s: layers in between take %s, %s are free; name another directory "
-                            "with --scratch",
-                            scratch, plim__size_text(need, need_text),
-                            plim__size_text(space, space_text));
+    if (status == PLIM_OK && need > space) {
+        (void)plim__fail(PLIM_ERR_SPACE,
+                         "%s: layers in between take %s, %s are free; name another directory "
+                         "with --scratch",
+                         scratch, plim__size_text(need, need_text),
+                         plim__size_text(space, space_text));
+        (void)plim__fail_figures(PLIM_ERR_SPACE, "disk", need, space);
+        status = plim__fail_file(PLIM_ERR_SPACE, scratch);
+    }
     return plim__exact_agree(exact, status);
 }

@@ -201,8 +201,8 @@ void plim__exact_writer_put(plim__exact_writer_t *writer, plim__exact_store_t *s
 plim_status_t plim__exact_writer_flush(plim__exact_writer_t *writer)
 {
     plim_status_t first = wait_for(writer, 0);
-    char message[PLIM_MESSAGE_MAX];
-    plim__fail_save(message, sizeof message);
+    plim__failure_t failure;
+    plim__fail_save(&failure);
     plim_status_t second = wait_for(writer, 1);
-    return first != PLIM_OK ? plim__fail_restore(first, message) : second;
+    return first != PLIM_OK ? plim__fail_restore(first, &failure) : second;
 }

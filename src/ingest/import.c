@@ -412,9 +412,9 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     import->feature_rows = import->label_rows = -1;
     import->class_names.ledger = job->ledger;
     plim_status_t status = run(import);
-    char message[PLIM_MESSAGE_MAX];
+    plim__failure_t failure;
     if (status != PLIM_OK)
-        plim__fail_save(message, sizeof message);
+        plim__fail_save(&failure);
     plim__dataset_abandon(import->writer);
     plim__id_spool_destroy(&import->sources);
     plim__id_spool_destroy(&import->destinations);
@@ -427,5 +427,5 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     plim__class_names_destroy(&import->class_names);
     plim__arena_destroy(&import->row);
     plim__arena_destroy(&arena);
-    return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, message);
+    return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, &failure);
 }

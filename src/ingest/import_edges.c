@@ -27,7 +27,7 @@ typedef struct pump {
     bool ended;
     int64_t failed_at; /* first edge of the earliest block with an error */
     plim_status_t status;
-    char message[PLIM_MESSAGE_MAX];
+    plim__failure_t failure;
 } pump_t;
 
 /* Keeps the error of the earliest block, so that the message is deterministic. */
@@ -38,7 +38,7 @@ static void pump_fail(pump_t *pump, int64_t at, plim_status_t status)
     if (pump->status == PLIM_OK || at < pump->failed_at) {
         pump->status = status;
         pump->failed_at = at;
-        plim__fail_save(pump->message, sizeof pump->message);
+        plim__fail_save(&pump->failure);
     }
     pthread_mutex_unlock(&pump->lock);
 }
@@ -120,7 +120,7 @@ static plim_status_t pump_run(plim__import_t *import, plim__csc_t *csc, int64_t 
     (void)plim__parallel(threads, pump_work, &pump);
     pthread_mutex_destroy(&pump.lock);
     if (pump.status != PLIM_OK)
-        return plim__fail_restore(pump.status, pump.message);
+        return plim__fail_restore(pump.status, &pump.failure);
     return plim__import_agree(&import->edges, "edges", edges->position, edges->name);
 }
 

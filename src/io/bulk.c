@@ -83,10 +83,10 @@ static plim_status_t read_chunks(bulk_t *bulk, plim__engine_t *engine)
         if (status == PLIM_OK) {
             status = take_chunk(bulk, engine, op);
         } else {
-            char message[PLIM_MESSAGE_MAX]; /* keep the message of the first error */
-            plim__fail_save(message, sizeof message);
+            plim__failure_t failure; /* keep the message of the first error */
+            plim__fail_save(&failure);
             (void)plim__engine_wait(engine, op);
-            (void)plim__fail_restore(status, message);
+            (void)plim__fail_restore(status, &failure);
         }
         if (status != PLIM_OK)
             more = false;

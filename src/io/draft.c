@@ -89,12 +89,14 @@ static plim_status_t check_draft(const char *path, const plim__place_t *place, i
             EISDIR, "cannot write %s: it names a directory; choose the name of a file", path);
     PLIM_TRY(plim__file_size_allowed(path, bytes));
     PLIM_TRY(plim__file_space(place->parent, &space));
-    if (space < bytes)
-        return plim__fail(
-            PLIM_ERR_SPACE,
-            "%s needs %s of disk space, but its file system has %s free; free some or "
-            "write it elsewhere",
-            path, plim_size_text(bytes, need), plim_size_text(space, have));
+    if (space < bytes) {
+        (void)plim__fail(PLIM_ERR_SPACE,
+                         "%s needs %s of disk space, but its file system has %s free; free some or "
+                         "write it elsewhere",
+                         path, plim_size_text(bytes, need), plim_size_text(space, have));
+        (void)plim__fail_file(PLIM_ERR_SPACE, path);
+        return plim__fail_figures(PLIM_ERR_SPACE, "disk", bytes, space);
+    }
     return PLIM_OK;
 }
 

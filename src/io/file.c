@@ -114,7 +114,7 @@ plim_status_t plim__file_open_in(int directory, const char *path, plim__file_mod
         const char *what = mode == PLIM__FILE_READ     ? "open"
                            : mode == PLIM__FILE_CREATE ? "create"
                                                        : "make a temporary file in";
-        return plim__fail_errno(errno, "cannot %s %s", what, path);
+        return plim__fail_file(plim__fail_errno(errno, "cannot %s %s", what, path), path);
     }
     int flags = fcntl(file.fd, F_GETFL);
     plim_status_t status = PLIM_OK;
@@ -124,7 +124,7 @@ plim_status_t plim__file_open_in(int directory, const char *path, plim__file_mod
         status = check_kind(directory, path, &about);
     if (status != PLIM_OK) {
         (void)close(file.fd);
-        return status;
+        return plim__fail_file(status, path);
     }
     file.temporary = mode == PLIM__FILE_TEMPORARY;
     file.size = about.st_size;
@@ -222,11 +222,13 @@ plim_status_t plim__file_size_allowed(const char *path, int64_t bytes)
     char need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
     if (bytes <= 0 || getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur >= (rlim_t)bytes)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_SPACE,
-                      "%s needs a file of %s, but this process may write at most %s a file; raise "
-                      "ulimit -f",
-                      path, plim__size_text(bytes, need),
-                      plim__size_text((int64_t)most.rlim_cur, have));
+    (void)plim__fail(PLIM_ERR_SPACE,
+                     "%s needs a file of %s, but this process may write at most %s a file; raise "
+                     "ulimit -f",
+                     path, plim__size_text(bytes, need),
+                     plim__size_text((int64_t)most.rlim_cur, have));
+    (void)plim__fail_file(PLIM_ERR_SPACE, path);
+    return plim__fail_figures(PLIM_ERR_SPACE, "RLIMIT_FSIZE", bytes, (int64_t)most.rlim_cur);
 }
 
 /* File systems by the magic number of statfs. */

@@ -348,11 +348,11 @@ void plim__staging_abandon(plim__staging_t *staging)
 {
     if (staging->path[0] == '\0')
         return;
-    char saved[PLIM_MESSAGE_MAX]; /* keep the error for which it was abandoned */
-    plim__fail_save(saved, sizeof saved);
+    plim__failure_t failure; /* keep the error for which it was abandoned */
+    plim__fail_save(&failure);
     (void)remove_inside(staging->directory, staging->path, LOCK_FILE);
     unlock_file(staging);
     (void)unlinkat(staging->parent, plim__file_name(staging->path), AT_REMOVEDIR);
-    (void)plim__fail_restore(PLIM_OK, saved);
+    (void)plim__fail_restore(PLIM_OK, &failure);
     unlock(staging);
 }

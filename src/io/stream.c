@@ -266,7 +266,7 @@ typedef struct ahead {
     bool ended;  /* nothing comes after `tail` */
     bool closed; /* the reader has closed the stream */
     plim_status_t status;
-    char message[PLIM_MESSAGE_MAX];
+    plim__failure_t failure;
     /* Used by the reader only. It caches `tail`, so that most reads take no lock. */
     uint64_t taken;
     uint64_t known;
@@ -291,7 +291,7 @@ static void puller_publish(ahead_t *ahead, uint64_t tail, bool ended, plim_statu
     ahead->ended = ended;
     if (status != PLIM_OK) {
         ahead->status = status;
-        plim__fail_save(ahead->message, sizeof ahead->message);
+        plim__fail_save(&ahead->failure);
     }
     plim__condition_wake(&ahead->filled, 1);
     pthread_mutex_unlock(&ahead->lock);
@@ -336,7 +336,7 @@ static plim_status_t reader_exchange(ahead_t *ahead, bool wait)
     if (wait && ahead->tail == ahead->taken)
         status = ahead->status;
     pthread_mutex_unlock(&ahead->lock);
-    return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, ahead->message);
+    return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, &ahead->failure);
 }
 
 static plim_status_t ahead_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)

@@ -204,9 +204,12 @@ static plim_status_t check_room(const plim_loader_t *loader)
 {
     if (!loader->yields || !loader->governor.tight)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_BUDGET,
-                      "other processes use so much memory that this loader does not "
-                      "fit even without its caches; plan again");
+    const plim__headroom_bound_t *bound = &loader->governor.bound;
+    (void)plim__fail(PLIM_ERR_BUDGET,
+                     "other processes use so much memory that this loader does not "
+                     "fit even without its caches; plan again");
+    return plim__fail_figures(PLIM_ERR_BUDGET, bound->file != NULL ? bound->file : "MemAvailable",
+                              -1, bound->bytes);
 }
 
 /* Builds batches or waits until the ticket is ready. */
@@ -391,7 +394,7 @@ static plim_status_t count_run(plim_loader_t *loader, plim__load_size_t *largest
         const int64_t ticket = loader->deliver;
         PLIM_TRY(obtain(loader, ticket, DEADLINE_NONE));
         if (atomic_load(&loader->tickets.failed_at) <= ticket)
-            return plim__fail_restore(loader->tickets.status, loader->tickets.message);
+            return plim__fail_restore(loader->tickets.status, &loader->tickets.failure);
         plim__slot_t *slot = entry_of(loader, ticket)->slot;
         largest->nodes = plim__max_i64(largest->nodes, slot->counted.nodes);
         largest->edges = plim__max_i64(largest->edges, slot->counted.edges);
@@ -426,7 +429,7 @@ plim_status_t plim__loader_check(const plim_loader_t *loader)
 {
     return loader->slots != NULL
                ? PLIM_OK
-               : plim__fail_restore(loader->tickets.status, loader->tickets.message);
+               : plim__fail_restore(loader->tickets.status, &loader->tickets.failure);
 }
 
 bool plim__loader_is_held(const plim_loader_t *loader)
@@ -508,7 +511,7 @@ PLIM_API plim_status_t plim_stream_next(plim_stream_t *stream, double timeout,
     if (!is_served(stream))
         serve(loader, stream);
     if (atomic_load(&loader->tickets.failed_at) < loader->deliver)
-        return plim__fail_restore(loader->tickets.status, loader->tickets.message);
+        return plim__fail_restore(loader->tickets.status, &loader->tickets.failure);
     if (loader->partial != NULL)
         return next_part(loader, batch_out);
     if (loader->deliver == loader->tickets.run.end_ticket) {
@@ -521,7 +524,7 @@ PLIM_API plim_status_t plim_stream_next(plim_stream_t *stream, double timeout,
     if (!is_ready(loader, ticket))
         PLIM_TRY(obtain(loader, ticket, deadline));
     if (atomic_load(&loader->tickets.failed_at) <= ticket)
-        return plim__fail_restore(loader->tickets.status, loader->tickets.message);
+        return plim__fail_restore(loader->tickets.status, &loader->tickets.failure);
     loader->deliver++;
     deliver(loader, entry_of(loader, ticket)->slot, batch_out);
     return PLIM_OK;

@@ -308,12 +308,12 @@ plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t
     plim_status_t status = fill(loader);
     if (status != PLIM_OK) { /* the message of a failure that follows would replace this one */
         loader->tickets.status = status;
-        plim__fail_save(loader->tickets.message, sizeof loader->tickets.message);
+        plim__fail_save(&loader->tickets.failure);
         empty(loader);
         take_plan(&loader->context, &old);
         if (fill(loader) != PLIM_OK)
             empty(loader);
-        status = plim__fail_restore(status, loader->tickets.message);
+        status = plim__fail_restore(status, &loader->tickets.failure);
     }
     loader->bytes += plim__ledger_thread_bytes() - before;
     return status;

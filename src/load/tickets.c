@@ -167,7 +167,7 @@ void plim__tickets_fail(plim__tickets_t *tickets, int64_t ticket, plim_status_t 
         plim__tickets_close(tickets);
     if (ticket < atomic_load(&tickets->failed_at)) {
         tickets->status = status;
-        plim__fail_save(tickets->message, sizeof tickets->message);
+        plim__fail_save(&tickets->failure);
         atomic_store(&tickets->failed_at, ticket);
     }
     plim__condition_wake(&tickets->news, 1);

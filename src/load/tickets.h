@@ -124,8 +124,8 @@ typedef struct plim__tickets {
     plim__condition_t news; /* the caller: a ticket is ready, or failed, or can be claimed */
     plim__load_run_t run;
     int64_t closed_at;    /* `next` when it was closed */
-    plim_status_t status; /* the error of the first ticket that failed, and its message */
-    char message[1024];
+    plim_status_t status; /* of the first ticket that failed */
+    plim__failure_t failure;
 
     _Alignas(64) _Atomic int64_t next;
     _Alignas(64) _Atomic int64_t limit;

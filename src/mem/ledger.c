@@ -125,7 +125,7 @@ static int64_t minimum_with(plim_ledger_t *ledger, size_t bytes)
 static plim_status_t refuse(plim_ledger_t *ledger, const char *name, size_t bytes)
 {
     char more[PLIM__SIZE_TEXT], taken[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
-    return plim__fail(
+    (void)plim__fail(
         PLIM_ERR_BUDGET,
         "the memory line of %s is too low: %s needs %s, and %s are taken already; "
         "give --memory %lldM at least (`plimsoll plan` names what all of it needs)",
@@ -133,6 +133,8 @@ static plim_status_t refuse(plim_ledger_t *ledger, const char *name, size_t byte
         plim__size_text(bytes < (size_t)INT64_MAX ? (int64_t)bytes : INT64_MAX - 1, more),
         plim__size_text(plim__ledger_reserved(ledger), taken),
         (long long)minimum_with(ledger, bytes));
+    return plim__fail_figures(PLIM_ERR_BUDGET, "line", minimum_with(ledger, bytes) * MIB,
+                              ledger->line);
 }
 
 plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size_t size,
@@ -216,9 +218,10 @@ plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, con
 {
     char line[PLIM__SIZE_TEXT];
     const int64_t minimum = minimum_with(ledger, bytes);
-    return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
-                      "give --memory %lldM or more",
-                      source, (long long)minimum, what,
-                      plim__size_text(plim__ledger_line(ledger), line), (long long)minimum);
+    (void)plim__fail(PLIM_ERR_BUDGET,
+                     "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
+                     "give --memory %lldM or more",
+                     source, (long long)minimum, what,
+                     plim__size_text(plim__ledger_line(ledger), line), (long long)minimum);
+    return plim__fail_figures(PLIM_ERR_BUDGET, "line", minimum * MIB, plim__ledger_line(ledger));
 }

@@ -210,15 +210,15 @@ static bool alike(const plim__dense_params_t *a, const plim__dense_params_t *b)
 static bool ask(const plim__dense_params_t *params, plim__dense_needs_t *needs_out)
 {
     plim__dense_t draft = {.params = *params, .widens = widens(params)};
-    char message[PLIM_MESSAGE_MAX];
-    plim__fail_save(message, sizeof message);
+    plim__failure_t failure;
+    plim__fail_save(&failure);
     const int threads = plim__onednn_alone();
     const plim_status_t status = make_products(&draft, PLIM__TO_KNOW);
     plim__onednn_restore(threads);
     *needs_out = status == PLIM_OK ? needs_of(&draft) : needs_bound(params);
     end_primitives(&draft);
     if (status != PLIM_OK)
-        (void)plim__fail_restore(status, message);
+        (void)plim__fail_restore(status, &failure);
     return status == PLIM_OK;
 }
 

@@ -333,7 +333,7 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
     PLIM_TRY(plim__dataset_check(dataset));
     plim_training_t settings = PLIM_TRAINING_INIT;
     plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
-    char message[PLIM_MESSAGE_MAX], advice[ADVICE_TEXT];
+    char advice[ADVICE_TEXT];
     const plim_job_t own = plim__train_job(job);
     plim_plan_t *plan;
     PLIM_TRY(plim__params_take(training, "plim_training_t", &settings, sizeof settings));
@@ -347,9 +347,11 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
         return PLIM_OK;
     }
     if (status == PLIM_ERR_BUDGET && !wanted.no_advice) {
-        plim__fail_save(message, sizeof message);
+        plim__failure_t failure;
+        plim__fail_save(&failure);
         advice_text(job, dataset, &settings, &wanted, advice);
-        status = plim__fail(PLIM_ERR_BUDGET, "%s%s", message, advice);
+        (void)plim__fail(status, "%s%s", failure.message, advice);
+        status = plim__fail_figures(status, failure.limit, failure.needed, failure.available);
     }
     plim_plan_release(plan);
     return status;

@@ -345,16 +345,15 @@ static plim_status_t refuse(const plim__load_facts_t *given)
     const int64_t minimum =
         plim__whole_mib(plim__max_i64(accepted_line(&facts, least, false), least));
     char text[PLIM__SIZE_TEXT];
-    return plim__fail_figures(
-        plim__fail(PLIM_ERR_BUDGET,
-                   "%s: %s of %lld%s %s at least %lld MiB, and the memory line is %s; give "
-                   "--memory %lldM or more%s",
-                   plim__dataset_path(facts.dataset), facts.client->what,
-                   (long long)facts.recipe->batch_size,
-                   facts.recipe->form == PLIM_PYG ? " in PyG's form" : "",
-                   facts.client->one ? "needs" : "need", (long long)minimum,
-                   plim__size_text(facts.line, text), (long long)minimum, facts.client->remedies),
-        minimum * MIB, facts.line);
+    (void)plim__fail(PLIM_ERR_BUDGET,
+                     "%s: %s of %lld%s %s at least %lld MiB, and the memory line is %s; give "
+                     "--memory %lldM or more%s",
+                     plim__dataset_path(facts.dataset), facts.client->what,
+                     (long long)facts.recipe->batch_size,
+                     facts.recipe->form == PLIM_PYG ? " in PyG's form" : "",
+                     facts.client->one ? "needs" : "need", (long long)minimum,
+                     plim__size_text(facts.line, text), (long long)minimum, facts.client->remedies);
+    return plim__fail_figures(PLIM_ERR_BUDGET, "line", minimum * MIB, facts.line);
 }
 
 /* Refuses a line under which the nominal process computes so many seeds at a time, and this one has
@@ -366,7 +365,7 @@ static plim_status_t refuse_cut(const plim__load_facts_t *facts)
     char text[PLIM__SIZE_TEXT], fixed[PLIM__SIZE_TEXT];
     if (!fit_tighter(facts, &plan, &is_tight))
         return refuse(facts);
-    return plim__fail(
+    (void)plim__fail(
         PLIM_ERR_BUDGET,
         "%s: under %s batches of %lld are computed %lld seeds at a time in every process, so that "
         "results do not depend on it; this process holds %s and has %d threads, so these parts do "
@@ -376,6 +375,9 @@ static plim_status_t refuse_cut(const plim__load_facts_t *facts)
         plim__size_text(facts->fixed, fixed), plim__job_threads(facts->job),
         (long long)plim__whole_mib(accepted_line(facts, facts->line, false)),
         (long long)seeds_of(facts, &plan));
+    return plim__fail_figures(PLIM_ERR_BUDGET, "line",
+                              plim__whole_mib(accepted_line(facts, facts->line, false)) * MIB,
+                              facts->line);
 }
 
 static plim_status_t fit_or_refuse(const plim__load_facts_t *facts, plim__load_plan_t *plan_out,

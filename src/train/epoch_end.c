@@ -79,7 +79,8 @@ static plim_status_t write_metrics(plim__loop_t *loop, const plim_train_event_t 
 static plim_status_t evaluate_exactly(plim__loop_t *loop, unsigned splits, bool best,
                                       double score[3], double loss[3])
 {
-    char weights[PLIM__RUN_PATH], message[PLIM_MESSAGE_MAX];
+    char weights[PLIM__RUN_PATH];
+    plim__failure_t failure;
     const plim__train_plan_t plan = loop->current;
     bool found;
     PLIM_TRY(plim__run_path(loop->path, best ? PLIM__RUN_BEST : PLIM__RUN_LAST, weights));
@@ -93,9 +94,9 @@ static plim_status_t evaluate_exactly(plim__loop_t *loop, unsigned splits, bool 
     status = plim__evaluate_exact(loop->job, loop->dataset, loop->training, loop->peers, loop->path,
                                   loop->run != NULL ? loop->run->directory : AT_FDCWD, weights,
                                   splits, score, loss);
-    plim__fail_save(message, sizeof message);
+    plim__fail_save(&failure);
     if (status == PLIM_ERR_SPACE || status == PLIM_ERR_DISK)
-        return plim__loop_fail_full(loop, message);
+        return plim__loop_fail_full(loop, failure.message);
     if (status == PLIM_ERR_STOPPED)
         return plim__loop_fail_stopped(loop, &position);
     PLIM_TRY(status);

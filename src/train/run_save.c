@@ -101,10 +101,12 @@ static plim_status_t check_space(plim__run_t *run, const plim__parameter_t *para
     PLIM_TRY(plim__file_space(run->path, &space));
     if (space >= sum)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_SPACE,
-                      "%s: its checkpoints need %s, but the file system has %s free; free some "
-                      "space, or choose a directory on another disk (--run)",
-                      run->path, plim__size_text(sum, need), plim__size_text(space, have));
+    (void)plim__fail(PLIM_ERR_SPACE,
+                     "%s: its checkpoints need %s, but the file system has %s free; free some "
+                     "space, or choose a directory on another disk (--run)",
+                     run->path, plim__size_text(sum, need), plim__size_text(space, have));
+    (void)plim__fail_file(PLIM_ERR_SPACE, run->path);
+    return plim__fail_figures(PLIM_ERR_SPACE, "disk", sum, space);
 }
 
 plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,

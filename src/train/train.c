@@ -93,24 +93,25 @@ static void log_where(const plim__loop_t *loop, bool found)
 /* Saves the run for any reason of its end. After a divergence the last checkpoint stays. */
 static plim_status_t keep(plim__loop_t *loop, plim_status_t status)
 {
-    char message[PLIM_MESSAGE_MAX];
+    plim__failure_t failure;
     if (loop->trainer == NULL) /* saved before an exact evaluation, which failed */
         return status;
     const bool reports_saved = status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
-    plim__fail_save(message, sizeof message);
+    plim__fail_save(&failure);
     if (status == PLIM_ERR_DIVERGED)
-        return plim__fail(status, "%.800s; %s keeps what it saved last", message, loop->path);
+        return plim__fail(status, "%.800s; %s keeps what it saved last", failure.message,
+                          loop->path);
     if (plim__loop_is_saved(loop) && !reports_saved)
         return status;
     plim_trainer_discard(loop->trainer); /* an incomplete group */
     const plim_status_t saved = plim__loop_is_saved(loop) ? PLIM_OK : plim__loop_save(loop);
     if (status == PLIM_ERR_DISK)
-        return plim__loop_fail_full(loop, message);
+        return plim__loop_fail_full(loop, failure.message);
     if (status == PLIM_OK || (status == PLIM_ERR_STOPPED && saved != PLIM_OK))
         return saved == PLIM_ERR_DISK ? plim__loop_fail_full(loop, plim_last_error()) : saved;
     if (status == PLIM_ERR_STOPPED)
         return plim__loop_fail_stopped(loop, &loop->trainer->position);
-    return plim__fail_restore(status, message);
+    return plim__fail_restore(status, &failure);
 }
 
 /* A disk that is full before the first step is too small: exit as for a plan that does not fit. */
@@ -195,16 +196,16 @@ static plim_status_t train_epochs(plim__loop_t *loop)
  * else all get the error of the lowest rank that failed. */
 static plim_status_t settle(const plim__loop_t *loop, plim_status_t status)
 {
-    char message[PLIM_MESSAGE_MAX];
+    plim__failure_t failure;
     const int64_t own = status;
     int64_t least, greatest;
-    plim__fail_save(message, sizeof message);
+    plim__fail_save(&failure);
     const plim_status_t agreed =
         plim__peers_agree(loop->peers, PLIM__STAGE_END, PLIM_OK, 1, &own, &least, &greatest);
     if (status == PLIM_OK)
         PLIM_TRY(agreed);
     else
-        (void)plim__fail_restore(status, message);
+        (void)plim__fail_restore(status, &failure);
     return agreed == PLIM_OK && least < greatest ? plim__loop_agree(loop, PLIM__STAGE_END, status)
                                                  : status;
 }
