@@ -4,6 +4,8 @@
 
 #include <plimsoll/plimsoll.h>
 
+#include "command/options.h"
+
 #include <getopt.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -22,11 +24,17 @@ enum {
 
 typedef struct cli_verb {
     const char *name;
-    const char *summary; /* one line for `plimsoll --help` */
-    const char *help;    /* `plimsoll VERB --help` without the common options */
+    const char *summary;       /* one line for `plimsoll --help` */
+    const char *help;          /* `plimsoll VERB --help` without the options */
+    const cli_group_t *groups; /* of its options, ended by one without */
+    /* What shells offer for operands: words, ":directory", ":file" or ":command". */
+    const char *const *first_operand; /* ended by NULL; NULL: as the others */
+    const char *operand;
     int (*run)(int argc, char **argv);
     bool single; /* of several ranks only the first works */
 } cli_verb_t;
+
+extern const cli_verb_t *const cli_verbs[]; /* ended by NULL */
 
 extern const cli_verb_t cli_verb_bench;
 extern const cli_verb_t cli_verb_doctor;
@@ -43,14 +51,13 @@ extern const cli_verb_t cli_verb_slurm;
 extern const cli_verb_t cli_verb_train;
 extern const cli_verb_t cli_verb_watch;
 
-/* The options that every verb takes. */
+/* The options that every verb takes, and which were given. */
 typedef struct cli_common {
     const cli_verb_t *verb;
-    int64_t memory;    /* 0: not given, or max */
-    bool memory_given; /* also as max */
-    int threads;       /* 0: not given */
+    bool given[CLI_OPTIONS_MAX];
+    int64_t memory; /* 0: not given, or max */
+    int threads;    /* 0: not given */
     plim_io_engine_t io_engine;
-    bool io_given;
     bool json;
     bool quiet;
     const plim_transport_t
@@ -60,27 +67,6 @@ typedef struct cli_common {
 
 /* The names of plim_io_engine_t in the order of its values, ended by NULL. */
 extern const char *const cli_engine_names[];
-
-/* Codes of long options without a letter: common ones from here, a verb's own from CLI_OPTION_OWN.
- */
-enum { CLI_OPTION_COMMON = 0x100, CLI_OPTION_OWN = 0x200 };
-
-#define CLI_COMMON_OPTIONS                                                                         \
-    {"memory", required_argument, NULL, CLI_OPTION_COMMON + 0},                                    \
-        {"threads", required_argument, NULL, CLI_OPTION_COMMON + 1},                               \
-        {"io", required_argument, NULL, CLI_OPTION_COMMON + 2},                                    \
-        {"json", no_argument, NULL, CLI_OPTION_COMMON + 3},                                        \
-        {"quiet", no_argument, NULL, CLI_OPTION_COMMON + 4}, {"help", no_argument, NULL, 'h'},     \
-    {                                                                                              \
-        NULL, 0, NULL, 0                                                                           \
-    }
-
-/*
- * The next option of a verb's command line; handles the common ones. Returns a verb's own code, -1
- * at the end, or -2 if the verb must return *exit_out (after --help or an error message).
- */
-int cli_next_option(int argc, char **argv, const struct option *options, cli_common_t *common,
-                    int *exit_out);
 
 /*
  * Parses an option's whole number, plain or with a suffix (100M, 1.6G: powers of 1000). False after
@@ -93,8 +79,9 @@ bool cli_parse_int(const cli_common_t *common, const char *option, const char *t
 bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double below,
                     double *value_out);
 
-/* The index of optarg in `words` (ended by NULL); -1 after an error message. */
-int cli_parse_word(const cli_common_t *common, const char *option, const char *const *words);
+/* The index of `text` in `words` (ended by NULL); -1 after an error message. */
+int cli_parse_word(const cli_common_t *common, const char *option, const char *text,
+                   const char *const *words);
 
 /* The nearest of the words tried so far; begin with {NULL, 0}. */
 typedef struct cli_nearest {
@@ -108,52 +95,32 @@ void cli_nearest_try(cli_nearest_t *nearest, const char *given, const char *word
 /* "; did you mean --hidden?", or "" if no word is near. */
 const char *cli_nearest_text(const cli_nearest_t *nearest, const char *prefix, char text_out[96]);
 
-/* Parses optarg and the words that belong to it: 15,10,5 or "15 10 5" or 15 10 5 or [15, 10, 5]. */
-bool cli_parse_fanout(const cli_common_t *common, const char *option, int argc, char **argv,
-                      plim_recipe_t *recipe);
+/* Parses a fan-out and the words at *next that belong to it, and moves *next past them: 15,10,5 or
+ * "15 10 5" or 15 10 5 or [15, 10, 5]. */
+bool cli_parse_fanout(const cli_common_t *common, const char *option, const char *text,
+                      char ***next, plim_recipe_t *recipe);
 
 /* Options of a shape, for generate and plan: --scale, --spread, --dtype, and the four counts of the
- * free shape. `code` is one of these. False after an error message. */
-enum {
-    CLI_SHAPE_SCALE = 0x300,
-    CLI_SHAPE_SPREAD,
-    CLI_SHAPE_DTYPE,
-    CLI_SHAPE_NODES,
-    CLI_SHAPE_EDGES,
-    CLI_SHAPE_FEATURES,
-    CLI_SHAPE_CLASSES,
-    CLI_SHAPE_END
-};
+ * free shape. Their struct is plim_generate_options_t. */
+extern const cli_option_t cli_shape_options[];
+extern const cli_option_t cli_free_shape_options[];
 
-#define CLI_SHAPE_OPTIONS                                                                          \
-    {"scale", required_argument, NULL, CLI_SHAPE_SCALE},                                           \
-        {"spread", required_argument, NULL, CLI_SHAPE_SPREAD},                                     \
-        {"dtype", required_argument, NULL, CLI_SHAPE_DTYPE},                                       \
-        {"nodes", required_argument, NULL, CLI_SHAPE_NODES},                                       \
-        {"edges", required_argument, NULL, CLI_SHAPE_EDGES},                                       \
-        {"features", required_argument, NULL, CLI_SHAPE_FEATURES},                                 \
-    {                                                                                              \
-        "classes", required_argument, NULL, CLI_SHAPE_CLASSES                                      \
-    }
-
-bool cli_take_shape_option(const cli_common_t *common, int code, plim_generate_options_t *shape,
-                           unsigned *given);
+/* The names of the shapes, ended by NULL. */
+extern const char *const cli_shapes[];
 
 /* The shape of this name: "papers100m", "ogbn-papers100M" and "ogbn_papers100M" are papers100M.
  * NULL: no shape; text_out then begins with "; " and lists the shapes. */
 const char *cli_shape_named(const char *name, char text_out[192]);
 
-/* Whether all counts of the free shape are in `given`. False after an error message. */
-bool cli_check_free_shape(const cli_common_t *common, unsigned given);
+/* Whether all counts of the free shape were given. False after an error message. */
+bool cli_check_free_shape(const cli_common_t *common);
 
-/* Parses the value of the option just read. */
-bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out);
+bool cli_parse_seed(const cli_common_t *common, const char *option, const char *text,
+                    uint64_t *seed_out);
 
-/* A size above 0, with its unit unless it is a million bytes or more; and optarg as a size, or
- * "none", which is -1. False after an error message. */
+/* A size above 0, with its unit unless it is a million bytes or more. */
 bool cli_parse_size(const cli_common_t *common, const char *option, const char *text,
                     int64_t *bytes_out);
-bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *bytes_out);
 
 /* CLI_DONE if a run's dataset still exists, or the exit code after an error message. */
 int cli_check_moved(const cli_common_t *common, const char *run, const char *dataset);

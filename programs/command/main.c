@@ -7,21 +7,14 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static const cli_verb_t *const verbs[] = {
-    &cli_verb_bench,   &cli_verb_doctor, &cli_verb_evaluate, &cli_verb_generate, &cli_verb_import,
-    &cli_verb_inspect, &cli_verb_limit,  &cli_verb_mark,     &cli_verb_plan,     &cli_verb_predict,
-    &cli_verb_report,  &cli_verb_slurm,  &cli_verb_train,    &cli_verb_watch};
-
-#define NUM_VERBS (sizeof verbs / sizeof verbs[0])
-
 static void print_help(FILE *out)
 {
     (void)fprintf(
         out, "usage: plimsoll VERB [options]\n\n"
              "Trains graph neural networks on graphs larger than memory. Everything stays under\n"
              "the memory line: the smallest memory limit of the job, or --memory.\n\nVerbs:\n");
-    for (size_t i = 0; i < NUM_VERBS; i++)
-        (void)fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
+    for (size_t i = 0; cli_verbs[i] != NULL; i++)
+        (void)fprintf(out, "  %-10s %s\n", cli_verbs[i]->name, cli_verbs[i]->summary);
     (void)fprintf(
         out, "\nOptions:\n"
              "  --version    the version, and the MPI plugins\n"
@@ -39,11 +32,11 @@ static int run_verb(int argc, char **argv)
 {
     cli_nearest_t nearest = {NULL, 0};
     char hint[96];
-    for (size_t i = 0; i < NUM_VERBS; i++) {
-        if (strcmp(argv[0], verbs[i]->name) == 0)
-            return verbs[i]->single && cli_ranks_idle(argv[0]) ? CLI_DONE
-                                                               : verbs[i]->run(argc, argv);
-        cli_nearest_try(&nearest, argv[0], verbs[i]->name);
+    for (size_t i = 0; cli_verbs[i] != NULL; i++) {
+        if (strcmp(argv[0], cli_verbs[i]->name) == 0)
+            return cli_verbs[i]->single && cli_ranks_idle(argv[0]) ? CLI_DONE
+                                                                   : cli_verbs[i]->run(argc, argv);
+        cli_nearest_try(&nearest, argv[0], cli_verbs[i]->name);
     }
     (void)fputs("plimsoll: there is no verb '", stderr);
     cli_print_text(stderr, argv[0]);
@@ -67,6 +60,14 @@ static int run(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         print_help(stdout);
+        return CLI_DONE;
+    }
+    if (strcmp(argv[1], "--complete") == 0) {
+        cli_complete(argc - 2, argv + 2);
+        return CLI_DONE;
+    }
+    if (strcmp(argv[1], "--describe") == 0) {
+        cli_describe();
         return CLI_DONE;
     }
     if (strcmp(argv[1], "--version") == 0) {

@@ -10,6 +10,33 @@
 #include <string.h>
 #include <sys/stat.h>
 
+bool cli_parse_int(const cli_common_t *common, const char *option, const char *text,
+                   int64_t minimum, int64_t most, int64_t *value_out)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    bool valid = errno == 0 && end != text;
+    if (valid && *end != '\0') {
+        double large = strtod(text, &end);
+        const char *unit =
+            *end != '\0' ? strchr(units, *end >= 'a' ? *end - 'a' + 'A' : *end) : NULL;
+        valid = unit != NULL && end[1] == '\0';
+        for (long i = 0; valid && i <= unit - units; i++)
+            large *= 1000;
+        valid = valid && large > -9e18 && large < 9e18;
+        value = valid ? (long long)(large + (large < 0 ? -0.5 : 0.5)) : 0;
+    }
+    if (!valid || value < minimum || value > most) {
+        (void)cli_wrong_use(common, "%s: '%s' is not a whole number from %lld to %lld", option,
+                            text, (long long)minimum, (long long)most);
+        return false;
+    }
+    *value_out = value;
+    return true;
+}
+
 bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double below,
                     double *value_out)
 {
@@ -141,19 +168,20 @@ static const char *hint_of(const char *given, const char *const *words, char tex
     return cli_nearest_text(&nearest, "", text_out);
 }
 
-int cli_parse_word(const cli_common_t *common, const char *option, const char *const *words)
+int cli_parse_word(const cli_common_t *common, const char *option, const char *text,
+                   const char *const *words)
 {
     char list[128] = "", hint[96];
     size_t used = 0;
     for (int i = 0; words[i] != NULL; i++) {
-        if (means_word(optarg, words[i]))
+        if (means_word(text, words[i]))
             return i;
         const char *joint = i == 0 ? "" : words[i + 1] == NULL ? " or " : ", ";
         int wrote = snprintf(list + used, sizeof list - used, "%s%s", joint, words[i]);
         used += wrote > 0 && (size_t)wrote < sizeof list - used ? (size_t)wrote : 0;
     }
-    (void)cli_wrong_use(common, "%s is %s, not '%s'%s", option, list, optarg,
-                        hint_of(optarg, words, hint));
+    (void)cli_wrong_use(common, "%s is %s, not '%s'%s", option, list, text,
+                        hint_of(text, words, hint));
     return -1;
 }
 
@@ -197,79 +225,76 @@ static bool fanout_goes_on(const char *text, const char *next)
     return strpbrk(text, ",[(") == NULL && is_number(next);
 }
 
-bool cli_parse_fanout(const cli_common_t *common, const char *option, int argc, char **argv,
-                      plim_recipe_t *recipe)
+bool cli_parse_fanout(const cli_common_t *common, const char *option, const char *text,
+                      char ***next, plim_recipe_t *recipe)
 {
-    char text[256];
-    int used = snprintf(text, sizeof text, "%s", optarg);
-    while (used < (int)sizeof text && optind < argc && fanout_goes_on(text, argv[optind]))
-        used += snprintf(text + used, sizeof text - (size_t)used, " %s", argv[optind++]);
-    const bool valid = used < (int)sizeof text && read_fanout(text, recipe);
+    char joined[256];
+    int used = snprintf(joined, sizeof joined, "%s", text);
+    while (used < (int)sizeof joined && **next != NULL && fanout_goes_on(joined, **next))
+        used += snprintf(joined + used, sizeof joined - (size_t)used, " %s", *(*next)++);
+    const bool valid = used < (int)sizeof joined && read_fanout(joined, recipe);
     if (!valid)
         (void)cli_wrong_use(common,
                             "%s: '%s' is not one number a hop, like 15,10,5 (at most %d hops; "
                             "-1: all neighbours)",
-                            option, text, PLIM_HOPS_MAX);
+                            option, joined, PLIM_HOPS_MAX);
     return valid;
 }
 
-bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out)
+bool cli_parse_seed(const cli_common_t *common, const char *option, const char *text,
+                    uint64_t *seed_out)
 {
     char *end;
     errno = 0;
-    unsigned long long value = strtoull(optarg, &end, 10);
-    if (errno != 0 || end == optarg || *end != '\0' || strchr(optarg, '-') != NULL) {
-        (void)cli_wrong_use(common, "--seed: '%s' is not a whole number from 0 to 2^64 - 1",
-                            optarg);
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || strchr(text, '-') != NULL) {
+        (void)cli_wrong_use(common, "%s: '%s' is not a whole number from 0 to 2^64 - 1", option,
+                            text);
         return false;
     }
     *seed_out = value;
     return true;
 }
 
-bool cli_take_shape_option(const cli_common_t *common, int code, plim_generate_options_t *shape,
-                           unsigned *given)
-{
-    static const char *const types[] = {"f16", "f32", NULL};
-    int type;
-    *given |= 1U << (code - CLI_SHAPE_SCALE);
-    switch (code) {
-    case CLI_SHAPE_SCALE:
-        return cli_parse_real(common, "--scale", optarg, 1e6, &shape->scale);
-    case CLI_SHAPE_SPREAD:
-        return cli_parse_real(common, "--spread", optarg, 2, &shape->spread);
-    case CLI_SHAPE_DTYPE:
-        type = cli_parse_word(common, "--dtype", types);
-        shape->features = type == 0 ? PLIM_F16 : PLIM_F32;
-        return type >= 0;
-    case CLI_SHAPE_NODES:
-        return cli_parse_int(common, "--nodes", optarg, 1, INT64_MAX, &shape->num_nodes);
-    case CLI_SHAPE_EDGES:
-        return cli_parse_int(common, "--edges", optarg, 0, INT64_MAX, &shape->num_edges);
-    case CLI_SHAPE_FEATURES:
-        return cli_parse_int(common, "--features", optarg, 0, INT64_MAX, &shape->num_features);
-    default:
-        return cli_parse_int(common, "--classes", optarg, 1, INT64_MAX, &shape->num_classes);
-    }
-}
+#define AT(member) CLI_AT(plim_generate_options_t, member)
+
+const cli_option_t cli_shape_options[] = {
+    {"scale", "X", "of a shape: nodes, edges and splits times X (0.01: a hundredth)",
+     "Features and classes stay.", AT(scale), CLI_BELOW(1e6)},
+    {"spread", "S", "of a shape: 0: its own locality (default) ... 1: neighbours without any",
+     "Each neighbour is drawn from the whole graph with a probability of S squared.", AT(spread),
+     CLI_BELOW(2)},
+    {"dtype", "TYPE", "of a shape: features as %s; default: the shape's",
+     "Both represent the same numbers. For free the default is f32.", AT(features),
+     CLI_LIST(PLIM_F16, "f16", "f32")},
+    CLI_OPTIONS_END};
+
+const cli_option_t cli_free_shape_options[] = {
+    {"nodes", "N", "count of the free shape, as 1000000, 1M or 1.5G; it needs all four",
+     AT(num_nodes), CLI_RANGE(1, INT64_MAX)},
+    {"edges", "E", "count of the free shape", AT(num_edges), CLI_RANGE(0, INT64_MAX)},
+    {"features", "F", "count of the free shape", AT(num_features), CLI_RANGE(0, INT64_MAX)},
+    {"classes", "C", "count of the free shape", AT(num_classes), CLI_RANGE(1, INT64_MAX)},
+    CLI_OPTIONS_END};
+
+const char *const cli_shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};
 
 const char *cli_shape_named(const char *name, char text_out[192])
 {
-    static const char *const shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};
     char hint[96];
     const bool ogb = begins_with(name, "ogbn-");
-    for (int i = 0; shapes[i] != NULL; i++)
-        if (same_word(name + (ogb ? 5 : 0), shapes[i]))
-            return shapes[i];
+    for (int i = 0; cli_shapes[i] != NULL; i++)
+        if (same_word(name + (ogb ? 5 : 0), cli_shapes[i]))
+            return cli_shapes[i];
     (void)snprintf(text_out, 192, "; the shapes are papers100M, products, arxiv, reddit and free%s",
-                   hint_of(name + (ogb ? 5 : 0), shapes, hint));
+                   hint_of(name + (ogb ? 5 : 0), cli_shapes, hint));
     return NULL;
 }
 
-bool cli_check_free_shape(const cli_common_t *common, unsigned given)
+bool cli_check_free_shape(const cli_common_t *common)
 {
-    const unsigned counts = 0xfU << (CLI_SHAPE_NODES - CLI_SHAPE_SCALE);
-    if ((given & counts) == counts)
+    if (cli_given(common, "nodes") && cli_given(common, "edges") && cli_given(common, "features") &&
+        cli_given(common, "classes"))
         return true;
     (void)cli_wrong_use(common, "the free shape needs --nodes, --edges, --features and --classes");
     return false;
@@ -291,15 +316,6 @@ bool cli_parse_size(const cli_common_t *common, const char *option, const char *
     }
     *bytes_out = bytes;
     return true;
-}
-
-bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *bytes_out)
-{
-    if (same_word(optarg, "none")) {
-        *bytes_out = -1;
-        return true;
-    }
-    return cli_parse_size(common, option, optarg, bytes_out);
 }
 
 /* The real path of `path`, or of its nearest parent that exists. */

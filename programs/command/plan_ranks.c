@@ -10,7 +10,7 @@ int64_t plan_mpi_bytes(const plan_t *plan)
     return cli_ranks() != NULL ? cli_ranks()->bytes : PLAN_MPI_BYTES;
 }
 
-bool plan_settle_ranks(plan_t *plan, train_t *train)
+bool plan_resolve_ranks(plan_t *plan, train_t *train)
 {
     if (train->training.shares == 0)
         train->training.shares = plan->ranks > 0 ? plan->ranks : 1;

@@ -79,12 +79,13 @@ static bool take_key(plan_t *plan, char *word)
     return true;
 }
 
-bool plan_take_sweep(plan_t *plan, int argc, char **argv)
+bool plan_take_sweep(void *context, const cli_option_t *option, char *value, char ***next)
 {
-    if (!take_key(plan, optarg))
+    (void)option;
+    if (!take_key(context, value))
         return false;
-    while (optind < argc && argv[optind][0] != '-' && strchr(argv[optind], '=') != NULL)
-        if (!take_key(plan, argv[optind++]))
+    while (**next != NULL && (**next)[0] != '-' && strchr(**next, '=') != NULL)
+        if (!take_key(context, *(*next)++))
             return false;
     return true;
 }
@@ -99,23 +100,20 @@ static void choose(const plan_sweep_t *sweep, int64_t index, char *values_out[PL
 }
 
 /* False after an error message. */
-static bool apply(plan_t *plan, char *const values[PLAN_SWEEP_KEYS], train_t *train,
-                  plan_pyg_options_t *pyg, int64_t *line)
+static bool apply(plan_t *plan, char *const values[PLAN_SWEEP_KEYS], int64_t *line)
 {
+    const cli_common_t *common = &plan->train.common;
     bool taken = true;
     for (int key = 0; key < plan->sweep.num_keys && taken; key++) {
         const char *name = plan->sweep.keys[key].name;
         if (strcmp(name, "memory") == 0)
-            taken = cli_parse_size(&train->common, "--sweep: memory", values[key], line);
-        else if (strcmp(name, "ranks") == 0)
-            taken = cli_parse_int(&train->common, "--sweep: ranks", values[key], 1, PLIM_RANKS_MAX,
-                                  &plan->ranks);
-        else if (find_name(name) >= FIRST_PYG)
-            taken = plan_pyg_set(&train->common, name, values[key], pyg);
+            taken = cli_parse_size(common, "--sweep: memory", values[key], line);
+        else if (strcmp(name, "late-loaders") == 0)
+            taken = plan_pyg_set_late(common, values[key], &plan->pyg);
         else
-            taken = train_set_option(train, name, values[key]);
+            taken = cli_set_option(plan, name, values[key]);
     }
-    return taken && plan_settle_ranks(plan, train);
+    return taken && plan_resolve_ranks(plan, &plan->train);
 }
 
 static int column_width(const plan_sweep_t *sweep, int key)
@@ -149,7 +147,7 @@ static void print_head(const plan_t *plan)
 }
 
 /* Choices of the planner that save memory and keep the result. */
-static void say_steps_down(const json_t *made, const train_t *train)
+static void print_steps_down(const json_t *made, const train_t *train)
 {
     const int64_t seeds = train_part_seeds(made, &train->training);
     const bool rows = cli_json_is(made, "features", "disk");
@@ -197,7 +195,7 @@ static void print_row(const plan_t *plan, const row_t *row, const train_t *train
                                ? plim_size_text(cli_json_int(expect, "epoch_read_bytes"), read)
                                : "-");
     if (row->found->fits)
-        say_steps_down(row->found->plan, train);
+        print_steps_down(row->found->plan, train);
     (void)printf("\n");
     cli_flush();
 }
@@ -220,13 +218,13 @@ static json_t *json_row(const plan_t *plan, const row_t *row)
 }
 
 /* The combination in PyTorch Geometric. */
-static plim_status_t sweep_pyg(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS],
-                               train_t *train, plan_pyg_options_t *pyg, json_t *rows,
-                               bool *fits_out, bool *said_out)
+static plim_status_t sweep_pyg(plan_t *plan, char *const values[PLAN_SWEEP_KEYS], json_t *rows,
+                               bool *fits_out, bool *wrong_out)
 {
     json_t *estimate = NULL;
-    const plim_status_t status = plan_pyg_find(plan, train, pyg, &estimate, said_out);
-    if (*said_out || status != PLIM_OK)
+    const plim_status_t status =
+        plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, wrong_out);
+    if (*wrong_out || status != PLIM_OK)
         return status;
     *fits_out = !json_is_false(json_object_get(estimate, "fits"));
     if (rows != NULL) {
@@ -241,35 +239,33 @@ static plim_status_t sweep_pyg(const plan_t *plan, char *const values[PLAN_SWEEP
     return PLIM_OK;
 }
 
-/* Plans one combination and prints it or adds it to `rows`. *said_out as in plan_find. */
+/* Plans one combination and prints it or adds it to `rows`. *wrong_out as in plan_find. */
 static plim_status_t sweep_one(const plan_t *all, int64_t index, json_t *rows, bool *fits_out,
-                               bool *said_out)
+                               bool *wrong_out)
 {
     static plan_found_t found;
     static plan_t one;
     plan_t *plan = &one;
     char *values[PLAN_SWEEP_KEYS] = {NULL};
-    train_t train = all->train;
-    plan_pyg_options_t pyg = all->pyg;
     int64_t line = all->line;
     one = *all;
     choose(&plan->sweep, index, values);
-    *said_out = !apply(plan, values, &train, &pyg, &line);
-    if (*said_out)
+    *wrong_out = !apply(plan, values, &line);
+    if (*wrong_out)
         return PLIM_OK;
-    pyg.pyg.line = line == PLIM_LINE_NONE ? 0 : line;
+    plan->pyg.pyg.line = line == PLIM_LINE_NONE ? 0 : line;
     if (plan->for_pyg)
-        return sweep_pyg(plan, values, &train, &pyg, rows, fits_out, said_out);
-    plim_status_t status = plan_find(plan, &train, line, false, &found, said_out);
-    if (*said_out || (status != PLIM_OK && status != PLIM_ERR_USAGE))
+        return sweep_pyg(plan, values, rows, fits_out, wrong_out);
+    plim_status_t status = plan_find(plan, &plan->train, line, false, &found, wrong_out);
+    if (*wrong_out || (status != PLIM_OK && status != PLIM_ERR_USAGE))
         return status;
     if (status == PLIM_OK && plan->ranks > 0)
-        plan_ranks(plan, &train, &found);
+        plan_ranks(plan, &plan->train, &found);
     const row_t row = {values, status == PLIM_OK, &found};
     if (rows != NULL)
         (void)json_array_append_new(rows, json_row(plan, &row));
     else
-        print_row(plan, &row, &train);
+        print_row(plan, &row, &plan->train);
     if (!row.sensible)
         cli_remark("%s", plim_last_error());
     *fits_out = row.sensible && found.fits;
@@ -281,7 +277,7 @@ int plan_run_sweep(plan_t *plan)
 {
     const cli_common_t *common = &plan->train.common;
     plim_status_t status = PLIM_OK;
-    bool any = false, fits = false, said = false;
+    bool any = false, fits = false, wrong = false;
     int64_t count = 1;
     for (int key = 0; key < plan->sweep.num_keys; key++)
         count *= plan->sweep.keys[key].num_values;
@@ -291,13 +287,13 @@ int plan_run_sweep(plan_t *plan)
     json_t *rows = common->json ? json_array() : NULL;
     if (rows == NULL)
         print_head(plan);
-    for (int64_t i = 0; i < count && status == PLIM_OK && !said; i++) {
-        status = sweep_one(plan, i, rows, &fits, &said);
+    for (int64_t i = 0; i < count && status == PLIM_OK && !wrong; i++) {
+        status = sweep_one(plan, i, rows, &fits, &wrong);
         any = any || fits;
     }
-    if (said || status != PLIM_OK) {
+    if (wrong || status != PLIM_OK) {
         json_decref(rows);
-        return said            ? CLI_WRONG_USE
+        return wrong           ? CLI_WRONG_USE
                : plan->for_pyg ? cli_program_failed(common, status)
                                : cli_failed(common, status);
     }

@@ -3,354 +3,64 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
-enum {
-    OPTION_MODEL = CLI_OPTION_OWN,
-    OPTION_LAYERS,
-    OPTION_HIDDEN,
-    OPTION_HEADS,
-    OPTION_AGGR,
-    OPTION_NORM,
-    OPTION_ACT,
-    OPTION_DROPOUT,
-    OPTION_RESIDUAL,
-    OPTION_POOL,
-    OPTION_FANOUT,
-    OPTION_FAN_OUT,
-    OPTION_BATCH,
-    OPTION_SEED,
-    OPTION_EPOCHS,
-    OPTION_LR,
-    OPTION_OPTIMIZER,
-    OPTION_MOMENTUM,
-    OPTION_WEIGHT_DECAY,
-    OPTION_CLIP,
-    OPTION_SCHEDULE,
-    OPTION_STEP_SIZE,
-    OPTION_GAMMA,
-    OPTION_LOSS,
-    OPTION_METRIC,
-    OPTION_EVAL_EVERY,
-    OPTION_LOG_STEPS,
-    OPTION_PATIENCE,
-    OPTION_EVAL_TRAIN,
-    OPTION_EVAL_FANOUT,
-    OPTION_EVAL_EXACT,
-    OPTION_EVAL_SPLITS,
-    OPTION_MICROBATCH,
-    OPTION_ACCUMULATION,
-    OPTION_SHARES,
-    OPTION_RECOMPUTE,
-    OPTION_PRECISION,
-    OPTION_CHECKPOINT_EVERY,
-    OPTION_CHECKPOINT_MINUTES,
-    OPTION_MEMORY_EVERY,
-    OPTION_RUN,
-    OPTION_RESUME,
-    OPTION_INIT,
-    OPTION_ROW_CACHE,
-    OPTION_SCRATCH,
-    OPTION_STAGE,
-    OPTION_VERIFY,
-    OPTION_USE_SAGE,
-    OPTION_USE_GAT,
-    OPTION_USE_LAYER_NORM,
-    OPTION_USE_BATCH_NORM,
-    OPTION_USE_AMP,
-    OPTION_LOADER, /* an option of PyTorch's DataLoader */
-    OPTION_DEVICE
-};
-
-static const struct option long_options[] = {
-    {"model", required_argument, NULL, OPTION_MODEL},
-    {"layers", required_argument, NULL, OPTION_LAYERS},
-    {"num-layers", required_argument, NULL, OPTION_LAYERS},
-    {"n-layers", required_argument, NULL, OPTION_LAYERS},
-    {"hidden", required_argument, NULL, OPTION_HIDDEN},
-    {"hidden-channels", required_argument, NULL, OPTION_HIDDEN},
-    {"hidden-dim", required_argument, NULL, OPTION_HIDDEN},
-    {"num-hidden", required_argument, NULL, OPTION_HIDDEN},
-    {"n-hidden", required_argument, NULL, OPTION_HIDDEN},
-    {"heads", required_argument, NULL, OPTION_HEADS},
-    {"num-heads", required_argument, NULL, OPTION_HEADS},
-    {"aggr", required_argument, NULL, OPTION_AGGR},
-    {"norm", required_argument, NULL, OPTION_NORM},
-    {"act", required_argument, NULL, OPTION_ACT},
-    {"dropout", required_argument, NULL, OPTION_DROPOUT},
-    {"residual", no_argument, NULL, OPTION_RESIDUAL},
-    {"pool", required_argument, NULL, OPTION_POOL},
-    {"fanout", required_argument, NULL, OPTION_FANOUT},
-    {"num-neighbors", required_argument, NULL, OPTION_FANOUT},
-    {"fan-out", required_argument, NULL, OPTION_FAN_OUT},
-    {"batch", required_argument, NULL, OPTION_BATCH},
-    {"batch-size", required_argument, NULL, OPTION_BATCH},
-    {"seed", required_argument, NULL, OPTION_SEED},
-    {"epochs", required_argument, NULL, OPTION_EPOCHS},
-    {"num-epochs", required_argument, NULL, OPTION_EPOCHS},
-    {"n-epochs", required_argument, NULL, OPTION_EPOCHS},
-    {"lr", required_argument, NULL, OPTION_LR},
-    {"learning-rate", required_argument, NULL, OPTION_LR},
-    {"optimizer", required_argument, NULL, OPTION_OPTIMIZER},
-    {"momentum", required_argument, NULL, OPTION_MOMENTUM},
-    {"weight-decay", required_argument, NULL, OPTION_WEIGHT_DECAY},
-    {"wd", required_argument, NULL, OPTION_WEIGHT_DECAY},
-    {"clip", required_argument, NULL, OPTION_CLIP},
-    {"schedule", required_argument, NULL, OPTION_SCHEDULE},
-    {"step-size", required_argument, NULL, OPTION_STEP_SIZE},
-    {"gamma", required_argument, NULL, OPTION_GAMMA},
-    {"loss", required_argument, NULL, OPTION_LOSS},
-    {"metric", required_argument, NULL, OPTION_METRIC},
-    {"eval-every", required_argument, NULL, OPTION_EVAL_EVERY},
-    {"eval-steps", required_argument, NULL, OPTION_EVAL_EVERY},
-    {"log-steps", required_argument, NULL, OPTION_LOG_STEPS},
-    {"patience", required_argument, NULL, OPTION_PATIENCE},
-    {"eval-train", no_argument, NULL, OPTION_EVAL_TRAIN},
-    {"eval-fanout", required_argument, NULL, OPTION_EVAL_FANOUT},
-    {"eval-exact", required_argument, NULL, OPTION_EVAL_EXACT},
-    {"eval-splits", required_argument, NULL, OPTION_EVAL_SPLITS},
-    {"microbatch", required_argument, NULL, OPTION_MICROBATCH},
-    {"gradient-accumulation-steps", required_argument, NULL, OPTION_ACCUMULATION},
-    {"shares", required_argument, NULL, OPTION_SHARES},
-    {"recompute", no_argument, NULL, OPTION_RECOMPUTE},
-    {"gradient-checkpointing", no_argument, NULL, OPTION_RECOMPUTE},
-    {"precision", required_argument, NULL, OPTION_PRECISION},
-    {"checkpoint-every", required_argument, NULL, OPTION_CHECKPOINT_EVERY},
-    {"checkpoint-minutes", required_argument, NULL, OPTION_CHECKPOINT_MINUTES},
-    {"memory-every", required_argument, NULL, OPTION_MEMORY_EVERY},
-    {"log-interval", required_argument, NULL, OPTION_MEMORY_EVERY},
-    {"run", required_argument, NULL, OPTION_RUN},
-    {"resume", optional_argument, NULL, OPTION_RESUME},
-    {"init", required_argument, NULL, OPTION_INIT},
-    {"row-cache", required_argument, NULL, OPTION_ROW_CACHE},
-    {"scratch", required_argument, NULL, OPTION_SCRATCH},
-    {"stage", optional_argument, NULL, OPTION_STAGE},
-    {"verify", no_argument, NULL, OPTION_VERIFY},
-    {"use-sage", no_argument, NULL, OPTION_USE_SAGE},
-    {"use-gat", no_argument, NULL, OPTION_USE_GAT},
-    {"use-layer-norm", no_argument, NULL, OPTION_USE_LAYER_NORM},
-    {"use-batch-norm", no_argument, NULL, OPTION_USE_BATCH_NORM},
-    {"use-amp", no_argument, NULL, OPTION_USE_AMP},
-    {"use-fp16", no_argument, NULL, OPTION_USE_AMP},
-    {"num-workers", required_argument, NULL, OPTION_LOADER},
-    {"prefetch-factor", required_argument, NULL, OPTION_LOADER},
-    {"persistent-workers", no_argument, NULL, OPTION_LOADER},
-    {"pin-memory", no_argument, NULL, OPTION_LOADER},
-    {"device", required_argument, NULL, OPTION_DEVICE},
-    {"gpu", required_argument, NULL, OPTION_DEVICE},
-    CLI_COMMON_OPTIONS};
-
-#define NUM_OPTIONS (sizeof long_options / sizeof long_options[0])
-#define MORE_OPTIONS_MAX 32
-
-_Static_assert((int)OPTION_DEVICE < (int)TRAIN_OPTION_MORE, "codes of their own");
-
-#define AT(field) offsetof(plim_training_t, field)
-
-/* Options that are one of a few words, and the enumeration that they set. */
-static const struct {
-    int code;
-    const char *option;
-    plim_words_t of;
-    size_t offset;
-} word_options[] = {
-    {OPTION_MODEL, "--model", PLIM_WORDS_MODEL, AT(model.kind)},
-    {OPTION_AGGR, "--aggr", PLIM_WORDS_AGGREGATION, AT(model.aggregation)},
-    {OPTION_NORM, "--norm", PLIM_WORDS_NORM, AT(model.norm)},
-    {OPTION_ACT, "--act", PLIM_WORDS_ACTIVATION, AT(model.activation)},
-    {OPTION_POOL, "--pool", PLIM_WORDS_POOL, AT(model.pool)},
-    {OPTION_PRECISION, "--precision", PLIM_WORDS_PRECISION, AT(model.precision)},
-    {OPTION_OPTIMIZER, "--optimizer", PLIM_WORDS_OPTIMISER, AT(optimiser.kind)},
-    {OPTION_SCHEDULE, "--schedule", PLIM_WORDS_SCHEDULE, AT(optimiser.schedule)},
-    {OPTION_LOSS, "--loss", PLIM_WORDS_LOSS, AT(loss)},
-    {OPTION_METRIC, "--metric", PLIM_WORDS_METRIC, AT(metric)},
-};
-
-_Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_metric_t) == sizeof(int),
-               "enumerations are written as int");
-
-static bool take_word(int code, train_t *train)
-{
-    size_t i = 0;
-    while (i + 1 < sizeof word_options / sizeof word_options[0] && word_options[i].code != code)
-        i++;
-    const int word =
-        cli_parse_word(&train->common, word_options[i].option, plim_words(word_options[i].of));
-    if (word < 0)
-        return false;
-    memcpy((char *)&train->training + word_options[i].offset, &word, sizeof word);
-    return true;
-}
+/* ---- values that need more than a kind ---- */
 
 /* "10": the total; "+10": that many more than the run has. */
-static bool take_epochs(train_t *train)
+static bool take_epochs(void *context, const cli_option_t *option, char *value, char ***next)
 {
-    const bool more = optarg[0] == '+';
+    train_t *train = context;
+    const bool more = value[0] == '+';
     int64_t epochs;
-    if (!cli_parse_int(&train->common, "--epochs", optarg, 1, INT32_MAX, &epochs))
+    (void)option, (void)next;
+    if (!cli_parse_int(&train->common, "--epochs", value, 1, INT32_MAX, &epochs))
         return false;
-    train->epochs_given = true;
     train->more_epochs = more ? epochs : 0;
     if (!more)
         train->training.epochs = epochs;
     return true;
 }
 
-static bool take_int(const train_t *train, const char *option, int64_t minimum, int64_t *value_out)
+static bool take_fanout(void *context, const cli_option_t *option, char *value, char ***next)
 {
-    return cli_parse_int(&train->common, option, optarg, minimum, INT32_MAX, value_out);
+    train_t *train = context;
+    (void)option;
+    return cli_parse_fanout(&train->common, "--fanout", value, next, &train->training.recipe);
 }
 
-static bool take_fanout(train_t *train, bool maybe_dgl, int argc, char **argv)
+static bool take_eval_fanout(void *context, const cli_option_t *option, char *value, char ***next)
 {
-    plim_recipe_t *recipe = &train->training.recipe;
-    if (!cli_parse_fanout(&train->common, "--fanout", argc, argv, recipe))
+    train_t *train = context;
+    plim_training_t *training = &train->training;
+    plim_recipe_t drawn = PLIM_RECIPE_INIT;
+    (void)option;
+    if (!cli_parse_fanout(&train->common, "--eval-fanout", value, next, &drawn))
         return false;
-    train->fanout_given = true;
-    train->fanout_order = false;
-    for (int i = 1; i < recipe->num_hops; i++)
-        train->fanout_order |= maybe_dgl && recipe->fanout[i] != recipe->fanout[0];
+    for (int i = 0; i < drawn.num_hops; i++)
+        if (drawn.fanout[i] == 0) {
+            (void)cli_wrong_use(&train->common,
+                                "--eval-fanout: give 1 or more neighbours, or -1 for all");
+            return false;
+        }
+    memset(training->eval_fanout, 0, sizeof training->eval_fanout);
+    memcpy(training->eval_fanout, drawn.fanout, (size_t)drawn.num_hops * sizeof drawn.fanout[0]);
     return true;
 }
 
-static bool take_device(train_t *train)
-{
-    train->loader_words = true;
-    if (strcmp(optarg, "cpu") == 0 || strcmp(optarg, "-1") == 0)
-        return true;
-    (void)cli_wrong_use(
-        &train->common,
-        "--device %s: plimsoll train computes on the CPU. On a GPU, train in Python "
-        "with torch and plimsoll.NeighborLoader(…, device='cuda'): build the package "
-        "with tools/wheel --build-only (README, Install), pip install "
-        "build/wheel/dist/*.whl. Its GPU memory: plimsoll plan --for pyg "
-        "--gpu-memory SIZE. Here: --device cpu",
-        optarg);
-    return false;
-}
-
-static bool take_model(int code, train_t *train)
-{
-    plim_model_t *model = &train->training.model;
-    int64_t value;
-    double real;
-    switch (code) {
-    case OPTION_LAYERS:
-        train->layers_given = true;
-        if (!cli_parse_int(&train->common, "--layers", optarg, 1, PLIM_HOPS_MAX, &value))
-            return false;
-        model->num_layers = (int)value;
-        return true;
-    case OPTION_HIDDEN:
-        return take_int(train, "--hidden", 1, &model->hidden);
-    case OPTION_HEADS:
-        train->heads_given = true;
-        if (!cli_parse_int(&train->common, "--heads", optarg, 1, 1024, &value))
-            return false;
-        model->heads = (int)value;
-        return true;
-    case OPTION_DROPOUT:
-        if (!cli_parse_real(&train->common, "--dropout", optarg, 1, &real))
-            return false;
-        model->dropout = (float)real;
-        return true;
-    case OPTION_RESIDUAL:
-        model->residual = true;
-        return true;
-    case OPTION_RECOMPUTE:
-        model->recompute = true;
-        return true;
-    default:
-        return take_word(code, train);
-    }
-}
-
-static bool take_optimiser(int code, train_t *train)
-{
-    const cli_common_t *common = &train->common;
-    plim_optimiser_t *optimiser = &train->training.optimiser;
-    switch (code) {
-    case OPTION_LR:
-        return cli_parse_real(common, "--lr", optarg, INFINITY, &optimiser->rate);
-    case OPTION_MOMENTUM:
-        return cli_parse_real(common, "--momentum", optarg, 1, &optimiser->momentum);
-    case OPTION_WEIGHT_DECAY:
-        return cli_parse_real(common, "--weight-decay", optarg, INFINITY, &optimiser->weight_decay);
-    case OPTION_CLIP:
-        return cli_parse_real(common, "--clip", optarg, INFINITY, &optimiser->clip_norm);
-    case OPTION_STEP_SIZE:
-        return take_int(train, "--step-size", 1, &optimiser->schedule_epochs);
-    case OPTION_GAMMA:
-        return cli_parse_real(common, "--gamma", optarg, INFINITY, &optimiser->schedule_factor);
-    default:
-        return take_model(code, train);
-    }
-}
-
-/* Takes the word after a flag, as in "--use_amp True". Returns whether it turns the flag off. */
-static bool turned_off(int argc, char **argv)
-{
-    const char *next = optarg == NULL && optind < argc ? argv[optind] : "";
-    const bool off = strcasecmp(next, "false") == 0;
-    optind += off || strcasecmp(next, "true") == 0;
-    return off;
-}
-
-/* Flags of other scripts, and the option and word that they stand for. */
-static struct {
-    int code, meant;
-    char word[8];
-} flags[] = {
-    {OPTION_USE_SAGE, OPTION_MODEL, "sage"},       {OPTION_USE_GAT, OPTION_MODEL, "gat"},
-    {OPTION_USE_LAYER_NORM, OPTION_NORM, "layer"}, {OPTION_USE_BATCH_NORM, OPTION_NORM, "batch"},
-    {OPTION_USE_AMP, OPTION_PRECISION, "bf16"},
-};
-
-/* The code that a flag stands for, with its word in optarg; other codes are returned as they are.
- */
-static int resolve_flag(int code, train_t *train)
-{
-    train->amp |= code == OPTION_USE_AMP;
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-        if (flags[i].code == code) {
-            optarg = flags[i].word;
-            return flags[i].meant;
-        }
-    return code;
-}
-
-/* --resume RUN; or --resume alone, which goes with --run RUN. */
-static bool take_resume(train_t *train, int argc, char **argv)
-{
-    bool named = false;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        named = named || strcmp(argv[i], "--run") == 0 || strncmp(argv[i], "--run=", 6) == 0;
-    train->requeued = optarg == NULL && named;
-    if (train->requeued)
-        return true;
-    if (optarg == NULL && argv != NULL && optind < argc)
-        optarg = argv[optind++];
-    train->resume = optarg;
-    if (train->resume == NULL)
-        (void)cli_wrong_use(&train->common,
-                            "--resume needs the directory of a run: --resume RUN, or --run RUN "
-                            "--resume, which also begins the run");
-    return train->resume != NULL;
-}
-
 /* "valid,test" or "all". */
-static bool take_splits(train_t *train)
+static bool take_splits(void *context, const cli_option_t *option, char *value, char ***next)
 {
+    train_t *train = context;
     static const struct {
         const char *name;
         unsigned bits;
     } splits[] = {{"train", 1}, {"valid", 2}, {"val", 2}, {"test", 4}, {"all", PLIM_EVAL_ALL}};
     const size_t count = sizeof splits / sizeof splits[0];
     unsigned bits = 0;
-    for (const char *at = optarg; bits == 0 || *at != '\0';) {
+    (void)option, (void)next;
+    for (const char *at = value; bits == 0 || *at != '\0';) {
         const size_t length = strcspn(at, ", ");
         size_t i = 0;
         while (i < count &&
@@ -360,7 +70,7 @@ static bool take_splits(train_t *train)
             (void)cli_wrong_use(&train->common,
                                 "--eval-splits: '%s' is not a list of train, valid and test, or "
                                 "all",
-                                optarg);
+                                value);
             return false;
         }
         bits |= splits[i].bits;
@@ -370,173 +80,330 @@ static bool take_splits(train_t *train)
     return true;
 }
 
-static bool take_evaluation(int code, train_t *train, int argc, char **argv)
+static bool take_minutes(void *context, const cli_option_t *option, char *value, char ***next)
 {
-    plim_training_t *training = &train->training;
-    plim_recipe_t drawn = PLIM_RECIPE_INIT;
-    switch (code) {
-    case OPTION_EVAL_FANOUT:
-        if (!cli_parse_fanout(&train->common, "--eval-fanout", argc, argv, &drawn))
-            return false;
-        for (int i = 0; i < drawn.num_hops; i++)
-            if (drawn.fanout[i] == 0) {
-                (void)cli_wrong_use(&train->common,
-                                    "--eval-fanout: give 1 or more neighbours, or -1 for all");
-                return false;
-            }
-        memset(training->eval_fanout, 0, sizeof training->eval_fanout);
-        memcpy(training->eval_fanout, drawn.fanout,
-               (size_t)drawn.num_hops * sizeof drawn.fanout[0]);
-        return true;
-    case OPTION_EVAL_EXACT:
-        if (!take_int(train, "--eval-exact", 1, &train->exact_every))
-            return false;
-        training->eval_exact = true;
-        training->eval_every = train->exact_every;
-        return true;
-    case OPTION_EVAL_SPLITS:
-        return take_splits(train);
-    default:
-        training->eval_train = true;
-        return true;
-    }
-}
-
-static bool is_given(const train_t *train, int code)
-{
-    return (train->given >> (code - CLI_OPTION_OWN) & 1) != 0;
-}
-
-/* False after an error message. */
-static bool take_option(int code, train_t *train, int argc, char **argv)
-{
-    const cli_common_t *common = &train->common;
-    plim_training_t *training = &train->training;
+    train_t *train = context;
     double minutes;
-    code = resolve_flag(code, train);
-    train->given |= (uint64_t)1 << (code - CLI_OPTION_OWN);
-    switch (code) {
-    case OPTION_FANOUT:
-    case OPTION_FAN_OUT:
-        return take_fanout(train, code == OPTION_FAN_OUT, argc, argv);
-    case OPTION_LOADER:
-        train->loader_words = true;
-        return true;
-    case OPTION_DEVICE:
-        return take_device(train);
-    case OPTION_BATCH:
-        return take_int(train, "--batch", 1, &training->recipe.batch_size);
-    case OPTION_SEED:
-        return cli_parse_seed(common, &training->recipe.seed);
-    case OPTION_EPOCHS:
-        return take_epochs(train);
-    case OPTION_EVAL_EVERY:
-        return take_int(train, "--eval-every", 0, &training->eval_every);
-    case OPTION_LOG_STEPS:
-        if (!take_int(train, "--log-steps", 1, &train->print_every))
-            return false;
-        if (!is_given(train, OPTION_EVAL_EVERY))
-            training->eval_every = train->print_every;
-        return true;
-    case OPTION_PATIENCE:
-        return take_int(train, "--patience", 0, &training->patience);
-    case OPTION_EVAL_TRAIN:
-    case OPTION_EVAL_FANOUT:
-    case OPTION_EVAL_EXACT:
-    case OPTION_EVAL_SPLITS:
-        return take_evaluation(code, train, argc, argv);
-    case OPTION_MICROBATCH:
-        return take_int(train, "--microbatch", 0, &training->microbatch);
-    case OPTION_ACCUMULATION:
-        return take_int(train, "--gradient-accumulation-steps", 1, &training->accumulation);
-    case OPTION_SHARES:
-        return take_int(train, "--shares", 1, &training->shares);
-    case OPTION_CHECKPOINT_EVERY:
-        return take_int(train, "--checkpoint-every", 0, &training->checkpoint_steps);
-    case OPTION_CHECKPOINT_MINUTES:
-        if (!cli_parse_real(common, "--checkpoint-minutes", optarg, 1e9, &minutes))
-            return false;
-        training->checkpoint_seconds = minutes * 60;
-        return true;
-    case OPTION_MEMORY_EVERY:
-        return take_int(train, "--memory-every", 0, &training->memory_steps);
-    case OPTION_RUN:
-        train->run = optarg;
-        return true;
-    case OPTION_RESUME:
-        return take_resume(train, argc, argv);
-    case OPTION_INIT:
-        training->init = optarg;
-        return true;
-    case OPTION_ROW_CACHE:
-        return cli_parse_cache(common, "--row-cache", &train->params.row_cache);
-    case OPTION_SCRATCH:
-        train->params.scratch = optarg;
-        return true;
-    case OPTION_STAGE:
-        train->stage = true;
-        train->stage_directory = optarg;
-        return true;
-    case OPTION_VERIFY:
-        train->verify = true;
-        return true;
-    default:
-        return take_optimiser(code, train);
-    }
+    (void)option, (void)next;
+    if (!cli_parse_real(&train->common, "--checkpoint-minutes", value, 1e9, &minutes))
+        return false;
+    train->training.checkpoint_seconds = minutes * 60;
+    return true;
 }
+
+/* --resume RUN; or --resume alone, which goes with --run RUN. */
+static bool take_resume(void *context, const cli_option_t *option, char *value, char ***next)
+{
+    train_t *train = context;
+    bool named = train->run != NULL;
+    (void)option;
+    for (char **word = *next; *word != NULL && strcmp(*word, "--") != 0; word++)
+        named = named || strcmp(*word, "--run") == 0 || strncmp(*word, "--run=", 6) == 0;
+    train->requeued = value == NULL && named;
+    if (train->requeued)
+        return true;
+    train->resume = value == NULL && **next != NULL ? *(*next)++ : value;
+    if (train->resume == NULL)
+        (void)cli_wrong_use(&train->common,
+                            "--resume needs the directory of a run: --resume RUN, or --run RUN "
+                            "--resume, which also begins the run");
+    return train->resume != NULL;
+}
+
+static bool take_stage(void *context, const cli_option_t *option, char *value, char ***next)
+{
+    train_t *train = context;
+    (void)option, (void)next;
+    train->stage = true;
+    train->stage_directory = value;
+    return true;
+}
+
+static bool take_device(void *context, const cli_option_t *option, char *value, char ***next)
+{
+    train_t *train = context;
+    (void)option, (void)next;
+    train->loader_words = true;
+    if (strcmp(value, "cpu") == 0 || strcmp(value, "-1") == 0)
+        return true;
+    (void)cli_wrong_use(
+        &train->common,
+        "--device %s: plimsoll train computes on the CPU. On a GPU, train in Python "
+        "with torch and plimsoll.NeighborLoader(…, device='cuda'): build the package "
+        "with tools/wheel --build-only (README, Install), pip install "
+        "build/wheel/dist/*.whl. Its GPU memory: plimsoll plan --for pyg "
+        "--gpu-memory SIZE. Here: --device cpu",
+        value);
+    return false;
+}
+
+/* ---- the tables ---- */
+
+#define AT(member) CLI_AT(train_t, member)
+#define FROM(least) CLI_RANGE(least, INT32_MAX)
+#define IGNORED AT(loader_words), .kind = CLI_FLAG
+
+_Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_metric_t) == sizeof(int),
+               "enumerations are written as int");
+
+const cli_option_t train_model_options[] = {
+    {"model", "KIND", "%s; default gcn", "mlp reads no neighbours, for comparison.",
+     AT(training.model.kind), CLI_LIST_OF(PLIM_WORDS_MODEL), .plans = true},
+    {"layers", "N", "number of layers (also --num_layers); default: one for each fan-out",
+     "Without sampling the default is 2.", AT(training.model.num_layers),
+     CLI_RANGE(1, PLIM_HOPS_MAX), .plans = true},
+    {"hidden", "N", "hidden channels between layers (also --hidden_channels); default 64",
+     AT(training.model.hidden), FROM(1), .plans = true},
+    {"heads", "N", "attention heads of gat, which share --hidden; default 1",
+     AT(training.model.heads), CLI_RANGE(1, 1024), .plans = true},
+    {"aggr", "HOW", "aggregation of sage: %s; default mean", AT(training.model.aggregation),
+     CLI_LIST_OF(PLIM_WORDS_AGGREGATION)},
+    {"norm", "KIND", "norm after each layer but the last: %s; default none",
+     "With batch, batches are never split.", AT(training.model.norm), CLI_LIST_OF(PLIM_WORDS_NORM),
+     .plans = true},
+    {"act", "KIND", "activation after each layer but the last: %s; default relu",
+     AT(training.model.activation), CLI_LIST_OF(PLIM_WORDS_ACTIVATION)},
+    {"dropout", "P", "share of the inputs of a layer that is dropped; default 0",
+     AT(training.model.dropout), CLI_BELOW(1)},
+    {"residual", NULL, "add a layer's input to its output where their widths are equal",
+     AT(training.model.residual)},
+    {"pool", "HOW", "pooling of a graph's nodes, in a dataset of many graphs: %s; default mean",
+     AT(training.model.pool), CLI_LIST_OF(PLIM_WORDS_POOL)},
+    {"precision", "TYPE", "type of the inputs of matrix products: %s; default f32",
+     "With bf16 they are stored in bfloat16, and everything else in float32. The result differs "
+     "slightly.",
+     AT(training.model.precision), CLI_LIST_OF(PLIM_WORDS_PRECISION), .plans = true},
+    CLI_OPTIONS_END};
+
+const cli_option_t train_sampling_options[] = {
+    {"batch", "N", "seeds in a batch, or graphs (also --batch_size); default 1024",
+     AT(training.recipe.batch_size), FROM(1), .plans = true},
+    {"fanout", "A,B,..",
+     "neighbours drawn at each hop, -1: all (also --num_neighbors A B ..); default 10 at each; "
+     "none in a dataset of many graphs",
+     "One number a layer; one number with --layers is for every layer. '[3,2]', '3 2' and "
+     "separate words, as '--num_neighbors 3 2', are taken too.",
+     AT(training.recipe.fanout), CLI_BY(take_fanout), .plans = true},
+    {"seed", "S", "seed of initial weights, order, draws and dropout; default 0",
+     AT(training.recipe.seed), .kind = CLI_SEED},
+    CLI_OPTIONS_END};
+
+const cli_option_t train_step_options[] = {
+    {"epochs", "N", "total number of epochs; default 10; with --resume also +N: N more",
+     "With --resume the number includes the completed epochs, and '+N' means N more than in "
+     "run.json, so a script that is queued again must not repeat it. The number may also be "
+     "lower, but not below the epochs that have begun.",
+     AT(training.epochs), CLI_BY(take_epochs), .plans = true},
+    {"lr", "RATE", "learning rate; default 0.01", AT(training.optimiser.rate), CLI_BELOW(INFINITY)},
+    {"optimizer", "KIND", "%s; default adam", AT(training.optimiser.kind),
+     CLI_LIST_OF(PLIM_WORDS_OPTIMISER)},
+    {"momentum", "M", "momentum of sgd; default 0", AT(training.optimiser.momentum), CLI_BELOW(1)},
+    {"weight-decay", "D", "weight decay; default 0", AT(training.optimiser.weight_decay),
+     CLI_BELOW(INFINITY)},
+    {"clip", "NORM", "largest norm of all gradients together; default: no clipping",
+     AT(training.optimiser.clip_norm), CLI_BELOW(INFINITY)},
+    {"schedule", "KIND", "schedule of the learning rate: %s; default none",
+     "cosine falls to 0 at the last epoch; step is multiplied by --gamma every --step-size "
+     "epochs. A run with cosine cannot be made longer or shorter, since every rate depends on "
+     "its number of epochs.",
+     AT(training.optimiser.schedule), CLI_LIST_OF(PLIM_WORDS_SCHEDULE)},
+    {"step-size", "N", "epochs between steps of the schedule",
+     AT(training.optimiser.schedule_epochs), FROM(1)},
+    {"gamma", "F", "factor of each step; default 0.1", AT(training.optimiser.schedule_factor),
+     CLI_BELOW(INFINITY)},
+    {"loss", "KIND", "%s; default auto",
+     "auto is cross-entropy for classes, bce for a multi-label task (values of 0 and 1 in "
+     "several columns) and mse for other values.",
+     AT(training.loss), CLI_LIST_OF(PLIM_WORDS_LOSS)},
+    {"metric", "KIND", "%s; default auto",
+     "auto is accuracy for classes, roc-auc with bce, else rmse. For a regression onto embeddings "
+     "cosine is the mean similarity of a seed's outputs and its known values; see also --hits of "
+     "plimsoll-evaluate(1).",
+     AT(training.metric), CLI_LIST_OF(PLIM_WORDS_METRIC)},
+    {"eval-every", "N",
+     "epochs between evaluations (also --eval_steps); default 1; 0: none, also no scores at the "
+     "end",
+     "At the end all three splits are scored, also if N is more than the number of epochs. "
+     "plimsoll-evaluate(1) scores a run later.",
+     AT(training.eval_every), FROM(0), .plans = true},
+    {"log-steps", "N", "print every N epochs, and evaluate as often unless --eval-every is given",
+     "The last epoch has a line too.", AT(print_every), FROM(1)},
+    {"eval-fanout", "A,B,..",
+     "neighbours drawn at each hop of an evaluation, -1: all; default: those of --fanout; the "
+     "same draws after every epoch",
+     "Where that reaches more nodes, an evaluation takes fewer seeds at a time, so it needs about "
+     "the memory of training, and at least that of the largest neighbourhood of one seed; losses "
+     "and weights stay the same if the line fits whole batches (otherwise the number of seeds in "
+     "a part depends on it too). One number is for every layer. On large graphs --eval-exact "
+     "takes less than -1.",
+     AT(training.eval_fanout), CLI_BY(take_eval_fanout), .plans = true},
+    {"eval-exact", "N", "evaluate every N epochs, with all neighbours, layer by layer",
+     "As 'plimsoll evaluate --exact' does, instead of batches. The pass uses the memory of loader "
+     "and model: the run is saved before it, and continues after it as if it was resumed. "
+     "Intermediate layers take disk space in the run directory.",
+     AT(exact_every), FROM(1), .plans = true},
+    {"eval-splits", "S,..",
+     "splits evaluated between epochs: train, valid, test or all; default valid,test; at the end "
+     "all three are scored",
+     "Without valid no epoch is the best.", AT(training.eval_splits), CLI_BY(take_splits),
+     CLI_HINTS("valid", "valid,test", "all"), .plans = true},
+    {"eval-train", NULL, "evaluate the training split as often as the others",
+     "Otherwise once at the end.", AT(training.eval_train)},
+    {"gradient-accumulation-steps", "N",
+     "average the gradients of N batches for each update; default 1",
+     "At the end of an epoch it is the number of remaining batches. A run that is stopped or "
+     "killed between two updates continues from the first of them.",
+     AT(training.accumulation), FROM(1)},
+    {"shares", "S",
+     "cut each batch into S shares, whose gradients are added in an order that S alone fixes: up "
+     "to S ranks (mpirun, srun) give the same bits; default: the number of ranks",
+     "Evaluations are summed in the same way. The number of shares decides the last bits of a "
+     "run, and a run continues with the number it began with. A rank computes its shares one "
+     "after the other, which takes less memory than whole batches. Batch norm needs whole "
+     "batches, so it is refused with more than one share.",
+     AT(training.shares), FROM(1), .plans = true},
+    {"patience", "N",
+     "stop after N evaluations without a better validation score; default: never; --resume may "
+     "raise it",
+     "NaN is never better. Such a run continues with --resume and more patience, or 0 for no "
+     "early end.",
+     AT(training.patience), FROM(0)},
+    CLI_OPTIONS_END};
+
+const cli_option_t train_memory_options[] = {
+    {"microbatch", "K", "compute a batch K seeds at a time and add the gradients",
+     "The losses are the same up to rounding.", AT(training.microbatch), FROM(0), .plans = true},
+    {"recompute", NULL, "compute activations again in the backward pass instead of keeping them",
+     "The result is the same bits.", AT(training.model.recompute), .plans = true},
+    CLI_OPTIONS_END};
+
+const cli_option_t train_run_options[] = {
+    {"run", "DIR", "directory of the new run; default runs/DATASET-MODEL-N",
+     "Missing parents are created. The default is in the working directory, with the first free "
+     "N.",
+     AT(run), .kind = CLI_TEXT},
+    {"resume", "[RUN]",
+     "continue this run, up to its epochs or --epochs. Without RUN, after --run DIR, for a batch "
+     "script that is queued again: begin the run, continue it, or do nothing if it is done",
+     "Options that decide the result may be repeated, but not changed, except for --epochs and "
+     "--patience. If the dataset has moved, the operand names its new place; another dataset is "
+     "refused. The values of --memory, --threads, --io, --row-cache and --scratch are those of "
+     "the run's last start, unless they are given again; '--memory max' removes the first. Other "
+     "limits still apply: the smallest decides. Only the owner of a run can continue it. With "
+     "'--run DIR --resume', --epochs is the total, and a larger one trains on; a run that is done "
+     "exits with 0.",
+     AT(resume), CLI_BY(take_resume)},
+    {"init", "FILE",
+     "begin with the weights of a safetensors file: a run's, or PyG's of the same names and "
+     "shapes",
+     "Of another run (best.safetensors) any other settings may differ that keep the model's "
+     "shapes; the layers of a PyTorch Geometric model, as "
+     "'safetensors.torch.save_file(model.state_dict(), file)' writes them, may also be called "
+     "conv1, conv2 and so on. The optimiser begins anew. run.json keeps the path; a run that "
+     "continues has its own weights.",
+     AT(training.init), .kind = CLI_TEXT},
+    {"checkpoint-every", "STEPS",
+     "save every so many updates, besides after epochs (not after all short ones: saving takes at "
+     "most a twentieth of the time)",
+     AT(training.checkpoint_steps), FROM(0)},
+    {"checkpoint-minutes", "M", "save at least this often; default 5; 0: by steps and epochs alone",
+     AT(training.checkpoint_seconds), CLI_BY(take_minutes)},
+    {"memory-every", "STEPS", "print the memory every so many updates (also --log_interval)",
+     "Such as 'Step 1000: CPU: 2048.5MB of 4096.0MB'.", AT(training.memory_steps), FROM(0)},
+    {"row-cache", "SIZE", "size of the cache for rows on disk, or none",
+     "The default is as much as the line allows.", AT(params.row_cache), CLI_SIZE_OR("none", -1),
+     .plans = true},
+    {"scratch", "DIR", "a local disk that keeps the cached rows for the next start",
+     AT(params.scratch), .kind = CLI_TEXT, .plans = true},
+    {"stage", "[=DIR]",
+     "copy the dataset to DIR, else to --scratch, and read it there; of several ranks one reads "
+     "it for all nodes",
+     "The copy is verified first. A copy that others could have written is refused; each user has "
+     "one. Of several ranks one reads the dataset and sends it to all nodes, and one rank of each "
+     "node writes it. The copy stays, and later jobs use it; a job that finds another one at work "
+     "waits for it. run.json names the dataset's own directory: a run that is resumed without "
+     "--stage reads that one, and with it copies again where the copy is gone. DIR must exist.",
+     CLI_BY(take_stage)},
+    {"verify", NULL,
+     "verify the whole dataset first, as inspect --verify does; otherwise only files that are "
+     "read whole are verified",
+     "Damage ends with exit status 4 before the run is created.", AT(verify)},
+    CLI_OPTIONS_END};
+
+/* Words of other scripts. */
+const cli_option_t train_script_options[] = {
+    CLI_ALIAS("num_epochs", "PyG", "epochs"),
+    CLI_ALIAS("n-epochs", "DGL", "epochs"),
+    CLI_ALIAS("batch_size", "PyG, OGB", "batch"),
+    CLI_ALIAS("hidden_channels", "PyG, OGB", "hidden"),
+    CLI_ALIAS("num-hidden", "DGL", "hidden"),
+    CLI_ALIAS("n-hidden", "DGL", "hidden"),
+    CLI_ALIAS("hidden_dim", "others", "hidden"),
+    CLI_ALIAS("num_layers", "PyG, OGB", "layers"),
+    CLI_ALIAS("n-layers", "DGL", "layers"),
+    CLI_ALIAS("num_heads", "PyG, DGL", "heads"),
+    CLI_ALIAS("num_neighbors", "PyG", "fanout"),
+    {"fan-out", .from = "PyG, DGL", .means = "fanout", AT(fan_out)},
+    CLI_ALIAS("learning_rate", "others", "lr"),
+    CLI_ALIAS("wd", "PyG, DGL", "weight-decay"),
+    CLI_ALIAS("use_sage", "OGB", "model=sage"),
+    CLI_ALIAS("use_gat", "PyG", "model=gat"),
+    CLI_ALIAS("use_layer_norm", "others", "norm=layer"),
+    CLI_ALIAS("use_batch_norm", "others", "norm=batch"),
+    {"use_amp", .from = "others", .means = "precision=bf16", AT(amp)},
+    {"use_fp16", .from = "others", .means = "precision=bf16", AT(amp)},
+    CLI_ALIAS("gradient_checkpointing", "others", "recompute"),
+    CLI_ALIAS("eval_steps", "OGB", "eval-every"),
+    CLI_ALIAS("log_interval", "others", "memory-every"),
+    {"num_workers", "N", .from = "PyG, DGL", IGNORED},
+    {"persistent_workers", .from = "PyG", IGNORED},
+    {"prefetch_factor", "N", .from = "PyG", IGNORED},
+    {"pin_memory", .from = "PyG", IGNORED},
+    {"device", "cpu", .from = "PyG, OGB", CLI_BY(take_device)},
+    {"gpu", "-1", .from = "DGL", CLI_BY(take_device)},
+    CLI_OPTIONS_END};
+
+/* ---- what follows from several options ---- */
 
 bool train_read_options(int argc, char **argv, train_t *train, int *exit_out)
 {
-    struct option options[NUM_OPTIONS + MORE_OPTIONS_MAX];
-    size_t count = 0;
-    int code;
-    if (train->more != NULL)
-        while (count < MORE_OPTIONS_MAX && train->more->options[count].name != NULL) {
-            options[count] = train->more->options[count];
-            count++;
-        }
-    memcpy(options + count, long_options, sizeof long_options);
-    while ((code = cli_next_option(argc, argv, options, &train->common, exit_out)) != -1) {
-        if (code == -2)
-            return false;
-        if (turned_off(argc, argv))
-            continue;
-        const bool taken = code >= (int)TRAIN_OPTION_MORE
-                               ? train->more->take(train, code, argc, argv)
-                               : take_option(code, train, argc, argv);
-        if (!taken) {
+    plim_training_t *training = &train->training;
+    const cli_common_t *common = &train->common;
+    if (!cli_read_options(argc, argv, train, exit_out))
+        return false;
+    const bool every = cli_given(common, "eval-every"), steps = cli_given(common, "log-steps");
+    if (cli_given(common, "eval-exact")) {
+        if ((every && training->eval_every != train->exact_every) ||
+            (steps && train->print_every != train->exact_every)) {
+            (void)cli_wrong_use(common,
+                                "--eval-exact %" PRId64 " evaluates every %" PRId64
+                                " epochs: leave out --eval-every and --log-steps",
+                                train->exact_every, train->exact_every);
             *exit_out = CLI_WRONG_USE;
             return false;
         }
+        training->eval_exact = true;
+        training->eval_every = train->exact_every;
+    } else if (steps && !every) {
+        training->eval_every = train->print_every;
     }
     return true;
 }
 
-bool train_set_option(train_t *train, const char *name, char *value)
-{
-    for (size_t i = 0; i < NUM_OPTIONS && long_options[i].name != NULL; i++)
-        if (strcmp(long_options[i].name, name) == 0 &&
-            long_options[i].has_arg == required_argument && long_options[i].val >= CLI_OPTION_OWN) {
-            optarg = value;
-            return take_option(long_options[i].val, train, 0, NULL);
-        }
-    (void)cli_wrong_use(&train->common, "there is no option --%s with a value", name);
-    return false;
-}
-
-bool train_settle(train_t *train, const plim_dataset_info_t *info)
+bool train_resolve(train_t *train, const plim_dataset_info_t *info)
 {
     plim_training_t *training = &train->training;
     plim_recipe_t *recipe = &training->recipe;
     plim_model_t *model = &training->model;
     const bool drawn = info->num_graphs == 0 && model->kind != PLIM_MLP;
-    if (!drawn && !train->fanout_given)
+    const bool fanout = cli_given(&train->common, "fanout");
+    if (!drawn && !fanout)
         recipe->num_hops = 0;
-    if (drawn && train->resume == NULL && !train->layers_given) {
+    if (drawn && train->resume == NULL && !cli_given(&train->common, "layers")) {
         model->num_layers = recipe->num_hops;
-    } else if (drawn && (train->fanout_given ? recipe->num_hops == 1 : train->resume == NULL)) {
+    } else if (drawn && (fanout ? recipe->num_hops == 1 : train->resume == NULL)) {
         /* One number is for every layer, as in PyG's scripts. */
-        const int64_t every = train->fanout_given ? recipe->fanout[0] : 10;
+        const int64_t every = fanout ? recipe->fanout[0] : 10;
         for (recipe->num_hops = 0; recipe->num_hops < model->num_layers; recipe->num_hops++)
             recipe->fanout[recipe->num_hops] = every;
     }
@@ -545,14 +412,7 @@ bool train_settle(train_t *train, const plim_dataset_info_t *info)
             training->eval_fanout[i] = training->eval_fanout[0];
     if (training->eval_train && training->eval_splits != PLIM_EVAL_AUTO)
         training->eval_splits = (plim_eval_splits_t)(training->eval_splits | 1);
-    if (train->exact_every > 0 && training->eval_every != train->exact_every) {
-        (void)cli_wrong_use(&train->common,
-                            "--eval-exact %" PRId64 " evaluates every %" PRId64
-                            " epochs: leave out --eval-every and --log-steps",
-                            train->exact_every, train->exact_every);
-        return false;
-    }
-    if (model->kind != PLIM_GAT && train->heads_given && model->heads > 1) {
+    if (model->kind != PLIM_GAT && cli_given(&train->common, "heads") && model->heads > 1) {
         (void)cli_wrong_use(&train->common, "--heads is for --model gat; %s has none",
                             plim_words(PLIM_WORDS_MODEL)[model->kind]);
         return false;
@@ -596,36 +456,35 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const json
     const bool rows_in_memory = cli_json_is(plan, "features", "memory");
     const bool never = training->eval_every == 0;
     const struct {
-        int code;
+        const char *name;
         bool idle;
         const char *text;
     } options[] = {
-        {OPTION_MOMENTUM, training->optimiser.kind != PLIM_SGD, "--momentum (of sgd)"},
-        {OPTION_AGGR, model->kind != PLIM_SAGE, "--aggr (of sage)"},
-        {OPTION_HEADS, model->kind != PLIM_GAT, "--heads (of gat)"},
-        {OPTION_STEP_SIZE, !steps, "--step-size (of --schedule step)"},
-        {OPTION_GAMMA, !steps, "--gamma (of --schedule step)"},
-        {OPTION_POOL, info->num_graphs == 0, "--pool (of datasets of many graphs)"},
-        {OPTION_HIDDEN, single, "--hidden (one layer has no hidden channels)"},
-        {OPTION_DROPOUT, single, "--dropout (between layers, and there is one)"},
-        {OPTION_NORM, single, "--norm (between layers, and there is one)"},
-        {OPTION_ACT, single, "--act (between layers, and there is one)"},
-        {OPTION_RESIDUAL, !adds_inputs(training, info),
-         "--residual (no layer is as wide as its input)"},
-        {OPTION_EVAL_EVERY, !is_scored(training, info), "--eval-every (no split to evaluate)"},
-        {OPTION_EVAL_TRAIN, never, "--eval-train (nothing is evaluated)"},
-        {OPTION_EVAL_FANOUT, never, "--eval-fanout (nothing is evaluated)"},
-        {OPTION_EVAL_SPLITS, never, "--eval-splits (nothing is evaluated)"},
-        {OPTION_ROW_CACHE, rows_in_memory, "--row-cache (all features fit in memory)"},
-        {OPTION_SCRATCH, rows_in_memory && !train->stage, "--scratch (all features fit in memory)"},
-        {OPTION_MICROBATCH, training->microbatch >= training->recipe.batch_size,
+        {"momentum", training->optimiser.kind != PLIM_SGD, "--momentum (of sgd)"},
+        {"aggr", model->kind != PLIM_SAGE, "--aggr (of sage)"},
+        {"heads", model->kind != PLIM_GAT, "--heads (of gat)"},
+        {"step-size", !steps, "--step-size (of --schedule step)"},
+        {"gamma", !steps, "--gamma (of --schedule step)"},
+        {"pool", info->num_graphs == 0, "--pool (of datasets of many graphs)"},
+        {"hidden", single, "--hidden (one layer has no hidden channels)"},
+        {"dropout", single, "--dropout (between layers, and there is one)"},
+        {"norm", single, "--norm (between layers, and there is one)"},
+        {"act", single, "--act (between layers, and there is one)"},
+        {"residual", !adds_inputs(training, info), "--residual (no layer is as wide as its input)"},
+        {"eval-every", !is_scored(training, info), "--eval-every (no split to evaluate)"},
+        {"eval-train", never, "--eval-train (nothing is evaluated)"},
+        {"eval-fanout", never, "--eval-fanout (nothing is evaluated)"},
+        {"eval-splits", never, "--eval-splits (nothing is evaluated)"},
+        {"row-cache", rows_in_memory, "--row-cache (all features fit in memory)"},
+        {"scratch", rows_in_memory && !train->stage, "--scratch (all features fit in memory)"},
+        {"microbatch", training->microbatch >= training->recipe.batch_size,
          "--microbatch (no less than --batch)"},
     };
     _Static_assert(sizeof options / sizeof options[0] <= TRAIN_IDLE_MAX,
                    "every option has an entry");
     int count = 0;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (options[i].idle && is_given(train, options[i].code))
+        if (options[i].idle && cli_given(&train->common, options[i].name))
             texts_out[count++] = options[i].text;
     return count;
 }
@@ -648,7 +507,10 @@ void train_warn_idle(const train_t *train, const plim_dataset_info_t *info, cons
     if (train->amp)
         cli_remark("mixed precision is --precision bf16: matrix products read bfloat16, and no "
                    "loss is scaled");
-    if (train->fanout_order)
+    bool ordered = false;
+    for (int i = 1; i < train->training.recipe.num_hops; i++)
+        ordered |= train->training.recipe.fanout[i] != train->training.recipe.fanout[0];
+    if (train->fan_out && ordered)
         cli_warn("--fan-out is read from the seeds outward, as PyG's num_neighbors; if it is of a "
                  "DGL script, which lists the hops the other way round, turn it round");
 }

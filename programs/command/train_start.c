@@ -41,13 +41,13 @@ static bool take_start_option(train_t *train, const char *name, const char *valu
     const int64_t number = strtoll(value, NULL, 10);
     *taken_out = false;
     if (strcmp(name, "memory") == 0) {
-        *taken_out = !common->memory_given && number > 0;
+        *taken_out = !cli_given(common, "memory") && number > 0;
         common->memory = *taken_out ? number : common->memory;
     } else if (strcmp(name, "threads") == 0) {
         *taken_out = common->threads == 0 && number > 0 && number <= 1024;
         common->threads = *taken_out ? (int)number : common->threads;
     } else if (strcmp(name, "io") == 0) {
-        *taken_out = !common->io_given && number > 0 && number <= PLIM_IO_THREADS;
+        *taken_out = !cli_given(common, "io") && number > 0 && number <= PLIM_IO_THREADS;
         common->io_engine = *taken_out ? (plim_io_engine_t)number : common->io_engine;
     } else if (strcmp(name, "row-cache") == 0) {
         *taken_out = train->params.row_cache == 0 && number >= -1;

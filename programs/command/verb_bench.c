@@ -17,9 +17,7 @@ typedef struct bench {
     int64_t first_step;
     int64_t epochs;
     int64_t batches; /* at most this many an epoch; 0 = all */
-    bool fanout_given;
-    bool rows_given;
-    bool has_rows; /* batches carry rows */
+    bool has_rows;   /* batches carry rows */
     bool hash;
     bool stage;
 } bench_t;
@@ -33,142 +31,82 @@ typedef struct bench_epoch {
     uint64_t hash;
 } bench_epoch_t;
 
-enum {
-    OPTION_BATCH = CLI_OPTION_OWN,
-    OPTION_FANOUT,
-    OPTION_REPLACE,
-    OPTION_FORM,
-    OPTION_SEED,
-    OPTION_SPLIT,
-    OPTION_EPOCH,
-    OPTION_STEP,
-    OPTION_EPOCHS,
-    OPTION_BATCHES,
-    OPTION_ROWS,
-    OPTION_IDS,
-    OPTION_SLOTS,
-    OPTION_WINDOW,
-    OPTION_TOPOLOGY,
-    OPTION_FEATURES,
-    OPTION_ROW_CACHE,
-    OPTION_LIST_CACHE,
-    OPTION_SCRATCH,
-    OPTION_STAGE,
-    OPTION_HASH
-};
-
-static const struct option long_options[] = {
-    {"batch", required_argument, NULL, OPTION_BATCH},
-    {"batch-size", required_argument, NULL, OPTION_BATCH},
-    {"fanout", required_argument, NULL, OPTION_FANOUT},
-    {"num-neighbors", required_argument, NULL, OPTION_FANOUT},
-    {"replace", no_argument, NULL, OPTION_REPLACE},
-    {"form", required_argument, NULL, OPTION_FORM},
-    {"seed", required_argument, NULL, OPTION_SEED},
-    {"split", required_argument, NULL, OPTION_SPLIT},
-    {"epoch", required_argument, NULL, OPTION_EPOCH},
-    {"step", required_argument, NULL, OPTION_STEP},
-    {"epochs", required_argument, NULL, OPTION_EPOCHS},
-    {"batches", required_argument, NULL, OPTION_BATCHES},
-    {"rows", required_argument, NULL, OPTION_ROWS},
-    {"ids", required_argument, NULL, OPTION_IDS},
-    {"slots", required_argument, NULL, OPTION_SLOTS},
-    {"window", required_argument, NULL, OPTION_WINDOW},
-    {"topology", required_argument, NULL, OPTION_TOPOLOGY},
-    {"features", required_argument, NULL, OPTION_FEATURES},
-    {"row-cache", required_argument, NULL, OPTION_ROW_CACHE},
-    {"list-cache", required_argument, NULL, OPTION_LIST_CACHE},
-    {"scratch", required_argument, NULL, OPTION_SCRATCH},
-    {"stage", no_argument, NULL, OPTION_STAGE},
-    {"hash", no_argument, NULL, OPTION_HASH},
-    CLI_COMMON_OPTIONS};
-
-/* Options whose value is one of a few words. False after an error message. */
-static bool take_word(int code, bench_t *bench)
+static bool take_fanout(void *context, const cli_option_t *option, char *value, char ***next)
 {
-    static const char *const forms[] = {"native", "pyg", NULL};
-    static const char *const splits[] = {"train", "valid", "test", NULL};
-    static const char *const row_types[] = {"f16", "f32", NULL};
-    static const char *const id_bits[] = {"32", "64", NULL};
-    static const char *const places[] = {"memory", "disk", NULL};
-    int word;
-    switch (code) {
-    case OPTION_FORM:
-        word = cli_parse_word(&bench->common, "--form", forms);
-        bench->recipe.form = word == 1 ? PLIM_PYG : PLIM_NATIVE;
-        return word >= 0;
-    case OPTION_SPLIT:
-        word = cli_parse_word(&bench->common, "--split", splits);
-        bench->split = word == 2 ? PLIM_TEST : word == 1 ? PLIM_VALID : PLIM_TRAIN;
-        return word >= 0;
-    case OPTION_ROWS:
-        word = cli_parse_word(&bench->common, "--rows", row_types);
-        bench->recipe.row_type = word == 0 ? PLIM_F16 : PLIM_F32;
-        bench->rows_given = true;
-        return word >= 0;
-    case OPTION_IDS:
-        word = cli_parse_word(&bench->common, "--ids", id_bits);
-        bench->recipe.index_type = word == 0 ? PLIM_I32 : PLIM_I64;
-        return word >= 0;
-    case OPTION_TOPOLOGY:
-        word = cli_parse_word(&bench->common, "--topology", places);
-        bench->params.topology = word + 1;
-        return word >= 0;
-    default:
-        word = cli_parse_word(&bench->common, "--features", places);
-        bench->params.rows = word + 1;
-        return word >= 0;
-    }
+    bench_t *bench = context;
+    (void)option;
+    return cli_parse_fanout(&bench->common, "--fanout", value, next, &bench->recipe);
 }
 
-/* False after an error message. */
-static bool take_option(int code, bench_t *bench, int argc, char **argv)
-{
-    const cli_common_t *common = &bench->common;
-    int64_t value;
-    switch (code) {
-    case OPTION_BATCH:
-        return cli_parse_int(common, "--batch", optarg, 1, INT32_MAX, &bench->recipe.batch_size);
-    case OPTION_FANOUT:
-        bench->fanout_given = true;
-        return cli_parse_fanout(common, "--fanout", argc, argv, &bench->recipe);
-    case OPTION_REPLACE:
-        bench->recipe.replace = true;
-        return true;
-    case OPTION_SEED:
-        return cli_parse_seed(common, &bench->recipe.seed);
-    case OPTION_EPOCH:
-        return cli_parse_int(common, "--epoch", optarg, 0, INT32_MAX, &bench->first_epoch);
-    case OPTION_STEP:
-        return cli_parse_int(common, "--step", optarg, 0, INT64_MAX, &bench->first_step);
-    case OPTION_EPOCHS:
-        return cli_parse_int(common, "--epochs", optarg, 0, INT32_MAX, &bench->epochs);
-    case OPTION_BATCHES:
-        return cli_parse_int(common, "--batches", optarg, 1, INT64_MAX, &bench->batches);
-    case OPTION_SLOTS:
-        if (!cli_parse_int(common, "--slots", optarg, 1, 64, &value))
-            return false;
-        bench->params.num_slots = (int)value;
-        return true;
-    case OPTION_WINDOW:
-        return cli_parse_int(common, "--window", optarg, 1, INT64_MAX, &bench->params.window);
-    case OPTION_ROW_CACHE:
-        return cli_parse_cache(common, "--row-cache", &bench->params.row_cache);
-    case OPTION_LIST_CACHE:
-        return cli_parse_cache(common, "--list-cache", &bench->params.list_cache);
-    case OPTION_SCRATCH:
-        bench->params.scratch = optarg;
-        return true;
-    case OPTION_STAGE:
-        bench->stage = true;
-        return true;
-    case OPTION_HASH:
-        bench->hash = true;
-        return true;
-    default:
-        return take_word(code, bench);
-    }
-}
+#define AT(member) CLI_AT(bench_t, member)
+
+static const cli_option_t recipe_options[] = {
+    {"batch", "N", "seeds in a batch, or graphs (also --batch_size); default 1024",
+     "Counts may be written as '1K' or '1.5M', in thousands.", AT(recipe.batch_size),
+     CLI_RANGE(1, INT32_MAX)},
+    {"fanout", "A,B,..",
+     "neighbours drawn at each hop, -1: all (also --num_neighbors); default 10,10; none in a "
+     "dataset of many graphs",
+     "Up to 4096, and up to 8 hops. A dataset of many graphs yields whole graphs.",
+     AT(recipe.fanout), CLI_BY(take_fanout)},
+    {"replace", NULL, "draw with replacement", AT(recipe.replace)},
+    {"form", "FORM", "%s; default native. pyg: each node draws once, as in PyTorch Geometric",
+     "In the native form every node drawn so far draws again at each hop. A seed's neighbourhood "
+     "therefore does not depend on its batch, and a batch too large for its slot can be delivered "
+     "in parts. Within an epoch a node draws the same neighbours at a hop in every batch; each "
+     "epoch draws anew. In PyTorch Geometric's form a node draws once, at the hop after it was "
+     "drawn. This builds NeighborLoader's blocks; use it to compare speeds.",
+     AT(recipe.form), CLI_LIST(PLIM_NATIVE, "native", "pyg")},
+    {"seed", "S", "seed of all draws and of the order; default 0", AT(recipe.seed),
+     .kind = CLI_SEED},
+    {"rows", "TYPE", "rows as %s; default: as stored", AT(recipe.row_type),
+     CLI_LIST(PLIM_F16, "f16", "f32")},
+    {"ids", "BITS", "ids of %s bits; default 32", AT(recipe.index_type),
+     CLI_LIST(PLIM_I32, "32", "64")},
+    CLI_ALIAS("batch_size", "PyG, OGB", "batch"),
+    CLI_ALIAS("num_neighbors", "PyG", "fanout"),
+    CLI_OPTIONS_END};
+
+static const cli_option_t amount_options[] = {
+    {"split", "NAME", "split of the seeds: %s; default train", "train is shuffled in each epoch.",
+     AT(split), CLI_LIST(PLIM_TRAIN, "train", "valid", "test")},
+    {"epoch", "E", "the first epoch; default 0", AT(first_epoch), CLI_RANGE(0, INT32_MAX)},
+    {"step", "S", "the first step of the first epoch; default 0", AT(first_step),
+     CLI_RANGE(0, INT64_MAX)},
+    {"epochs", "N", "number of epochs; default 2; 0: only plan", AT(epochs),
+     CLI_RANGE(0, INT32_MAX)},
+    {"batches", "N", "at most N batches an epoch", AT(batches), CLI_RANGE(1, INT64_MAX)},
+    {"hash", NULL, "print a hash of each epoch's batches", "It is of what a model reads.",
+     AT(hash)},
+    CLI_OPTIONS_END};
+
+static const cli_option_t planner_options[] = {
+    {"slots", "N", "batches in flight, at most 64", AT(params.num_slots), CLI_RANGE(1, 64)},
+    {"window", "N", "sample at most N steps as one window",
+     "Where lists or rows are on disk; the default is as many as memory allows, up to an epoch.",
+     AT(params.window), CLI_RANGE(1, INT64_MAX)},
+    {"topology", "WHERE", "place of the neighbour lists: %s", AT(params.topology),
+     CLI_LIST(1, "memory", "disk")},
+    {"features", "WHERE", "place of the rows: %s", AT(params.rows), CLI_LIST(1, "memory", "disk")},
+    {"list-cache", "SIZE", "size of the cache for lists on disk, or none", AT(params.list_cache),
+     CLI_SIZE_OR("none", -1)},
+    {"row-cache", "SIZE", "size of the cache for rows on disk, or none",
+     "The cache's account in the plan is larger, since it includes index and read buffers.",
+     AT(params.row_cache), CLI_SIZE_OR("none", -1)},
+    {"scratch", "DIR", "a local disk that keeps the cached rows for the next start",
+     AT(params.scratch), .kind = CLI_TEXT},
+    {"stage", NULL, "copy the dataset to --scratch first and read it there",
+     "Every checksum is compared. An existing copy is verified and then used.", AT(stage)},
+    CLI_OPTIONS_END};
+
+static const char *const measured[] = {"sample", "load", NULL};
+
+static const cli_group_t groups[] = {
+    {.title = "The recipe", .options = recipe_options},
+    {.title = "How much", .options = amount_options},
+    {.title = "The planner chooses these unless they are given", .options = planner_options},
+    CLI_COMMON_GROUP,
+    {.options = NULL}};
 
 static double seconds_now(void)
 {
@@ -394,12 +332,12 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
 }
 
 /* Fills in missing options from the dataset. */
-static void settle_recipe(bench_t *bench, const plim_dataset_info_t *info)
+static void resolve_recipe(bench_t *bench, const plim_dataset_info_t *info)
 {
     plim_recipe_t *recipe = &bench->recipe;
-    if (info->num_graphs > 0 && !bench->fanout_given)
+    if (info->num_graphs > 0 && !cli_given(&bench->common, "fanout"))
         recipe->num_hops = 0;
-    if (!bench->rows_given && info->num_features > 0)
+    if (!cli_given(&bench->common, "rows") && info->num_features > 0)
         recipe->row_type = info->feature_type;
     recipe->no_features = strcmp(bench->what, "sample") == 0;
     bench->has_rows = !recipe->no_features && info->num_features > 0;
@@ -410,7 +348,7 @@ static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_datas
                                json_t **object)
 {
     plim_plan_t *plan;
-    settle_recipe(bench, plim_dataset_info(dataset));
+    resolve_recipe(bench, plim_dataset_info(dataset));
     plim_status_t status = plim_load_plan(job, dataset, &bench->recipe, &bench->params, &plan);
     if (status != PLIM_OK)
         return status;
@@ -457,13 +395,9 @@ static int run(int argc, char **argv)
     plim_job_t *job;
     json_t *object = NULL;
     bool served = true;
-    int exit_code, code;
-    while ((code = cli_next_option(argc, argv, long_options, &bench.common, &exit_code)) != -1) {
-        if (code == -2)
-            return exit_code;
-        if (!take_option(code, &bench, argc, argv))
-            return CLI_WRONG_USE;
-    }
+    int exit_code;
+    if (!cli_read_options(argc, argv, &bench, &exit_code))
+        return exit_code;
     if (argc - optind != 2)
         return cli_wrong_use(&bench.common, "bench needs two words: sample or load, and a dataset "
                                             "directory");
@@ -509,31 +443,9 @@ const cli_verb_t cli_verb_bench = {
         "usage: plimsoll bench sample|load DIR [options]\n\n"
         "Measures batches of the dataset DIR: sample draws neighbourhoods, load also brings rows\n"
         "and labels. Prints the memory plan, then one line an epoch. The batches depend on the\n"
-        "recipe alone, never on memory, threads or engine.\n\n"
-        "The recipe:\n"
-        "  --batch N        seeds in a batch (also --batch_size); default 1024\n"
-        "  --fanout A,B,..  neighbours drawn at each hop, -1: all (also --num_neighbors);\n"
-        "                   default 10,10; none in a dataset of many graphs\n"
-        "  --replace        draw with replacement\n"
-        "  --form FORM      native, or pyg: each node draws once, as in PyTorch Geometric\n"
-        "  --seed S         seed of all random draws; default 0\n"
-        "  --rows TYPE      rows as f16 or f32; default: as stored\n"
-        "  --ids BITS       ids of 32 (default) or 64 bits\n\n"
-        "How much:\n"
-        "  --split NAME     train (default), valid or test\n"
-        "  --epoch E        the first epoch; default 0\n"
-        "  --step S         the first step of the first epoch; default 0\n"
-        "  --epochs N       number of epochs; default 2; 0 = only plan\n"
-        "  --batches N      at most N batches an epoch\n"
-        "  --hash           print a hash of each epoch's batches\n\n"
-        "The planner chooses these unless they are given:\n"
-        "  --slots N        batches in flight\n"
-        "  --window N       sample at most N steps as one window\n"
-        "  --topology WHERE neighbour lists in memory or on disk\n"
-        "  --features WHERE rows in memory or on disk\n"
-        "  --list-cache SIZE size of the cache for lists on disk, or none\n"
-        "  --row-cache SIZE  size of the cache for rows on disk, or none\n"
-        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
-        "  --stage          copy the dataset to --scratch first and read it there\n",
+        "recipe alone, never on memory, threads or engine.\n",
+    .groups = groups,
+    .first_operand = measured,
+    .operand = ":directory",
     .run = run,
 };

@@ -3,32 +3,25 @@
 
 #include <stdlib.h>
 
-enum {
-    OPTION_SYMMETRISE = CLI_OPTION_OWN,
-    OPTION_REMOVE_DUPLICATES,
-    OPTION_SELF_LOOPS,
-    OPTION_RELABEL,
-    OPTION_FEATURES,
-    OPTION_NORMALISE_FEATURES,
-    OPTION_TARGETS,
-    OPTION_NODES,
-    OPTION_SPLIT,
-    OPTION_SEED,
-    OPTION_TMP
-};
+typedef struct import {
+    cli_common_t common;
+    plim_import_options_t options;
+} import_t;
 
-/* Parses "0.6,0.2,0.2". The library checks the values. */
-static bool parse_split(const cli_common_t *common, double split[3])
+/* Reads "0.6,0.2,0.2". The library checks the values. */
+static bool take_split(void *context, const cli_option_t *option, char *value, char ***next)
 {
-    char *at = optarg;
+    import_t *import = context;
+    char *at = value;
+    (void)option, (void)next;
     for (int i = 0; i < 3; i++) {
         char *end;
-        split[i] = strtod(at, &end);
+        import->options.split[i] = strtod(at, &end);
         if (end == at || *end != (i < 2 ? ',' : '\0')) {
-            (void)cli_wrong_use(common,
+            (void)cli_wrong_use(&import->common,
                                 "--split: '%s' is not three shares of train, valid and test, such "
                                 "as 0.6,0.2,0.2",
-                                optarg);
+                                value);
             return false;
         }
         at = end + 1;
@@ -36,91 +29,79 @@ static bool parse_split(const cli_common_t *common, double split[3])
     return true;
 }
 
-/* False after an error message. */
-static bool take_option(const cli_common_t *common, int code, plim_import_options_t *options)
-{
-    static const char *const types[] = {"f16", "f32", NULL};
-    static const char *const targets[] = {"classes", "values", NULL};
-    static const char *const self_loops[] = {"keep", "add", "remove", NULL};
-    static const plim_self_loops_t self_loop_values[] = {PLIM_SELF_LOOPS_KEEP, PLIM_SELF_LOOPS_ADD,
-                                                         PLIM_SELF_LOOPS_REMOVE};
-    int word;
-    switch (code) {
-    case OPTION_SYMMETRISE:
-        options->symmetrise = true;
-        return true;
-    case OPTION_REMOVE_DUPLICATES:
-        options->remove_duplicates = true;
-        return true;
-    case OPTION_SELF_LOOPS:
-        word = cli_parse_word(common, "--self-loops", self_loops);
-        options->self_loops = word < 0 ? PLIM_SELF_LOOPS_KEEP : self_loop_values[word];
-        return word >= 0;
-    case OPTION_RELABEL:
-        options->relabel = true;
-        return true;
-    case OPTION_FEATURES:
-        word = cli_parse_word(common, "--features", types);
-        options->features = word == 0 ? PLIM_F16 : PLIM_F32;
-        return word >= 0;
-    case OPTION_NORMALISE_FEATURES:
-        options->normalise_features = true;
-        return true;
-    case OPTION_TARGETS:
-        word = cli_parse_word(common, "--targets", targets);
-        options->targets = word == 0 ? PLIM_TARGETS_CLASSES : PLIM_TARGETS_VALUES;
-        return word >= 0;
-    case OPTION_NODES:
-        return cli_parse_int(common, "--nodes", optarg, 1, INT64_MAX - 1, &options->num_nodes);
-    case OPTION_SPLIT:
-        return parse_split(common, options->split);
-    case OPTION_SEED:
-        return cli_parse_seed(common, &options->seed);
-    default:
-        options->tmp = optarg;
-        return true;
-    }
-}
+#define AT(member) CLI_AT(import_t, options.member)
+
+static const cli_option_t own_options[] = {
+    {"symmetrise", NULL, "add the reverse of each edge; duplicates go", AT(symmetrise)},
+    {"remove-duplicates", NULL, "keep one of equal edges", AT(remove_duplicates)},
+    {"self-loops", "WHAT", "%s self-loops; default keep",
+     "add gives every node exactly one. GCN and GAT count a node once in any case, as in PyTorch "
+     "Geometric.",
+     AT(self_loops), CLI_LIST(PLIM_SELF_LOOPS_KEEP, "keep", "add", "remove")},
+    {"relabel", NULL, "texts: ids are any integers or names; the dataset keeps them",
+     "In a text edge list of non-negative 64-bit integers, however sparse, nodes are numbered in "
+     "the order of their ids, and ids.npy keeps the ids. If the first edge has other names, all "
+     "ids are texts of up to 255 bytes, and nodes are numbered in the order of their first "
+     "appearance. In a directory of files, nodes are numbered in the order of the rows of "
+     "nodes.csv (also ids, node_ids or names), features.csv or labels.csv, the first that exists, "
+     "whose first column has the name of each node; edges, labels and splits are then texts with "
+     "names, in any order, or masks and arrays in the order of the nodes. A node without a row in "
+     "labels.csv is unlabelled. Names with blanks between commas need no quotes; names with "
+     "separators are in double quotes. The dataset keeps names as id_text.npy and "
+     "id_offsets.npy, or as ids.npy if all are integers, and plimsoll-predict(1) writes them.",
+     AT(relabel)},
+    {"features", "TYPE",
+     "%s; default: as the source has them. Integers are converted only if it is given",
+     "By default 64-bit numbers are stored as f32. A value too large for f16 is an error; the "
+     "worst relative error is recorded.",
+     AT(features), CLI_LIST(PLIM_F16, "f16", "f32")},
+    {"normalise-features", NULL,
+     "divide each row of features by its sum, as PyG's NormalizeFeatures does",
+     "Or by 1 if the sum is smaller; so it equals that transform if the smallest feature is 0. "
+     "Features must not be negative.",
+     AT(normalise_features)},
+    {"targets", "WHAT", "%s (a regression); default: whole numbers in one column are classes",
+     "Of values NaN alone means unknown.", AT(targets),
+     CLI_LIST(PLIM_TARGETS_CLASSES, "classes", "values")},
+    {"nodes", "N", "number of nodes, for sources that do not tell it",
+     "A text edge list does not show isolated nodes after its largest id.", AT(num_nodes),
+     CLI_RANGE(1, INT64_MAX - 1)},
+    {"split", "A,B,C",
+     "draw train, valid and test: shares of the labelled nodes, such as 0.6,0.2,0.2",
+     "For a source without splits; of the labelled graphs in a dataset of many graphs. Their sum "
+     "is at most 1. They are drawn uniformly, without regard to classes; sizes are exact, and ids "
+     "ascend. The command prints the sizes and the seed, and dataset.json records them.",
+     AT(split), CLI_BY(take_split)},
+    {"seed", "N", "seed of that draw; default 0", AT(seed), .kind = CLI_SEED},
+    {"tmp", "DIR", "directory of temporary files; default: next to the target",
+     "They take at most 8 bytes an edge, or 48 with names.", AT(tmp), .kind = CLI_TEXT},
+    CLI_ALIAS("symmetrize", NULL, "symmetrise"),
+    CLI_ALIAS("normalize-features", NULL, "normalise-features"),
+    CLI_OPTIONS_END};
+
+static const cli_group_t groups[] = {
+    {.title = "Options", .options = own_options}, CLI_COMMON_GROUP, {.options = NULL}};
 
 static int run(int argc, char **argv)
 {
-    static const struct option long_options[] = {
-        {"symmetrise", no_argument, NULL, OPTION_SYMMETRISE},
-        {"symmetrize", no_argument, NULL, OPTION_SYMMETRISE},
-        {"remove-duplicates", no_argument, NULL, OPTION_REMOVE_DUPLICATES},
-        {"self-loops", required_argument, NULL, OPTION_SELF_LOOPS},
-        {"relabel", no_argument, NULL, OPTION_RELABEL},
-        {"features", required_argument, NULL, OPTION_FEATURES},
-        {"normalise-features", no_argument, NULL, OPTION_NORMALISE_FEATURES},
-        {"normalize-features", no_argument, NULL, OPTION_NORMALISE_FEATURES},
-        {"targets", required_argument, NULL, OPTION_TARGETS},
-        {"nodes", required_argument, NULL, OPTION_NODES},
-        {"split", required_argument, NULL, OPTION_SPLIT},
-        {"seed", required_argument, NULL, OPTION_SEED},
-        {"tmp", required_argument, NULL, OPTION_TMP},
-        CLI_COMMON_OPTIONS};
-    cli_common_t common = {.verb = &cli_verb_import};
-    plim_import_options_t options = PLIM_IMPORT_OPTIONS_INIT;
+    import_t import = {.common = {.verb = &cli_verb_import}, .options = PLIM_IMPORT_OPTIONS_INIT};
+    const cli_common_t *common = &import.common;
     plim_job_t *job;
-    int exit_code, code;
-    while ((code = cli_next_option(argc, argv, long_options, &common, &exit_code)) != -1) {
-        if (code == -2)
-            return exit_code;
-        if (!take_option(&common, code, &options))
-            return CLI_WRONG_USE;
-    }
+    int exit_code;
+    if (!cli_read_options(argc, argv, &import, &exit_code))
+        return exit_code;
     if (argc - optind != 2)
-        return cli_wrong_use(&common, "a source and a target are needed");
-    options.source = argv[optind];
-    options.target = argv[optind + 1];
-    plim_status_t status = cli_job_start(&common, &job);
+        return cli_wrong_use(common, "a source and a target are needed");
+    import.options.source = argv[optind];
+    import.options.target = argv[optind + 1];
+    plim_status_t status = cli_job_start(common, &job);
     if (status != PLIM_OK)
-        return cli_failed(&common, status);
-    status = plim_import(job, &options);
+        return cli_failed(common, status);
+    status = plim_import(job, &import.options);
     if (status == PLIM_OK)
-        status = cli_print_dataset(&common, job, options.target);
+        status = cli_print_dataset(common, job, import.options.target);
     cli_job_end(job);
-    return status == PLIM_OK ? CLI_DONE : cli_failed(&common, status);
+    return status == PLIM_OK ? CLI_DONE : cli_failed(common, status);
 }
 
 const cli_verb_t cli_verb_import = {
@@ -134,21 +115,8 @@ const cli_verb_t cli_verb_import = {
         "y.npy or labels.csv (numbers or words), or nodes.csv (id, features, label), and train,\n"
         "valid and test as ids or masks; an .npz of these arrays, or of a SciPy matrix; OGB's\n"
         "zip or directory (binary or csv); GraphBolt's metadata.yaml; graphs with node_ptr.npy;\n"
-        "or a text of edges (csv, tsv, spaces; gz, zst).\n\n"
-        "  --symmetrise          add the reverse of each edge; duplicates go\n"
-        "  --remove-duplicates   keep one of equal edges\n"
-        "  --self-loops WHAT     keep (default), add (exactly one a node) or remove\n"
-        "  --relabel             texts: ids are any integers or names; the dataset keeps them\n"
-        "  --features TYPE       f16 or f32; default: as the source has them. Integers are\n"
-        "                        converted only if it is given\n"
-        "  --normalise-features  divide each row of features by its sum, as PyG's\n"
-        "                        NormalizeFeatures does\n"
-        "  --targets WHAT        classes or values (a regression); default: whole numbers in one\n"
-        "                        column are classes\n"
-        "  --nodes N             number of nodes, for sources that do not tell it\n"
-        "  --split A,B,C         draw train, valid and test: shares of the labelled nodes, such\n"
-        "                        as 0.6,0.2,0.2\n"
-        "  --seed N              seed of that draw; default: 0\n"
-        "  --tmp DIR             directory of temporary files; default: next to the target\n",
+        "or a text of edges (csv, tsv, spaces; gz, zst).\n",
+    .groups = groups,
+    .operand = ":file",
     .run = run,
 };

@@ -9,55 +9,30 @@ typedef struct infer {
     const char *run;
     const char *dataset; /* NULL: the path in run.json */
     plim_inference_t inference;
-    int split;   /* 0 … 2; 3: all; -1: not given */
-    bool chosen; /* --exact or --sampled was given */
-    bool verify; /* verify the whole dataset first */
+    int split;       /* 0 … 2; 3: all; -1: not given */
+    bool sampled;    /* --sampled of predict */
+    bool verify;     /* verify the whole dataset first */
+    const char *out; /* of predict */
+    plim_predict_kind_t kind;
 } infer_t;
 
-enum {
-    OPTION_SPLIT = CLI_OPTION_OWN,
-    OPTION_WEIGHTS,
-    OPTION_SCRATCH,
-    OPTION_VERIFY,
-    OPTION_EXACT,
-    OPTION_HITS,
-    OPTION_TABLE,
-    OPTION_OUT,
-    OPTION_KIND,
-    OPTION_SAMPLED
-};
-
 #define SPLIT_ALL 3
+#define SPLITS CLI_LIST(0, "train", "valid", "test", "all")
+#define AT(member) CLI_AT(infer_t, member)
 
-#define SHARED_OPTIONS                                                                             \
-    {"split", required_argument, NULL, OPTION_SPLIT},                                              \
-        {"weights", required_argument, NULL, OPTION_WEIGHTS},                                      \
-        {"scratch", required_argument, NULL, OPTION_SCRATCH},                                      \
-    {                                                                                              \
-        "verify", no_argument, NULL, OPTION_VERIFY                                                 \
-    }
+static const cli_option_t shared_options[] = {
+    {"weights", "FILE", "a safetensors file; default: the run's best, else its last",
+     "With the model's parameters: the default is best.safetensors, else last.safetensors.",
+     AT(inference.weights), .kind = CLI_TEXT},
+    {"scratch", "DIR", "directory of hidden states that do not fit in memory; default: RUN",
+     "Unnamed temporary files there hold intermediate layers. The command checks the free space "
+     "first.",
+     AT(inference.scratch), .kind = CLI_TEXT},
+    {"verify", NULL, "verify the whole dataset first, as inspect --verify does", AT(verify)},
+    CLI_OPTIONS_END};
 
 typedef plim_status_t (*work_fn)(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
-                                 const plim_run_info_t *info, void *context);
-
-static bool take_option(infer_t *infer, int code)
-{
-    static const char *const splits[] = {"train", "valid", "test", "all", NULL};
-    switch (code) {
-    case OPTION_SPLIT:
-        infer->split = cli_parse_word(&infer->common, "--split", splits);
-        return infer->split >= 0;
-    case OPTION_WEIGHTS:
-        infer->inference.weights = optarg;
-        return true;
-    case OPTION_VERIFY:
-        infer->verify = true;
-        return true;
-    default:
-        infer->inference.scratch = optarg;
-        return true;
-    }
-}
+                                 const plim_run_info_t *info);
 
 static bool take_words(infer_t *infer, int argc, char **argv)
 {
@@ -76,7 +51,8 @@ static void warn_idle(const infer_t *infer, const plim_dataset_info_t *info,
                       const plim_model_t *model)
 {
     const bool drawn = info->num_graphs == 0 && model->kind != PLIM_MLP;
-    const bool choice = infer->chosen && !drawn;
+    const bool chosen = cli_given(&infer->common, "exact") || cli_given(&infer->common, "sampled");
+    const bool choice = chosen && !drawn;
     const bool scratch = infer->inference.scratch != NULL && !infer->inference.exact;
     if (choice || scratch)
         cli_warn("options without effect: %s%s%s",
@@ -87,7 +63,7 @@ static void warn_idle(const infer_t *infer, const plim_dataset_info_t *info,
 }
 
 /* Starts the job, reads the run, opens its dataset and calls `work`. Returns the exit code. */
-static int run_infer(infer_t *infer, work_fn work, void *context)
+static int run_infer(infer_t *infer, work_fn work)
 {
     plim_run_info_t info = PLIM_RUN_INFO_INIT;
     const char *path = infer->dataset != NULL ? infer->dataset : info.dataset;
@@ -117,7 +93,7 @@ static int run_infer(infer_t *infer, work_fn work, void *context)
             status = plim_dataset_verify(job, dataset);
         if (status == PLIM_OK) {
             warn_idle(infer, plim_dataset_info(dataset), &info.training.model);
-            status = work(infer, job, dataset, &info, context);
+            status = work(infer, job, dataset, &info);
         }
         plim_dataset_release(dataset);
     }
@@ -129,12 +105,6 @@ static int run_infer(infer_t *infer, work_fn work, void *context)
         return cli_exit_code(status);
     return status == PLIM_OK ? CLI_DONE : cli_failed(&infer->common, status);
 }
-
-static const struct option evaluate_options[] = {SHARED_OPTIONS,
-                                                 {"exact", no_argument, NULL, OPTION_EXACT},
-                                                 {"hits", required_argument, NULL, OPTION_HITS},
-                                                 {"table", required_argument, NULL, OPTION_TABLE},
-                                                 CLI_COMMON_OPTIONS};
 
 /* Removes the sign of a NaN, so that it prints as "nan". */
 static double without_sign(double value)
@@ -157,12 +127,11 @@ static json_t *scores_json(const infer_t *infer, const char *metric, unsigned sp
 }
 
 static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_run_info_t *run, void *context)
+                              const plim_run_info_t *run)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     double score[3], loss[3];
     unsigned splits = 7U;
-    (void)context;
     if (infer->split < 0)
         splits = 1U << PLIM_VALID | 1U << PLIM_TEST;
     else if (infer->split != SPLIT_ALL)
@@ -201,30 +170,33 @@ static int run_evaluate(int argc, char **argv)
 {
     infer_t infer = {
         .common = {.verb = &cli_verb_evaluate}, .inference = PLIM_INFERENCE_INIT, .split = -1};
-    int exit_code, code;
-    while ((code = cli_next_option(argc, argv, evaluate_options, &infer.common, &exit_code)) !=
-           -1) {
-        if (code == -2)
-            return exit_code;
-        bool taken = true;
-        if (code == OPTION_EXACT)
-            infer.inference.exact = infer.chosen = true;
-        else if (code == OPTION_HITS)
-            taken =
-                cli_parse_int(&infer.common, "--hits", optarg, 1, INT32_MAX, &infer.inference.hits);
-        else if (code == OPTION_TABLE)
-            infer.inference.table = optarg;
-        else
-            taken = take_option(&infer, code);
-        if (!taken)
-            return CLI_WRONG_USE;
-    }
+    int exit_code;
+    if (!cli_read_options(argc, argv, &infer, &exit_code))
+        return exit_code;
     if ((infer.inference.hits > 0) != (infer.inference.table != NULL))
         return cli_wrong_use(&infer.common, "--hits K and --table FILE go together");
     if (!take_words(&infer, argc, argv))
         return CLI_WRONG_USE;
-    return run_infer(&infer, evaluate, NULL);
+    return run_infer(&infer, evaluate);
 }
+
+static const cli_option_t evaluate_options[] = {
+    {"split", "NAME", "%s; default: valid and test", AT(split), SPLITS},
+    {"exact", NULL, "whole neighbourhoods, layer by layer",
+     "Checksums of graph and features are compared only with --verify.", AT(inference.exact)},
+    {"hits", "K",
+     "the share of seeds for which the row of the table nearest to their values is among the K "
+     "nearest to their output",
+     "For a regression onto embeddings, by cosine.", AT(inference.hits), CLI_RANGE(1, INT32_MAX)},
+    {"table", "FILE", "the table of --hits: embeddings as .npy",
+     "An array of floats with a row for each embedding; it is held in memory.", AT(inference.table),
+     .kind = CLI_TEXT},
+    CLI_OPTIONS_END};
+
+static const cli_group_t evaluate_groups[] = {{.title = "Options", .options = evaluate_options},
+                                              {.options = shared_options},
+                                              CLI_COMMON_GROUP,
+                                              {.options = NULL}};
 
 const cli_verb_t cli_verb_evaluate = {
     .name = "evaluate",
@@ -232,53 +204,33 @@ const cli_verb_t cli_verb_evaluate = {
     .help =
         "usage: plimsoll evaluate RUN [DIR] [options]\n\n"
         "Computes the metric and the loss of a run's best weights, with sampled neighbourhoods\n"
-        "(as the training's evaluations do) or exactly. DIR is the dataset, if it has moved.\n\n"
-        "Options:\n"
-        "  --split NAME     train, valid, test or all; default: valid and test\n"
-        "  --exact          whole neighbourhoods, layer by layer\n"
-        "  --hits K         the share of seeds for which the row of the table nearest to their\n"
-        "                   values is among the K nearest to their output\n"
-        "  --table FILE     the table of --hits: embeddings as .npy\n"
-        "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
-        "  --scratch DIR    directory of hidden states that do not fit in memory; default: RUN\n"
-        "  --verify         verify the whole dataset first, as inspect --verify does\n",
+        "(as the training's evaluations do) or exactly. DIR is the dataset, if it has moved.\n",
+    .groups = evaluate_groups,
+    .operand = ":directory",
     .run = run_evaluate,
 };
-
-static const struct option predict_options[] = {SHARED_OPTIONS,
-                                                {"out", required_argument, NULL, OPTION_OUT},
-                                                {"kind", required_argument, NULL, OPTION_KIND},
-                                                {"sampled", no_argument, NULL, OPTION_SAMPLED},
-                                                CLI_COMMON_OPTIONS};
 
 /* In the order of plim_predict_kind_t. */
 static const char *const kinds[] = {"logits", "classes", "embeddings", "probabilities", NULL};
 
-typedef struct predict {
-    const char *out;
-    plim_predict_kind_t kind;
-} predict_t;
-
 static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
-                             const plim_run_info_t *run, void *context)
+                             const plim_run_info_t *run)
 {
-    const predict_t *request = context;
     const int split = infer->split == SPLIT_ALL ? -1 : infer->split;
     json_t *object = NULL;
     (void)run;
-    plim_status_t status =
-        plim_predict(job, dataset, infer->run, &infer->inference, split, request->kind,
-                     request->out, train_print_event, &infer->common);
+    plim_status_t status = plim_predict(job, dataset, infer->run, &infer->inference, split,
+                                        infer->kind, infer->out, train_print_event, &infer->common);
     if (status != PLIM_OK || !cli_ranks_speaks())
         return status;
     cli_leave_phase();
     const char *name = split < 0 ? "all" : train_split_name(split);
     if (infer->common.json)
         object = json_pack("{s:o, s:o, s:s, s:s, s:b}", "run", cli_json_text(infer->run), "out",
-                           cli_json_text(request->out), "split", name, "kind", kinds[request->kind],
+                           cli_json_text(infer->out), "split", name, "kind", kinds[infer->kind],
                            "exact", (int)infer->inference.exact);
     else if (!infer->common.quiet)
-        (void)printf("%s: %s of %s\n", request->out, kinds[request->kind], name);
+        (void)printf("%s: %s of %s\n", infer->out, kinds[infer->kind], name);
     cli_flush();
     cli_job_report(job, object);
     if (object != NULL)
@@ -291,33 +243,41 @@ static int run_predict(int argc, char **argv)
     infer_t infer = {.common = {.verb = &cli_verb_predict},
                      .inference = PLIM_INFERENCE_INIT,
                      .split = PLIM_TEST};
-    predict_t request = {NULL, PLIM_PREDICT_LOGITS};
-    int exit_code, code;
-    infer.inference.exact = true;
-    while ((code = cli_next_option(argc, argv, predict_options, &infer.common, &exit_code)) != -1) {
-        if (code == -2)
-            return exit_code;
-        if (code == OPTION_SAMPLED) {
-            infer.inference.exact = false;
-            infer.chosen = true;
-        } else if (code == OPTION_OUT) {
-            request.out = optarg;
-        } else if (code == OPTION_KIND) {
-            const int kind = cli_parse_word(&infer.common, "--kind", kinds);
-            if (kind < 0)
-                return CLI_WRONG_USE;
-            request.kind = (plim_predict_kind_t)kind;
-        } else if (!take_option(&infer, code)) {
-            return CLI_WRONG_USE;
-        }
-    }
+    int exit_code;
+    if (!cli_read_options(argc, argv, &infer, &exit_code))
+        return exit_code;
+    infer.inference.exact = !infer.sampled;
     if (!take_words(&infer, argc, argv))
         return CLI_WRONG_USE;
-    if (request.out == NULL)
+    if (infer.out == NULL)
         return cli_wrong_use(&infer.common,
                              "--out FILE.npy or FILE.csv is needed: where predictions go");
-    return run_infer(&infer, predict, &request);
+    return run_infer(&infer, predict);
 }
+
+static const cli_option_t predict_options[] = {
+    {"out", "FILE",
+     "a name ending in .npy (the ids of out.npy are in out.ids.npy) or .csv (ids in the first "
+     "column; classes as the words that were imported), written whole or not at all; replaces "
+     "earlier predictions, but no file of a dataset or a run",
+     "See OUTPUT FILES.", AT(out), .kind = CLI_TEXT},
+    {"split", "NAME", "%s; default test", AT(split), SPLITS},
+    {"kind", "KIND",
+     "%s; default logits. logits: float32 (n, outputs); classes: int64 (n); probabilities: "
+     "float32 (n, outputs); embeddings: float32 (n, hidden), the input of the last layer",
+     "classes are those with the largest output; probabilities are the softmax of the outputs, or "
+     "with the loss bce the sigmoid of each.",
+     AT(kind), .kind = CLI_WORD, .words = kinds},
+    {"sampled", NULL,
+     "sampled neighbourhoods, as in the training's evaluations; default: whole ones",
+     "Those are drawn by its --eval-fanout, else its --fanout. Not with '--split all'.",
+     AT(sampled)},
+    CLI_OPTIONS_END};
+
+static const cli_group_t predict_groups[] = {{.title = "Options", .options = predict_options},
+                                             {.options = shared_options},
+                                             CLI_COMMON_GROUP,
+                                             {.options = NULL}};
 
 const cli_verb_t cli_verb_predict = {
     .name = "predict",
@@ -325,20 +285,8 @@ const cli_verb_t cli_verb_predict = {
     .help =
         "usage: plimsoll predict RUN [DIR] --out FILE [options]\n\n"
         "Writes the predictions of a run's best weights for the nodes (or graphs) of a split, in\n"
-        "the order of the split's file, or for all nodes. DIR is the dataset, if it has moved.\n\n"
-        "Options:\n"
-        "  --out FILE       a name ending in .npy (the ids of out.npy are in out.ids.npy) or .csv\n"
-        "                   (ids in the first column; classes as the words that were imported),\n"
-        "                   written whole or not at all; replaces earlier predictions, but no\n"
-        "                   file of a dataset or a run\n"
-        "  --split NAME     train, valid, test (default) or all\n"
-        "  --kind KIND      logits (default): float32 (n, outputs); classes: int64 (n);\n"
-        "                   probabilities: float32 (n, outputs); embeddings: float32\n"
-        "                   (n, hidden), the input of the last layer\n"
-        "  --sampled        sampled neighbourhoods, as in the training's evaluations; default:\n"
-        "                   whole ones\n"
-        "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
-        "  --scratch DIR    directory of hidden states that do not fit in memory; default: RUN\n"
-        "  --verify         verify the whole dataset first, as inspect --verify does\n",
+        "the order of the split's file, or for all nodes. DIR is the dataset, if it has moved.\n",
+    .groups = predict_groups,
+    .operand = ":directory",
     .run = run_predict,
 };

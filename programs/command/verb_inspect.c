@@ -9,9 +9,12 @@ static const char help[] =
     "usage: plimsoll inspect DIR [--verify] [options]\n\n"
     "Shows the dataset directory DIR: counts, the distribution of in-degrees, labels,\n"
     "splits, statistics of the features (over a sample of rows), files, how it was made, and its\n"
-    "fingerprint, which is the same for equal data however it was made. Nothing is written.\n\n"
-    "  --verify         read every byte: compare all checksums, check every offset, id, label and\n"
-    "                   split, take the statistics over all rows\n";
+    "fingerprint, which is the same for equal data however it was made. Nothing is written.\n";
+
+typedef struct inspect {
+    cli_common_t common;
+    bool verify;
+} inspect_t;
 
 /* The data to show, collected once for text and JSON. */
 typedef struct view {
@@ -352,32 +355,38 @@ plim_status_t cli_print_dataset(const cli_common_t *common, plim_job_t *job, con
 
 static int run(int argc, char **argv)
 {
-    static const struct option options[] = {{"verify", no_argument, NULL, CLI_OPTION_OWN},
-                                            CLI_COMMON_OPTIONS};
-    cli_common_t common = {.verb = &cli_verb_inspect};
-    bool verify = false;
+    inspect_t request = {.common = {.verb = &cli_verb_inspect}};
+    const cli_common_t *common = &request.common;
     int exit_code;
-    int code;
-    while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1) {
-        if (code == -2)
-            return exit_code;
-        verify = true;
-    }
+    if (!cli_read_options(argc, argv, &request, &exit_code))
+        return exit_code;
     if (optind != argc - 1)
-        return cli_wrong_use(&common, "give one dataset directory");
+        return cli_wrong_use(common, "give one dataset directory");
     plim_job_t *job;
-    plim_status_t status = cli_job_start(&common, &job);
+    plim_status_t status = cli_job_start(common, &job);
     if (status != PLIM_OK)
-        return cli_failed(&common, status);
-    status = inspect(job, &common, argv[optind], verify);
-    exit_code = status == PLIM_OK ? CLI_DONE : cli_failed(&common, status);
+        return cli_failed(common, status);
+    status = inspect(job, common, argv[optind], request.verify);
+    exit_code = status == PLIM_OK ? CLI_DONE : cli_failed(common, status);
     cli_job_end(job);
     return exit_code;
 }
+
+static const cli_option_t own_options[] = {
+    {"verify", NULL,
+     "read every byte: compare all checksums, check every offset, id, label and split, take the "
+     "statistics over all rows",
+     CLI_AT(inspect_t, verify)},
+    CLI_OPTIONS_END};
+
+static const cli_group_t groups[] = {
+    {.title = "Options", .options = own_options}, CLI_COMMON_GROUP, {.options = NULL}};
 
 const cli_verb_t cli_verb_inspect = {
     .name = "inspect",
     .summary = "show a dataset, or verify all of it",
     .help = help,
+    .groups = groups,
+    .operand = ":directory",
     .run = run,
 };

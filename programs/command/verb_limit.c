@@ -90,14 +90,11 @@ static void print_text(const plim_limits_t *limits)
 
 static int run(int argc, char **argv)
 {
-    static const struct option options[] = {CLI_COMMON_OPTIONS};
     static plim_limits_t limits;
     cli_common_t common = {.verb = &cli_verb_limit};
     int exit_code;
-    int code;
-    while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1)
-        if (code == -2)
-            return exit_code;
+    if (!cli_read_options(argc, argv, &common, &exit_code))
+        return exit_code;
     if (optind < argc)
         return cli_wrong_use(&common, "it takes no argument, but here is '%s'", argv[optind]);
     plim_status_t status = cli_find_limits(&common, &limits);
@@ -110,9 +107,12 @@ static int run(int argc, char **argv)
     return CLI_DONE;
 }
 
+static const cli_group_t groups[] = {CLI_COMMON_GROUP, {.options = NULL}};
+
 const cli_verb_t cli_verb_limit = {
     .name = "limit",
     .summary = "print the memory and thread limits of this job and their sources",
     .help = help,
+    .groups = groups,
     .run = run,
 };

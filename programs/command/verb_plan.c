@@ -8,24 +8,12 @@
 
 #define TRY_MOST 86400
 
-enum { OPTION_SWEEP = TRAIN_OPTION_MORE, OPTION_FOR, OPTION_MEASURE, OPTION_RANKS, OPTION_TRY };
-
-static const struct option own_options[] = {{"sweep", required_argument, NULL, OPTION_SWEEP},
-                                            {"for", required_argument, NULL, OPTION_FOR},
-                                            {"measure", no_argument, NULL, OPTION_MEASURE},
-                                            {"ranks", required_argument, NULL, OPTION_RANKS},
-                                            {"try", optional_argument, NULL, OPTION_TRY},
-                                            CLI_SHAPE_OPTIONS,
-                                            PLAN_PYG_OPTIONS,
-                                            {NULL, 0, NULL, 0}};
-
-bool plan_take_try(const cli_common_t *common, int argc, char **argv, double *seconds_out)
+bool plan_parse_try(const cli_common_t *common, const char *text, char ***next, double *seconds_out)
 {
-    const char *text = optarg;
     char *end = NULL;
     *seconds_out = PLAN_TRY_SECONDS;
-    if (text == NULL && optind < argc && strtod(argv[optind], &end) > 0 && *end == '\0')
-        text = argv[optind++];
+    if (text == NULL && **next != NULL && strtod(**next, &end) > 0 && *end == '\0')
+        text = *(*next)++;
     if (text == NULL)
         return true;
     *seconds_out = strtod(text, &end);
@@ -35,35 +23,42 @@ bool plan_take_try(const cli_common_t *common, int argc, char **argv, double *se
     return false;
 }
 
-static bool take_option(train_t *train, int code, int argc, char **argv)
+static bool take_try(void *context, const cli_option_t *option, char *value, char ***next)
 {
-    static const char *const others[] = {"pyg", NULL};
-    plan_t *plan = (plan_t *)train;
-    if (code >= (int)CLI_SHAPE_SCALE)
-        return cli_take_shape_option(&train->common, code, &plan->shape, &plan->shape_given);
-    if (code >= (int)PLAN_PYG_GRAPH) {
-        /* Without --for pyg, train's remark tells that the loader's options change nothing. */
-        const bool loader = code >= (int)PLAN_PYG_WORKERS && code <= (int)PLAN_PYG_PIN;
-        train->loader_words |= loader;
-        plan->pyg_given |= !loader;
-        return plan_pyg_take_option(&train->common, code, &plan->pyg);
-    }
-    switch (code) {
-    case OPTION_SWEEP:
-        return plan_take_sweep(plan, argc, argv);
-    case OPTION_FOR:
-        plan->for_pyg = cli_parse_word(&train->common, "--for", others) == 0;
-        return plan->for_pyg;
-    case OPTION_RANKS:
-        return cli_parse_int(&train->common, "--ranks", optarg, 1, PLIM_RANKS_MAX, &plan->ranks);
-    case OPTION_TRY:
-        train->params.no_reading = false; /* plan as train does */
-        return plan_take_try(&train->common, argc, argv, &plan->try_seconds);
-    default:
-        train->params.no_reading = false;
-        train->params.weigh_nodes = true;
-        return true;
-    }
+    plan_t *plan = context;
+    (void)option;
+    return plan_parse_try(&plan->train.common, value, next, &plan->try_seconds);
+}
+
+/* Reads the command line, and resolves what follows from several options. */
+static bool read_options(int argc, char **argv, plan_t *plan, int *exit_out)
+{
+    static const char *const of_script[] = {"graph", "mapped-features", "loaders", "late-loaders",
+                                            "gpu-memory"};
+    static const char *const of_loader[] = {"workers", "prefetch", "persistent-workers",
+                                            "pin-memory"};
+    train_t *train = &plan->train;
+    if (!train_read_options(argc, argv, train, exit_out))
+        return false;
+    for (size_t i = 0; i < sizeof of_script / sizeof of_script[0]; i++)
+        plan->pyg_given |= cli_given(&train->common, of_script[i]);
+    /* Without --for pyg, train's remark tells that the loader's options change nothing. */
+    for (size_t i = 0; i < sizeof of_loader / sizeof of_loader[0]; i++)
+        train->loader_words |= cli_given(&train->common, of_loader[i]);
+    plan->for_pyg = cli_given(&train->common, "for");
+    train->params.no_reading = !plan->measure && plan->try_seconds == 0; /* else as train does */
+    train->params.weigh_nodes = plan->measure;
+    return true;
+}
+
+static bool shape_given(const cli_common_t *common)
+{
+    bool given = false;
+    for (const cli_option_t *option = cli_shape_options; option->name != NULL; option++)
+        given |= cli_given(common, option->name);
+    for (const cli_option_t *option = cli_free_shape_options; option->name != NULL; option++)
+        given |= cli_given(common, option->name);
+    return given;
 }
 
 /* The dataset directory or the shape. False after an error message. */
@@ -94,7 +89,7 @@ static bool take_words(plan_t *plan, int argc, char **argv)
         return false;
     if (stat(plan->train.dataset, &status) != 0)
         plan->shape.shape = cli_shape_named(plan->train.dataset, hint);
-    if (plan->shape.shape == NULL && plan->shape_given != 0)
+    if (plan->shape.shape == NULL && shape_given(common))
         (void)cli_wrong_use(common,
                             "--scale, --spread, --dtype, --nodes, --edges, --features and "
                             "--classes are for shapes (papers100M, products, arxiv, reddit, free); "
@@ -108,7 +103,7 @@ static bool take_words(plan_t *plan, int argc, char **argv)
                             plan->train.dataset);
     else
         return plan->shape.shape == NULL || strcmp(plan->shape.shape, "free") != 0 ||
-               cli_check_free_shape(common, plan->shape_given);
+               cli_check_free_shape(common);
     return false;
 }
 
@@ -234,9 +229,9 @@ static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, p
     return status;
 }
 
-/* Settles and plans `train` under the line. PLIM_ERR_BUDGET without a plan: it does not fit. */
+/* Resolves and plans `train` under the line. PLIM_ERR_BUDGET without a plan: it does not fit. */
 static plim_status_t plan_under_line(const plan_t *plan, train_t *train, plan_found_t *found,
-                                     bool *said_out)
+                                     bool *wrong_out)
 {
     plim_dataset_t *dataset;
     plim_job_t *job;
@@ -246,8 +241,8 @@ static plim_status_t plan_under_line(const plan_t *plan, train_t *train, plan_fo
     if (status != PLIM_OK)
         return status;
     found->info = *plim_dataset_info(dataset);
-    *said_out = !train_settle(train, &found->info);
-    if (!*said_out)
+    *wrong_out = !train_resolve(train, &found->info);
+    if (!*wrong_out)
         status = plan_under(plan, job, dataset, train, found->line, found);
     found->fits = found->plan != NULL;
     end(job, dataset);
@@ -257,7 +252,7 @@ static plim_status_t plan_under_line(const plan_t *plan, train_t *train, plan_fo
 /* Finds the minimum of a training that does not fit. Reads no data, since the memory for reading
  * would be unbounded. */
 static plim_status_t plan_without_line(const plan_t *plan, train_t *train, bool advised,
-                                       plan_found_t *found, bool *said_out)
+                                       plan_found_t *found, bool *wrong_out)
 {
     plim_dataset_t *dataset;
     plim_job_t *job;
@@ -265,23 +260,23 @@ static plim_status_t plan_without_line(const plan_t *plan, train_t *train, bool 
     if (status != PLIM_OK)
         return status;
     found->info = *plim_dataset_info(dataset);
-    *said_out = !train_settle(train, &found->info);
+    *wrong_out = !train_resolve(train, &found->info);
     train_t unread = *train;
     unread.params.no_reading = true;
-    if (!*said_out)
+    if (!*wrong_out)
         status = plan_minimum(job, dataset, &unread, advised, found);
     end(job, dataset);
     return status;
 }
 
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
-                        plan_found_t *found_out, bool *said_out)
+                        plan_found_t *found_out, bool *wrong_out)
 {
     *found_out = (plan_found_t){.line = line};
-    *said_out = false;
-    const plim_status_t status = plan_under_line(plan, train, found_out, said_out);
+    *wrong_out = false;
+    const plim_status_t status = plan_under_line(plan, train, found_out, wrong_out);
     if (status == PLIM_ERR_BUDGET && !found_out->fits)
-        return plan_without_line(plan, train, advised, found_out, said_out);
+        return plan_without_line(plan, train, advised, found_out, wrong_out);
     if (status == PLIM_OK && found_out->fits && advised &&
         train_part_seeds(found_out->plan, &train->training) > 0)
         return advise_on_parts(plan, train, found_out);
@@ -335,18 +330,18 @@ plim_status_t plan_prepare(plan_t *plan)
 }
 
 plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
-                            json_t **estimate_out, bool *said_out)
+                            json_t **estimate_out, bool *wrong_out)
 {
     plim_dataset_t *dataset;
     plim_job_t *job;
-    *said_out = false;
+    *wrong_out = false;
     plim_status_t status = begin(plan, plan->line, false, &job, &dataset);
     if (status == PLIM_ERR_BUDGET)
         status = begin(plan, plan->line, true, &job, &dataset);
     if (status != PLIM_OK)
         return cli_pass_failure(status);
-    *said_out = !train_settle(train, plim_dataset_info(dataset));
-    if (!*said_out) {
+    *wrong_out = !train_resolve(train, plim_dataset_info(dataset));
+    if (!*wrong_out) {
         pyg_plan_t estimate;
         status = pyg_plan(job, dataset, &train->training, &options->pyg, &estimate);
         if (status == PLIM_OK)
@@ -361,11 +356,11 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
 {
     const cli_common_t *common = &plan->train.common;
     json_t *estimate = NULL;
-    bool said;
+    bool wrong;
     plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
     plan->pyg.ours = cli_minimum_line(found->plan);
-    const plim_status_t status = plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, &said);
-    if (said)
+    const plim_status_t status = plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, &wrong);
+    if (wrong)
         return CLI_WRONG_USE;
     if (status != PLIM_OK)
         return cli_program_failed(common, status);
@@ -376,20 +371,18 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
 
 static int run(int argc, char **argv)
 {
-    static const train_more_t more = {own_options, take_option};
     static plan_t plan = {
         .train = {.common = {.verb = &cli_verb_plan},
-                  .more = &more,
                   .training = PLIM_TRAINING_INIT,
                   .params = {.size = sizeof(plim_plan_params_t), .no_reading = true}},
         .shape = PLIM_GENERATE_OPTIONS_INIT,
         .pyg = {.pyg = PYG_PARAMS_INIT}};
     static plan_found_t found;
     train_t *train = &plan.train;
-    bool said = false;
+    bool wrong = false;
     int exit_code;
     train->training.shares = 0; /* not given */
-    if (!train_read_options(argc, argv, train, &exit_code))
+    if (!read_options(argc, argv, &plan, &exit_code))
         return exit_code;
     exit_code = cli_ranks_join();
     if (exit_code != CLI_DONE || !cli_ranks_speaks())
@@ -397,7 +390,7 @@ static int run(int argc, char **argv)
     if (plan.ranks == 0 && cli_ranks() != NULL)
         plan.ranks = cli_ranks()->num_ranks;
     if (!take_words(&plan, argc, argv) ||
-        (plan.sweep.num_keys == 0 && !plan_settle_ranks(&plan, train)))
+        (plan.sweep.num_keys == 0 && !plan_resolve_ranks(&plan, train)))
         return CLI_WRONG_USE;
     plim_status_t status = plan_prepare(&plan);
     if (status != PLIM_OK)
@@ -406,8 +399,8 @@ static int run(int argc, char **argv)
         return CLI_WRONG_USE;
     if (plan.sweep.num_keys > 0)
         return plan_run_sweep(&plan);
-    status = plan_find(&plan, train, plan.line, !plan.for_pyg, &found, &said);
-    if (said)
+    status = plan_find(&plan, train, plan.line, !plan.for_pyg, &found, &wrong);
+    if (wrong)
         return CLI_WRONG_USE;
     if (status != PLIM_OK)
         return cli_failed(&train->common, status);
@@ -426,82 +419,99 @@ static int run(int argc, char **argv)
     return CLI_DONE;
 }
 
+static const cli_option_t own_options[] = {
+    {"sweep", "KEY=A,B,.. [KEY=..]",
+     "a table over choices, each with each: batch=128,256 hidden=64,256 fanout=3,2:10,5 "
+     "precision=f32,bf16 memory=2G,4G model=gcn,sage ranks=1,2,4, and layers, heads, norm, "
+     "microbatch; with --for pyg also workers=0,4 loaders=1,3 late-loaders=no,yes "
+     "gpu-memory=8G,24G",
+     "A row for each combination has the total, the minimum, whether it fits, the bytes that an "
+     "epoch reads, and what made it fit: features or graph on disk, recomputed activations, "
+     "batches in parts; with --for pyg the peak, the memory to ask for, whether it fits, the GPU "
+     "memory and micro-batch, and the phase of the peak. Colons separate values of fanout: "
+     "'fanout=3,2:10,5:15,10'. The exit status is 3 if none fits.",
+     CLI_BY(plan_take_sweep),
+     CLI_HINTS("batch=", "fanout=", "hidden=", "layers=", "heads=", "model=", "precision=", "norm=",
+               "microbatch=", "memory=", "ranks=", "workers=", "loaders=", "late-loaders=",
+               "gpu-memory=")},
+    {"measure", NULL,
+     "measure what expected reads depend on: the size of some batches, as train does, and how "
+     "often each node is needed, by a pass over the edges for each hop; takes seconds, with a "
+     "billion edges a minute, once, then the user's cache has the result",
+     "The passes are made where lists or rows will be read from disk. The cache is in "
+     "$XDG_CACHE_HOME/plimsoll (else ~/.cache/plimsoll); later plans of that dataset and fan-out "
+     "(and batch size, for the second) use it. Whether a training fits, and its minimum, do not "
+     "depend on it, except for a dataset of many graphs: there they depend on the largest graph, "
+     "which is estimated as eight times the mean ('guessed'), until a training or --measure has "
+     "read its size. '--for pyg' always draws unless the result is cached, since its estimate "
+     "depends on it.",
+     CLI_AT(plan_t, measure)},
+    {"try", "[SECONDS]",
+     "make steps and an evaluation's batches for so long (default 20), as train would, and print "
+     "it/s and the seconds of start, epoch and run; the next plan of the same training shows "
+     "them; no run is written",
+     "It opens the training as train would and fills the caches; where batches come in windows, "
+     "it goes on until the second window, and it evaluates for a quarter of the time. "
+     "Checkpoints, at most a twentieth, are left out. The user's cache keeps the result for this "
+     "dataset, recipe, line (to a sixteenth), number of threads, processor and disk; the next "
+     "plan shows it with its date. In JSON: 'trial', null where there is none, with date, "
+     "steps_per_s, start_s, epoch_s, evaluation_s and run_s. Not with --ranks, --sweep, --for, "
+     "--eval-exact or a shape.",
+     CLI_BY(take_try)},
+    {"ranks", "R",
+     "plan one of R ranks, each with this line and these threads: what they exchange in a step, "
+     "and the part of a batch that each computes",
+     "Batches then have R shares unless --shares says otherwise. Steps and evaluations are "
+     "divided among ranks, the start and checkpoints are not. Windows on disk are planned for "
+     "whole batches, of which a rank needs its part. MPI's memory counts in 'process': 64 MiB are "
+     "assumed, and under mpirun it is measured, as train does it: after messages to and from "
+     "every rank. In JSON: 'ranks' with count, shares, rank_shares, exchange_bytes, collectives, "
+     "mpi_bytes and mpi_measured.",
+     CLI_AT(plan_t, ranks), CLI_RANGE(1, PLIM_RANKS_MAX)},
+    CLI_OPTIONS_END};
+
+static const cli_option_t for_options[] = {
+    {"for", "LIBRARY", "estimate its peak, and the memory to ask the scheduler for: %s",
+     "The estimate is of a script that trains the same model there, phase by phase. The constants "
+     "were measured, except those for a GPU, which are assumptions. Batch sizes are measured as "
+     "with --measure, unless they are known. The options below describe the script.",
+     CLI_AT(plan_t, other_library), CLI_LIST(0, "pyg")},
+    CLI_OPTIONS_END};
+
+static const char *const first_operands[] = {"papers100M", "products",   "arxiv", "reddit",
+                                             "free",       ":directory", NULL};
+
+static const cli_group_t groups[] = {
+    {.title = "The plan", .options = own_options},
+    {.options = cli_shape_options, .base = offsetof(plan_t, shape)},
+    {.options = cli_free_shape_options, .base = offsetof(plan_t, shape)},
+    {.title = "The same training in PyTorch Geometric, and how its script is written",
+     .options = for_options},
+    {.options = plan_pyg_script_options, .base = offsetof(plan_t, pyg)},
+    {.title = "All of train's options are accepted; these change the plan (plimsoll train --help)",
+     .options = train_model_options,
+     .of_plan = true},
+    {.options = train_sampling_options, .of_plan = true},
+    {.options = train_step_options, .of_plan = true},
+    {.options = train_memory_options, .of_plan = true},
+    {.options = train_run_options, .of_plan = true},
+    {.options = train_script_options, .of_plan = true},
+    CLI_COMMON_GROUP,
+    {.options = NULL}};
+
 const cli_verb_t cli_verb_plan = {
     .name = "plan",
     .summary = "plan the memory of a training before it starts, and try its time",
-    .help =
-        "usage: plimsoll plan DIR [train's options]\n"
-        "       plimsoll plan SHAPE [--scale X] [train's options]\n"
-        "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n"
-        "       plimsoll plan DIR|SHAPE [train's options] --for pyg [--gpu-memory SIZE]\n\n"
-        "Plans plimsoll train with the same options and prints the peak, the minimum, what an "
-        "epoch\n"
-        "reads, the memory of each account in each phase, and what to write in\n"
-        "a batch script. Starts nothing but a trial (--try). If the training does not fit, prints "
-        "the changes that "
-        "would\n"
-        "make it fit and exits with 3. SHAPE needs no dataset: papers100M, products, arxiv, reddit "
-        "(also as\n"
-        "ogbn-NAME), or free with counts of its own.\n\n"
-        "  --sweep KEY=A,B,.. [KEY=..]\n"
-        "                   a table over choices, each with each: batch=128,256 hidden=64,256\n"
-        "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage\n"
-        "                   ranks=1,2,4, and layers, heads, norm, microbatch; with --for pyg also\n"
-        "                   workers=0,4 loaders=1,3 late-loaders=no,yes gpu-memory=8G,24G\n"
-        "  --measure        measure what expected reads depend on: the size of some batches, as "
-        "train\n"
-        "                   does, and how often each node is needed, by a pass over the edges for "
-        "each\n"
-        "                   hop; takes seconds, with a billion edges a minute, once, then the "
-        "user's\n"
-        "                   cache has the result\n"
-        "  --try [SECONDS]  make steps and an evaluation's batches for so long (default 20), as "
-        "train\n"
-        "                   would, and print it/s and the seconds of start, epoch and run; the "
-        "next\n"
-        "                   plan of the same training shows them; no run is written\n"
-        "  --ranks R        plan one of R ranks, each with this line and these threads: what they\n"
-        "                   exchange in a step, and the part of a batch that each computes\n"
-        "  --scale X        of a shape: nodes, edges and splits times X\n"
-        "  --spread S       of a shape: 0: its own locality … 1: neighbours without any\n"
-        "  --dtype TYPE     of a shape: features as f16 or f32\n"
-        "  --nodes N        counts of the free shape, all four of them\n"
-        "  --edges E\n"
-        "  --features F\n"
-        "  --classes C\n\n"
-        "The same training in PyTorch Geometric, and how its script is written:\n"
-        "  --for pyg        estimate its peak, and the memory to ask the scheduler for\n"
-        "  --graph KIND     edge_index, which every loader sorts (default), or csc\n"
-        "  --mapped-features\n"
-        "                   features stay in a mapped file\n"
-        "  --loaders N      NeighborLoaders alive at once, 1 to 3; default 3\n"
-        "  --workers N      num_workers of each; default 0\n"
-        "  --prefetch N     prefetch_factor; default 2\n"
-        "  --persistent-workers\n"
-        "  --pin-memory\n"
-        "  --late-loaders   all loaders but the first are made after the first epoch\n"
-        "  --gpu-memory SIZE\n"
-        "                   the batch, micro-batch and precision that fit a GPU of this size\n\n"
-        "All of train's options are accepted; these change the plan (plimsoll train --help):\n"
-        "  --model KIND     gcn (default), sage, gat, gin or mlp\n"
-        "  --layers N       number of layers; default: one for each fan-out\n"
-        "  --hidden N       channels between layers; default 64\n"
-        "  --heads N        of gat\n"
-        "  --norm KIND      none (default), layer or batch\n"
-        "  --precision TYPE f32 (default) or bf16\n"
-        "  --batch N        seeds a batch; default 1024\n"
-        "  --fanout A,B,..  neighbours drawn at each hop; default 10 at each\n"
-        "  --shares S       cut each batch into S shares, computed one after the other\n"
-        "  --microbatch K   compute a batch K seeds at a time\n"
-        "  --recompute      compute activations again instead of keeping them\n"
-        "  --row-cache SIZE size of the cache for rows on disk, or none\n"
-        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
-        "  --epochs N       epochs of the whole run; default 10\n"
-        "  --eval-every N   epochs between evaluations; default 1; 0: none\n"
-        "  --eval-fanout A,B,..\n"
-        "                   neighbours drawn at each hop of an evaluation; default: --fanout\n"
-        "  --eval-exact N   evaluate every N epochs with all neighbours\n"
-        "  --eval-splits S,..\n"
-        "                   splits evaluated between epochs; default valid,test\n",
+    .help = "usage: plimsoll plan DIR [train's options]\n"
+            "       plimsoll plan SHAPE [--scale X] [train's options]\n"
+            "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n"
+            "       plimsoll plan DIR|SHAPE [train's options] --for pyg [--gpu-memory SIZE]\n\n"
+            "Plans plimsoll train with the same options and prints the peak, the minimum, what an\n"
+            "epoch reads, the memory of each account in each phase, and what to write in a batch\n"
+            "script. Starts nothing but a trial (--try). If the training does not fit, prints the\n"
+            "changes that would make it fit and exits with 3. SHAPE needs no dataset: papers100M,\n"
+            "products, arxiv, reddit (also as ogbn-NAME), or free with counts of its own.\n",
+    .groups = groups,
+    .first_operand = first_operands,
     .run = run,
 };

@@ -26,41 +26,11 @@ typedef struct plan_pyg_options {
     int64_t ours; /* plimsoll's minimum for the same training; 0: unknown */
 } plan_pyg_options_t;
 
-enum {
-    PLAN_PYG_GRAPH = TRAIN_OPTION_MORE + 0x40,
-    PLAN_PYG_MAPPED,
-    PLAN_PYG_LOADERS,
-    PLAN_PYG_WORKERS,
-    PLAN_PYG_PREFETCH,
-    PLAN_PYG_PERSISTENT,
-    PLAN_PYG_PIN,
-    PLAN_PYG_GPU,
-    PLAN_PYG_LATE
-};
+/* Options of --for pyg alone; their struct is plan_pyg_options_t. */
+extern const cli_option_t plan_pyg_script_options[];
 
-/* Options of --for pyg alone, for the verb's table of options. */
-#define PLAN_PYG_OPTIONS                                                                           \
-    {"graph", required_argument, NULL, PLAN_PYG_GRAPH},                                            \
-        {"mapped-features", no_argument, NULL, PLAN_PYG_MAPPED},                                   \
-        {"loaders", required_argument, NULL, PLAN_PYG_LOADERS},                                    \
-        {"workers", required_argument, NULL, PLAN_PYG_WORKERS},                                    \
-        {"num-workers", required_argument, NULL, PLAN_PYG_WORKERS},                                \
-        {"prefetch", required_argument, NULL, PLAN_PYG_PREFETCH},                                  \
-        {"prefetch-factor", required_argument, NULL, PLAN_PYG_PREFETCH},                           \
-        {"persistent-workers", no_argument, NULL, PLAN_PYG_PERSISTENT},                            \
-        {"pin-memory", no_argument, NULL, PLAN_PYG_PIN},                                           \
-        {"late-loaders", no_argument, NULL, PLAN_PYG_LATE},                                        \
-    {                                                                                              \
-        "gpu-memory", required_argument, NULL, PLAN_PYG_GPU                                        \
-    }
-
-/* Takes one of these options. False after an error message. */
-bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options);
-
-/* Takes a value of --sweep: workers, loaders, late-loaders or gpu-memory. False after an error
- * message. */
-bool plan_pyg_set(const cli_common_t *common, const char *name, char *value,
-                  plan_pyg_options_t *options);
+/* --late-loaders of a sweep: yes or no. False after an error message. */
+bool plan_pyg_set_late(const cli_common_t *common, const char *value, plan_pyg_options_t *options);
 
 /* Prints an estimate for PyTorch Geometric (pyg_json). */
 void plan_pyg_print(const cli_common_t *common, const plim_training_t *training,
@@ -73,10 +43,11 @@ void plan_pyg_print_row(const json_t *estimate);
 typedef struct plan {
     train_t train;                 /* first: its options are parsed with the others */
     plim_generate_options_t shape; /* shape.shape is NULL: a dataset directory */
-    unsigned shape_given;          /* a bit for each CLI_SHAPE_ option that was given */
     plan_sweep_t sweep;
     bool for_pyg;
     bool pyg_given; /* an option of --for pyg alone was given */
+    bool measure;
+    int other_library; /* --for: 0, the only one */
     plan_pyg_options_t pyg;
     bool elsewhere;     /* --threads may exceed what this machine has */
     double try_seconds; /* --try; 0: not given */
@@ -103,17 +74,17 @@ typedef struct plan_found {
 /* Finds the line and the threads. */
 plim_status_t plan_prepare(plan_t *plan);
 
-/* Settles and plans `train` under `line`. Returns PLIM_OK also if it does not fit. *said_out: the
+/* Resolves and plans `train` under `line`. Returns PLIM_OK also if it does not fit. *wrong_out: the
  * settings are wrong, and an error message was printed. */
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
-                        plan_found_t *found_out, bool *said_out);
+                        plan_found_t *found_out, bool *wrong_out);
 
 void plan_found_end(plan_found_t *found);
 
-/* Settles `train` and estimates it for PyTorch Geometric; the caller releases the object. *said_out
- * as above. */
+/* Resolves `train` and estimates it for PyTorch Geometric; the caller releases the object.
+ * *wrong_out as above. */
 plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
-                            json_t **estimate_out, bool *said_out);
+                            json_t **estimate_out, bool *wrong_out);
 
 /* MPI's memory in each of plan->ranks ranks, which plans count in the process: measured if the
  * command runs under mpirun. Open MPI and MPICH take 10 to 18 MiB on one machine; fast networks
@@ -127,7 +98,7 @@ void plan_ranks_print(const json_t *plan);
 
 /* Batches have a share for each rank, unless --shares says otherwise. False after an error message:
  * fewer shares than ranks. */
-bool plan_settle_ranks(plan_t *plan, train_t *train);
+bool plan_resolve_ranks(plan_t *plan, train_t *train);
 
 /* Prints the plan: a summary, the table, and the lines for a batch script; or as one JSON object.
  */
@@ -149,9 +120,10 @@ plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found);
 /* "1-02:30:00", as --time takes it. */
 const char *plan_time_text(int64_t minutes, char text_out[32]);
 
-/* Takes --try [SECONDS]: a number in `optarg` or in the next word. False after an error message. */
+/* Reads --try [SECONDS], also of the next word. False after an error message. */
 #define PLAN_TRY_SECONDS 20
-bool plan_take_try(const cli_common_t *common, int argc, char **argv, double *seconds_out);
+bool plan_parse_try(const cli_common_t *common, const char *text, char ***next,
+                    double *seconds_out);
 
 /* Whether this machine has the plan's line. False after an error message. */
 bool plan_can_try(const plan_t *plan);
@@ -159,8 +131,8 @@ bool plan_can_try(const plan_t *plan);
 /* The trial as a JSON object; null where there is none. */
 json_t *plan_trial_json(const plan_found_t *found);
 
-/* Parses --sweep and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
-bool plan_take_sweep(plan_t *plan, int argc, char **argv);
+/* Reads --sweep and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
+bool plan_take_sweep(void *context, const cli_option_t *option, char *value, char ***next);
 
 /* Plans and prints every combination. Returns the exit code. */
 int plan_run_sweep(plan_t *plan);

@@ -83,18 +83,14 @@ static int choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
 
 /* Reads the run's settings and applies the command line to them. */
 static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, char **argv,
-                              plim_run_info_t *info, int *said_out)
+                              plim_run_info_t *info, int *exit_out)
 {
-    int exit_code;
     plim_status_t status = plim_run_read(job, train->resume, info);
     if (status != PLIM_OK)
         return status;
     train->training = info->training;
-    optind = 0;
-    if (!train_read_options(argc, argv, train, &exit_code)) {
-        *said_out = exit_code;
+    if (!train_read_options(argc, argv, train, exit_out))
         return PLIM_OK;
-    }
     if (train->dataset == NULL)
         train->dataset = info->dataset;
     train->params.part_seeds = info->part_seeds;
@@ -102,9 +98,9 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     train->params.part_edges = info->part_edges;
     if (train->more_epochs > 0) {
         train->training.epochs = info->training.epochs + train->more_epochs;
-    } else if (train->epochs_given && !train->requeued &&
+    } else if (cli_given(&train->common, "epochs") && !train->requeued &&
                train->training.epochs < info->epochs_done) {
-        *said_out = cli_wrong_use(&train->common,
+        *exit_out = cli_wrong_use(&train->common,
                                   "--epochs: the run has %" PRId64 " epochs already; use --epochs "
                                   "+%" PRId64 " to train as many more",
                                   info->epochs_done, train->training.epochs);
@@ -124,10 +120,10 @@ static bool is_done(const train_t *train, const plim_run_info_t *info)
 /* Prints the result of a run that is done already, if it is the run that the command line means. */
 static plim_status_t report_done(train_t *train, const plim_job_t *job,
                                  const plim_dataset_t *dataset, const plim_run_info_t *info,
-                                 int *said_out)
+                                 int *exit_out)
 {
-    if (!train_settle(train, plim_dataset_info(dataset))) {
-        *said_out = CLI_WRONG_USE;
+    if (!train_resolve(train, plim_dataset_info(dataset))) {
+        *exit_out = CLI_WRONG_USE;
         return PLIM_OK;
     }
     train->training.epochs = info->training.epochs; /* enough for this command, perhaps more */
@@ -168,10 +164,10 @@ static void print_event(void *user, const plim_train_event_t *event)
 static void print_start(const train_t *train, const plim_dataset_t *dataset,
                         const plim_plan_t *plan, const char *run, bool chosen)
 {
-    json_t *said = cli_json_plan(plan);
-    train_warn_idle(train, plim_dataset_info(dataset), said);
-    train_print_plan(train, plim_dataset_info(dataset), said, run);
-    json_decref(said);
+    json_t *choices = cli_json_plan(plan);
+    train_warn_idle(train, plim_dataset_info(dataset), choices);
+    train_print_plan(train, plim_dataset_info(dataset), choices, run);
+    json_decref(choices);
     if (chosen && train->common.quiet && !train->common.json)
         (void)printf("Run: %s\n", run); /* no other output names it */
     cli_flush();
@@ -208,13 +204,13 @@ static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
 }
 
 static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_dataset_t *dataset,
-                              int *said_out)
+                              int *exit_out)
 {
     static char chosen[PLIM_PATH_MAX];
     static char start[PLIM_START_MAX];
     plim_plan_t *plan;
-    if (!train_settle(train, plim_dataset_info(dataset))) {
-        *said_out = CLI_WRONG_USE;
+    if (!train_resolve(train, plim_dataset_info(dataset))) {
+        *exit_out = CLI_WRONG_USE;
         return PLIM_OK;
     }
     train_write_start(train, start);
@@ -227,12 +223,12 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     if (!cli_ranks_speaks()) {
         run = ""; /* rank 0 makes the directory, and the library knows it from there */
     } else if (run == NULL) {
-        *said_out = choose_run(train, chosen);
+        *exit_out = choose_run(train, chosen);
         run = chosen;
     } else if (train->resume == NULL) {
-        *said_out = make_parents(train, run);
+        *exit_out = make_parents(train, run);
     }
-    if (*said_out == CLI_DONE)
+    if (*exit_out == CLI_DONE)
         status = train_as_planned(train, job, dataset, plan, run, run == chosen);
     plim_plan_release(plan);
     return status;
@@ -279,15 +275,15 @@ static int run(int argc, char **argv)
     plim_run_info_t info = PLIM_RUN_INFO_INIT;
     plim_dataset_t *dataset;
     plim_job_t *job;
-    int exit_code, said = CLI_DONE; /* the exit code after an error message */
-    train.training.shares = 0;      /* not given */
+    int exit_code;             /* CLI_DONE, or what an error message ends with */
+    train.training.shares = 0; /* not given */
     if (!train_read_options(argc, argv, &train, &exit_code))
         return exit_code;
     if (!check_words(&train, argc))
         return CLI_WRONG_USE;
-    said = cli_ranks_join();
-    if (said != CLI_DONE)
-        return said;
+    exit_code = cli_ranks_join();
+    if (exit_code != CLI_DONE)
+        return exit_code;
     if (!cli_ranks_compare(&train.common, "--run", train.run) ||
         !cli_ranks_compare(&train.common, "--resume", train.requeued ? "" : train.resume) ||
         !cli_ranks_compare(&train.common, "--stage", train.stage ? "" : NULL))
@@ -307,31 +303,41 @@ static int run(int argc, char **argv)
     if (status != PLIM_OK)
         return cli_failed(&train.common, status);
     if (train.resume != NULL)
-        status = take_run(&train, job, argc, argv, &info, &said);
-    if (status == PLIM_OK && said == CLI_DONE && train.resume != NULL &&
+        status = take_run(&train, job, argc, argv, &info, &exit_code);
+    if (status == PLIM_OK && exit_code == CLI_DONE && train.resume != NULL &&
         train.dataset == info.dataset)
-        said = cli_check_moved(&train.common, train.resume, info.dataset);
-    if (status == PLIM_OK && said == CLI_DONE &&
+        exit_code = cli_check_moved(&train.common, train.resume, info.dataset);
+    if (status == PLIM_OK && exit_code == CLI_DONE &&
         !cli_check_scratch(&train.common, train.dataset, train.params.scratch))
-        said = CLI_WRONG_USE;
-    if (status == PLIM_OK && said == CLI_DONE)
+        exit_code = CLI_WRONG_USE;
+    if (status == PLIM_OK && exit_code == CLI_DONE)
         status = cli_open_dataset(job, train.dataset, stage, &dataset);
-    if (status == PLIM_OK && said == CLI_DONE) {
+    if (status == PLIM_OK && exit_code == CLI_DONE) {
         if (train.verify)
             status = plim_dataset_verify(job, dataset);
         if (status == PLIM_OK && train.requeued && train.resume != NULL && is_done(&train, &info))
-            status = report_done(&train, job, dataset, &info, &said);
+            status = report_done(&train, job, dataset, &info, &exit_code);
         else if (status == PLIM_OK)
-            status = train_on(&train, job, dataset, &said);
+            status = train_on(&train, job, dataset, &exit_code);
         plim_dataset_release(dataset);
     }
     cli_job_end(job);
-    if (said != CLI_DONE)
-        return said;
+    if (exit_code != CLI_DONE)
+        return exit_code;
     if (!cli_ranks_speaks()) /* cli_ranks_leave prints an error that is this rank's alone */
         return cli_exit_code(status);
     return status == PLIM_OK ? CLI_DONE : cli_failed(&train.common, status);
 }
+
+static const cli_group_t groups[] = {
+    {.title = "Model", .options = train_model_options},
+    {.title = "Sampling", .options = train_sampling_options},
+    {.title = "Training", .options = train_step_options},
+    {.title = "Less memory, the same result", .options = train_memory_options},
+    {.title = "Run", .options = train_run_options},
+    {.options = train_script_options},
+    CLI_COMMON_GROUP,
+    {.options = NULL}};
 
 const cli_verb_t cli_verb_train = {
     .name = "train",
@@ -343,79 +349,8 @@ const cli_verb_t cli_verb_train = {
         "Trains a model on the dataset DIR. Prints one line an epoch and writes weights, metrics\n"
         "and memory to a run directory, from which a stopped or killed run continues bit for bit.\n"
         "SIGTERM, SIGINT and SIGUSR1 save the run and end with exit code 75.\n"
-        "The words of PyG's, OGB's and DGL's examples work too: man plimsoll-train lists them.\n\n"
-        "Model:\n"
-        "  --model KIND     gcn (default), sage, gat, gin or mlp\n"
-        "  --layers N       number of layers (also --num_layers); default: one for each fan-out\n"
-        "  --hidden N       hidden channels (also --hidden_channels); default 64\n"
-        "  --heads N        attention heads of gat, which share --hidden; default 1\n"
-        "  --aggr HOW       aggregation of sage: mean (default), max or sum\n"
-        "  --norm KIND      none (default), layer or batch\n"
-        "  --act KIND       relu (default), elu or none\n"
-        "  --dropout P      default 0\n"
-        "  --residual       add a layer's input to its output where widths agree\n"
-        "  --pool HOW       pooling of nodes to graphs: mean (default), add or max\n"
-        "  --precision TYPE f32 (default), or bf16 for the inputs of matrix products\n\n"
-        "Sampling:\n"
-        "  --batch N        seeds in a batch (also --batch_size); default 1024\n"
-        "  --fanout A,B,..  neighbours drawn at each hop, -1: all (also --num_neighbors A B ..);\n"
-        "                   default 10 at each; none in a dataset of many graphs\n"
-        "  --seed S         seed of weights, order, draws and dropout; default 0\n\n"
-        "Training:\n"
-        "  --epochs N       total number of epochs; default 10; with --resume also +N: N more\n"
-        "  --lr RATE        learning rate; default 0.01\n"
-        "  --optimizer KIND adam (default), adamw or sgd\n"
-        "  --momentum M     momentum of sgd; default 0\n"
-        "  --weight-decay D default 0\n"
-        "  --clip NORM      largest norm of the gradient; default: no clipping\n"
-        "  --schedule KIND  learning rate: none (default), cosine to 0 at the last epoch, or step\n"
-        "  --step-size N    epochs between steps of the schedule\n"
-        "  --gamma F        factor of each step; default 0.1\n"
-        "  --loss KIND      auto (default), cross-entropy, bce, mse or mae\n"
-        "  --metric KIND    auto (default), accuracy, roc-auc, mae, rmse or cosine\n"
-        "  --eval-every N   epochs between evaluations (also --eval_steps); default 1;\n"
-        "                   0: none, also no scores at the end\n"
-        "  --log-steps N    evaluate and print every N epochs\n"
-        "  --eval-fanout A,B,..\n"
-        "                   neighbours drawn at each hop of an evaluation, -1: all; default: "
-        "those\n"
-        "                   of --fanout; the same draws after every epoch\n"
-        "  --eval-exact N   evaluate every N epochs, with all neighbours, layer by layer\n"
-        "  --eval-splits S,..\n"
-        "                   splits evaluated between epochs: train, valid, test or all; default\n"
-        "                   valid,test; at the end all three are scored\n"
-        "  --eval-train     evaluate the training split too\n"
-        "  --gradient-accumulation-steps N\n"
-        "                   average the gradients of N batches for each update; default 1\n"
-        "  --shares S       cut each batch into S shares, whose gradients are added in an order\n"
-        "                   that S alone fixes: up to S ranks (mpirun, srun) give the same bits;\n"
-        "                   default: the number of ranks\n"
-        "  --patience N     stop after N evaluations without a better score; default: never;\n"
-        "                   --resume may raise it\n\n"
-        "Less memory, the same result:\n"
-        "  --microbatch K   compute a batch K seeds at a time and add the gradients\n"
-        "  --recompute      compute activations again instead of keeping them\n\n"
-        "Run:\n"
-        "  --run DIR        directory of the new run; default runs/DATASET-MODEL-N\n"
-        "  --resume RUN     continue this run, up to its epochs or --epochs\n"
-        "  --run DIR --resume\n"
-        "                   for a batch script that is queued again: begin the run, continue it,\n"
-        "                   or do nothing if it is done\n"
-        "  --init FILE      begin with the weights of a safetensors file: a run's, or PyG's of "
-        "the\n"
-        "                   same names and shapes\n"
-        "  --checkpoint-every STEPS\n"
-        "                   save every so many updates, besides after epochs (not after all short\n"
-        "                   ones: saving takes at most a twentieth of the time)\n"
-        "  --checkpoint-minutes M\n"
-        "                   save at least this often; default 5; 0: by steps and epochs alone\n"
-        "  --memory-every STEPS\n"
-        "                   print the memory every so many updates (also --log_interval)\n"
-        "  --row-cache SIZE size of the cache for rows on disk, or none\n"
-        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
-        "  --stage[=DIR]    copy the dataset to DIR, else to --scratch, and read it there; of\n"
-        "                   several ranks one reads it for all nodes\n"
-        "  --verify         verify the whole dataset first, as inspect --verify does; otherwise\n"
-        "                   only files that are read whole are verified\n",
+        "The words of PyG's, OGB's and DGL's examples work too: man plimsoll-train lists them.\n",
+    .groups = groups,
+    .operand = ":directory",
     .run = run,
 };

@@ -4,25 +4,12 @@
 
 #include "command/cli.h"
 
-/* First code of the options that another verb adds to train's. */
-enum { TRAIN_OPTION_MORE = CLI_OPTION_OWN + 0x40 };
-
-typedef struct train train_t;
-
-/* Another verb's own options. */
-typedef struct train_more {
-    const struct option *options; /* ended by one without a name */
-    /* False after an error message. */
-    bool (*take)(train_t *train, int code, int argc, char **argv);
-} train_more_t;
-
-struct train {
+typedef struct train {
     cli_common_t common;
-    const train_more_t *more; /* NULL: no such options */
-    const char *dataset;      /* NULL with --resume: the path in run.json */
-    const char *run;          /* NULL: a new directory under runs/ */
-    const char *resume;       /* NULL: a new run */
-    bool requeued;            /* --run RUN --resume: begin the run, continue it, or do nothing */
+    const char *dataset; /* NULL with --resume: the path in run.json */
+    const char *run;     /* NULL: a new directory under runs/ */
+    const char *resume;  /* NULL: a new run */
+    bool requeued;       /* --run RUN --resume: begin the run, continue it, or do nothing */
     plim_training_t training;
     plim_plan_params_t params;
     int64_t more_epochs;         /* --epochs +N; 0: not given */
@@ -33,23 +20,19 @@ struct train {
     const char *stage_directory; /* to this directory; NULL: to params.scratch */
     bool loader_words;           /* options of PyTorch's DataLoader, or a device, were given */
     bool amp;                    /* --use_amp or --use_fp16 was given */
-    bool fanout_order;           /* --fan-out was given, and its order matters */
-    bool fanout_given;
-    bool layers_given;
-    bool heads_given;
-    bool epochs_given;
-    uint64_t given; /* given options: a bit for each code from CLI_OPTION_OWN on */
-};
+    bool fan_out;                /* --fan-out was given */
+} train_t;
+
+/* The options of train, which plan takes too; their struct is train_t. */
+extern const cli_option_t train_model_options[], train_sampling_options[], train_step_options[],
+    train_memory_options[], train_run_options[], train_script_options[];
 
 /* Applies the command line to `train`, which may hold the settings of a run. False: return
  * *exit_out. */
 bool train_read_options(int argc, char **argv, train_t *train, int *exit_out);
 
-/* Takes one option by name, such as "batch". False after an error message. */
-bool train_set_option(train_t *train, const char *name, char *value);
-
 /* Fills in missing options from the model and the dataset. False after an error message. */
-bool train_settle(train_t *train, const plim_dataset_info_t *info);
+bool train_resolve(train_t *train, const plim_dataset_info_t *info);
 
 /* Lists the given options without effect, each with the reason. Returns their number. */
 #define TRAIN_IDLE_MAX 18

@@ -512,15 +512,12 @@ static int examine(patient_t *patient, int count, char **words)
 
 static int run(int argc, char **argv)
 {
-    static const struct option options[] = {CLI_COMMON_OPTIONS};
     static plim_limits_t limits;
     cli_common_t common = {.verb = &cli_verb_doctor};
     patient_t patient = {.common = &common};
     int exit_code;
-    int code;
-    while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1)
-        if (code == -2)
-            return exit_code;
+    if (!cli_read_options(argc, argv, &common, &exit_code))
+        return exit_code;
     if (optind == argc && isatty(STDIN_FILENO))
         return cli_wrong_use(&common, "give a log, a directory, a Slurm job's number, or - and a "
                                       "text on standard input");
@@ -539,9 +536,13 @@ static int run(int argc, char **argv)
     return exit_code;
 }
 
+static const cli_group_t groups[] = {CLI_COMMON_GROUP, {.options = NULL}};
+
 const cli_verb_t cli_verb_doctor = {
     .name = "doctor",
     .summary = "tell why a job died, and what to change",
     .help = help,
+    .groups = groups,
+    .operand = ":file",
     .run = run,
 };

@@ -8,61 +8,34 @@
 #define GIB ((int64_t)1 << 30)
 #define NUM_PHASES 5
 
-static bool take_count(const cli_common_t *common, const char *option, const char *text,
-                       int64_t min, int64_t max, int *count_out)
-{
-    int64_t value;
-    if (!cli_parse_int(common, option, text, min, max, &value))
-        return false;
-    *count_out = (int)value;
-    return true;
-}
+#define AT(member) CLI_AT(plan_pyg_options_t, pyg.member)
 
-bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options)
-{
-    static const char *const graphs[] = {"edge_index", "csc", NULL};
-    pyg_params_t *pyg = &options->pyg;
-    int word;
-    switch (code) {
-    case PLAN_PYG_GRAPH:
-        word = cli_parse_word(common, "--graph", graphs);
-        pyg->graph = word == 1 ? PYG_CSC : PYG_EDGE_INDEX;
-        return word >= 0;
-    case PLAN_PYG_MAPPED:
-        return pyg->mapped_features = true;
-    case PLAN_PYG_LOADERS:
-        return take_count(common, "--loaders", optarg, 1, 3, &pyg->num_loaders);
-    case PLAN_PYG_WORKERS:
-        return take_count(common, "--workers", optarg, 0, 1024, &pyg->num_workers);
-    case PLAN_PYG_PREFETCH:
-        return take_count(common, "--prefetch", optarg, 1, 1024, &pyg->prefetch);
-    case PLAN_PYG_PERSISTENT:
-        return pyg->persistent_workers = true;
-    case PLAN_PYG_PIN:
-        return pyg->pin_memory = true;
-    case PLAN_PYG_LATE:
-        return pyg->late_loaders = true;
-    default:
-        return cli_parse_size(common, "--gpu-memory", optarg, &pyg->gpu_memory);
-    }
-}
+const cli_option_t plan_pyg_script_options[] = {
+    {"graph", "KIND", "%s, of which every loader sorts the first; default edge_index",
+     "csc is already sorted.", AT(graph), CLI_LIST(PYG_EDGE_INDEX, "edge_index", "csc")},
+    {"mapped-features", NULL, "features stay in a mapped file", AT(mapped_features)},
+    {"loaders", "N", "NeighborLoaders alive at once, 1 to 3; default 3",
+     "For training, validation and test.", AT(num_loaders), CLI_RANGE(1, 3),
+     CLI_HINTS("1", "2", "3")},
+    {"workers", "N", "num_workers of each; default 0", AT(num_workers), CLI_RANGE(0, 1024)},
+    {"prefetch", "N", "prefetch_factor; default 2", AT(prefetch), CLI_RANGE(1, 1024)},
+    {"persistent-workers", NULL, "workers stay between epochs", AT(persistent_workers)},
+    {"pin-memory", NULL, "batches in pinned memory", AT(pin_memory)},
+    {"late-loaders", NULL, "all loaders but the first are made after the first epoch",
+     "Their sort comes on top of what training holds.", AT(late_loaders)},
+    {"gpu-memory", "SIZE", "the batch, micro-batch and precision that fit a GPU of this size",
+     AT(gpu_memory), .kind = CLI_SIZE},
+    CLI_ALIAS("num_workers", "PyG", "workers"),
+    CLI_ALIAS("prefetch_factor", "PyG", "prefetch"),
+    CLI_OPTIONS_END};
 
-bool plan_pyg_set(const cli_common_t *common, const char *name, char *value,
-                  plan_pyg_options_t *options)
+bool plan_pyg_set_late(const cli_common_t *common, const char *value, plan_pyg_options_t *options)
 {
-    pyg_params_t *pyg = &options->pyg;
-    if (strcmp(name, "workers") == 0)
-        return take_count(common, "--sweep: workers", value, 0, 1024, &pyg->num_workers);
-    if (strcmp(name, "loaders") == 0)
-        return take_count(common, "--sweep: loaders", value, 1, 3, &pyg->num_loaders);
-    if (strcmp(name, "gpu-memory") == 0)
-        return cli_parse_size(common, "--sweep: gpu-memory", value, &pyg->gpu_memory);
-    pyg->late_loaders = strcmp(value, "yes") == 0;
-    if (!pyg->late_loaders && strcmp(value, "no") != 0) {
-        (void)cli_wrong_use(common, "--sweep: late-loaders is '%s'; give yes or no", value);
-        return false;
-    }
-    return true;
+    options->pyg.late_loaders = strcmp(value, "yes") == 0;
+    if (options->pyg.late_loaders || strcmp(value, "no") == 0)
+        return true;
+    (void)cli_wrong_use(common, "--sweep: late-loaders is '%s'; give yes or no", value);
+    return false;
 }
 
 static const char *const phase_names[NUM_PHASES] = {"start", "load", "sort", "train", "evaluate"};

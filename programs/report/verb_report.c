@@ -13,10 +13,12 @@ static const char help[] =
     "whether they ended, were killed, or still run: loss and scores, memory by account against\n"
     "the line with its phases, time by stage, cache hits, throughput, plan and measured, recipe,\n"
     "machine, and the doctor's verdict. Several runs, up to 8, stand side by side. The page needs\n"
-    "no script, no other file and no network.\n\n"
-    "  --out FILE.html  the page; default for one run: report.html in its directory. A file that "
-    "is\n"
-    "                   there is replaced only if it is a report\n";
+    "no script, no other file and no network.\n";
+
+typedef struct report_request {
+    cli_common_t common;
+    const char *out; /* NULL: not given */
+} report_request_t;
 
 /* Adds a run with the doctor's verdict on the texts in its directory. */
 static plim_status_t add_run(const plim_job_t *job, report_t *report, const char *directory)
@@ -87,39 +89,49 @@ static const char *choose_page(const cli_common_t *common, int count, char **run
 
 static int run(int argc, char **argv)
 {
-    static const struct option options[] = {{"out", required_argument, NULL, CLI_OPTION_OWN},
-                                            CLI_COMMON_OPTIONS};
     static plim_limits_t limits;
-    cli_common_t common = {.verb = &cli_verb_report};
-    const char *out = NULL;
+    report_request_t request = {.common = {.verb = &cli_verb_report}};
+    const cli_common_t *common = &request.common;
     plim_job_t *job = NULL;
-    int exit_code, code;
-    while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1) {
-        if (code == -2)
-            return exit_code;
-        out = optarg;
-    }
+    int exit_code;
+    if (!cli_read_options(argc, argv, &request, &exit_code))
+        return exit_code;
     if (optind == argc)
-        return cli_wrong_use(&common, "give the directory of a run, as plimsoll train and plimsoll "
-                                      "watch make it");
+        return cli_wrong_use(common, "give the directory of a run, as plimsoll train and plimsoll "
+                                     "watch make it");
+    const char *out = request.out;
     if (out == NULL)
-        out = choose_page(&common, argc - optind, argv + optind);
+        out = choose_page(common, argc - optind, argv + optind);
     if (out == NULL)
         return CLI_WRONG_USE;
-    plim_status_t status = cli_find_limits(&common, &limits);
+    plim_status_t status = cli_find_limits(common, &limits);
     if (status == PLIM_OK)
-        status = cli_job_start_under(&common, &limits, limits.memory[limits.line].value, false,
-                                     true, &job);
-    exit_code = status == PLIM_OK ? write_report(&common, job, out, argc - optind, argv + optind)
-                                  : cli_failed(&common, status);
+        status = cli_job_start_under(common, &limits, limits.memory[limits.line].value, false, true,
+                                     &job);
+    exit_code = status == PLIM_OK ? write_report(common, job, out, argc - optind, argv + optind)
+                                  : cli_failed(common, status);
     if (job != NULL)
         cli_job_end(job);
     return exit_code;
 }
 
+static const cli_option_t own_options[] = {
+    {"out", "FILE.html",
+     "the page; default for one run: report.html in its directory. A file that is there is "
+     "replaced only if it is a report",
+     "Or if it is empty. A page about several runs, or about a run whose directory cannot be "
+     "written to, needs a name.",
+     CLI_AT(report_request_t, out), .kind = CLI_TEXT},
+    CLI_OPTIONS_END};
+
+static const cli_group_t groups[] = {
+    {.title = "Options", .options = own_options}, CLI_COMMON_GROUP, {.options = NULL}};
+
 const cli_verb_t cli_verb_report = {
     .name = "report",
     .summary = "show runs as one HTML page",
     .help = help,
+    .groups = groups,
+    .operand = ":directory",
     .run = run,
 };

@@ -9,26 +9,20 @@
 
 #define MIB ((int64_t)1 << 20)
 
-enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_TRY, OPTION_RANKS, OPTION_CHECK };
-
 typedef struct slurm {
     cli_common_t common;
     slurm_script_t script;
     double try_seconds; /* --try; 0: not given */
     int64_t minutes;    /* --time; 0: not given */
+    const char *check;  /* --check; NULL: not given */
 } slurm_t;
-
-static bool take_ranks(slurm_t *slurm, const char *text)
-{
-    return cli_parse_int(&slurm->common, "--ranks", text, 1, PLIM_RANKS_MAX, &slurm->script.ranks);
-}
 
 /* Takes --memory, --threads and --ranks out of the verb's words, since the script has them as
  * --mem, --cpus-per-task and --nodes. False after an error message. */
 static bool lift_options(slurm_t *slurm)
 {
     static const char *const names[] = {"--memory", "--threads", "--ranks"};
-    enum { MEMORY, THREADS, RANKS, NAMES };
+    const int count = (int)(sizeof names / sizeof names[0]);
     char **to = slurm->script.words;
     for (char **word = to; *word != NULL; word++) {
         const size_t length = strcspn(*word, "=");
@@ -38,28 +32,19 @@ static bool lift_options(slurm_t *slurm)
                 *to++ = *word++;
             break;
         }
-        while (found < NAMES && (length < 5 || strncmp(*word, names[found], length) != 0))
+        while (found < count && (length < 5 || strncmp(*word, names[found], length) != 0))
             found++;
-        if (found == NAMES) {
+        if (found == count) {
             *to++ = *word;
             continue;
         }
-        const char *value = (*word)[length] == '=' ? *word + length + 1 : *++word;
-        int64_t threads = 0;
+        char *value = (*word)[length] == '=' ? *word + length + 1 : *++word;
         if (value == NULL) {
             (void)cli_wrong_use(&slurm->common, "%s needs a value", names[found]);
             return false;
         }
-        const bool good =
-            found == MEMORY
-                ? cli_parse_size(&slurm->common, names[MEMORY], value, &slurm->common.memory)
-            : found == THREADS
-                ? cli_parse_int(&slurm->common, names[THREADS], value, 1, 1024, &threads)
-                : take_ranks(slurm, value);
-        if (!good)
+        if (!cli_set_option(slurm, names[found] + 2, value))
             return false;
-        if (found == THREADS)
-            slurm->common.threads = (int)threads;
     }
     *to = NULL;
     return true;
@@ -143,14 +128,13 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     train_t *train = &plan.train;
     slurm_script_t *script = &slurm->script;
     int exit_code;
-    bool said;
-    optind = 0; /* a command line of its own */
+    bool wrong;
     train->training.shares = 0;
     if (!train_read_options(argc, argv, train, &exit_code))
         return exit_code;
     plan.ranks = script->ranks;
     script->shares = script->ranks > 1 && train->training.shares == 0;
-    if (!plan_settle_ranks(&plan, train))
+    if (!plan_resolve_ranks(&plan, train))
         return CLI_WRONG_USE;
     if (!check_training(slurm, train, argc - optind))
         return CLI_WRONG_USE;
@@ -164,10 +148,10 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     if (status == PLIM_OK && !plan_can_try(&plan))
         return CLI_WRONG_USE;
     if (status == PLIM_OK)
-        status = plan_find(&plan, train, plan.line, false, &found, &said);
+        status = plan_find(&plan, train, plan.line, false, &found, &wrong);
     if (status != PLIM_OK)
         return cli_failed(&slurm->common, status);
-    if (said)
+    if (wrong)
         return CLI_WRONG_USE;
     if (!found.fits)
         return cli_failed_with(&slurm->common, PLIM_ERR_BUDGET, found.refusal, NULL);
@@ -232,11 +216,12 @@ static int print_script(const slurm_t *slurm)
     return CLI_DONE;
 }
 
+static const char *const verbs[] = {"train",   "import", "generate", "evaluate",
+                                    "predict", "watch",  NULL};
+
 /* Prints the script for the command `argv`, which begins with its verb. */
 static int run_verb(slurm_t *slurm, int argc, char **argv)
 {
-    static const char *const verbs[] = {"train",   "import", "generate", "evaluate",
-                                        "predict", "watch",  NULL};
     size_t i = 0;
     while (verbs[i] != NULL && strcmp(argv[0], verbs[i]) != 0)
         i++;
@@ -263,45 +248,72 @@ static int run_verb(slurm_t *slurm, int argc, char **argv)
     return code;
 }
 
+static bool take_time(void *context, const cli_option_t *option, char *value, char ***next)
+{
+    slurm_t *slurm = context;
+    (void)option, (void)next;
+    if (slurm_minutes(value, &slurm->minutes))
+        return true;
+    (void)cli_wrong_use(&slurm->common,
+                        "--time: '%s' is not a time of Slurm, such as 90 (minutes), 12:00:00 or "
+                        "1-12:00:00",
+                        value);
+    return false;
+}
+
+static bool take_try(void *context, const cli_option_t *option, char *value, char ***next)
+{
+    slurm_t *slurm = context;
+    (void)option;
+    return plan_parse_try(&slurm->common, value, next, &slurm->try_seconds);
+}
+
 static int run(int argc, char **argv)
 {
-    static const struct option options[] = {{"stage", required_argument, NULL, OPTION_STAGE},
-                                            {"time", required_argument, NULL, OPTION_TIME},
-                                            {"try", optional_argument, NULL, OPTION_TRY},
-                                            {"ranks", required_argument, NULL, OPTION_RANKS},
-                                            {"check", required_argument, NULL, OPTION_CHECK},
-                                            CLI_COMMON_OPTIONS};
     slurm_t slurm = {.common = {.verb = &cli_verb_slurm, .in_order = true}};
-    const char *check = NULL;
-    int exit_code, code;
-    while ((code = cli_next_option(argc, argv, options, &slurm.common, &exit_code)) != -1) {
-        if (code == -2)
-            return exit_code;
-        if (code == OPTION_STAGE)
-            slurm.script.stage = optarg;
-        else if (code == OPTION_CHECK)
-            check = optarg;
-        else if (code == OPTION_TRY) {
-            if (!plan_take_try(&slurm.common, argc, argv, &slurm.try_seconds))
-                return CLI_WRONG_USE;
-        } else if (code == OPTION_RANKS) {
-            if (!take_ranks(&slurm, optarg))
-                return CLI_WRONG_USE;
-        } else if (!slurm_minutes(optarg, &slurm.minutes))
-            return cli_wrong_use(&slurm.common,
-                                 "--time: '%s' is not a time of Slurm, such as 90 (minutes), "
-                                 "12:00:00 or 1-12:00:00",
-                                 optarg);
-    }
-    if (check != NULL && optind < argc)
+    int exit_code;
+    if (!cli_read_options(argc, argv, &slurm, &exit_code))
+        return exit_code;
+    if (slurm.check != NULL && optind < argc)
         return cli_wrong_use(&slurm.common, "--check takes one batch script and no command");
-    if (check != NULL)
-        return slurm_check(&slurm.common, check);
+    if (slurm.check != NULL)
+        return slurm_check(&slurm.common, slurm.check);
     if (optind == argc)
         return cli_wrong_use(&slurm.common,
                              "give the command, like: plimsoll slurm train DIR --epochs 10");
     return run_verb(&slurm, argc - optind, argv + optind);
 }
+
+static const cli_option_t own_options[] = {
+    {"time", "TIME",
+     "time limit of a job, as Slurm writes it: 90, 12:00:00, 1-12:00:00; default: twice the time "
+     "of the trial that is kept (plan --try); longer trainings take several jobs",
+     "A number is minutes.", CLI_BY(take_time), CLI_HINTS("4:00:00", "24:00:00", "2-00:00:00")},
+    {"try", "[SECONDS]", "try the training first, on this machine, for 20 s or so long",
+     "As 'plimsoll plan --try' does. A login node is not a compute node: try it there, by 'srun "
+     "plimsoll slurm --try train ...'.",
+     CLI_BY(take_try)},
+    {"stage", "DIR",
+     "copy the dataset of a training to this directory of the node first; '$TMPDIR' is expanded "
+     "there",
+     "So is another variable at the beginning. The copy lies in a new directory that only its "
+     "user can enter, and is removed at the end. Where that cannot be made, lies in memory or has "
+     "too little space, the dataset is read where it is.",
+     CLI_AT(slurm_t, script.stage), .kind = CLI_TEXT},
+    {"ranks", "R", "train on R nodes together, one rank each, over MPI (srun --mpi)",
+     "Before or after VERB. The script names the number of shares, so that the job may continue "
+     "on fewer nodes with the same result. With --stage one rank reads the dataset and sends it "
+     "to all nodes; the copies stay there. '--stage --scratch DIR' after train does that too, "
+     "also without --ranks, and '$TMPDIR' is expanded as above.",
+     CLI_AT(slurm_t, script.ranks), CLI_RANGE(1, PLIM_RANKS_MAX)},
+    {"check", "FILE",
+     "read a batch script and the Python file that it runs, any, not only ours, and report what "
+     "contradicts what; exit code 1 if there is anything",
+     CLI_AT(slurm_t, check), .kind = CLI_TEXT},
+    CLI_OPTIONS_END};
+
+static const cli_group_t groups[] = {
+    {.title = "Options", .options = own_options}, CLI_COMMON_GROUP, {.options = NULL}};
 
 const cli_verb_t cli_verb_slurm = {
     .name = "slurm",
@@ -316,16 +328,9 @@ const cli_verb_t cli_verb_slurm = {
         "limit, the job saves the run, queues itself again and continues where it was. Memory and\n"
         "threads stand in the script once: --memory and --threads, before or after VERB, become\n"
         "--mem and --cpus-per-task, and the command takes what Slurm grants. VERB may also be\n"
-        "import, generate, evaluate, predict or watch, which have no plan.\n\n"
-        "  --time TIME      time limit of a job, as Slurm writes it: 90, 12:00:00, 1-12:00:00;\n"
-        "                   default: twice the time of the trial that is kept (plan --try);\n"
-        "                   longer trainings take several jobs\n"
-        "  --try [SECONDS]  try the training first, on this machine, for 20 s\n"
-        "  --stage DIR      copy the dataset of a training to this directory of the node first;\n"
-        "                   '$TMPDIR' is expanded there\n"
-        "  --ranks R        train on R nodes together, one rank each, over MPI (srun --mpi)\n"
-        "  --check FILE     read a batch script and the Python file that it runs, any, not only\n"
-        "                   ours, and report what contradicts what; exit code 1 if there is\n"
-        "                   anything\n",
+        "import, generate, evaluate, predict or watch, which have no plan.\n",
+    .groups = groups,
+    .first_operand = verbs,
+    .operand = ":directory",
     .run = run,
 };

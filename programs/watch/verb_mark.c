@@ -50,13 +50,11 @@ bool cli_mark(const char *path, const char *line)
 
 static int run(int argc, char **argv)
 {
-    static const struct option options[] = {CLI_COMMON_OPTIONS};
     cli_common_t common = {.verb = &cli_verb_mark};
     char text[512], message[1024];
-    int exit_code, code;
-    while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1)
-        if (code == -2)
-            return exit_code;
+    int exit_code;
+    if (!cli_read_options(argc, argv, &common, &exit_code))
+        return exit_code;
     if (optind == argc)
         return cli_wrong_use(&common, "it needs the name of a phase, like 'epoch 5'");
     const char *path = getenv("PLIMSOLL_WATCH");
@@ -73,9 +71,12 @@ static int run(int argc, char **argv)
     return cli_failed_with(&common, PLIM_ERR_IO, message, NULL);
 }
 
+static const cli_group_t groups[] = {CLI_COMMON_GROUP, {.options = NULL}};
+
 const cli_verb_t cli_verb_mark = {
     .name = "mark",
     .summary = "name a phase in the timeline of plimsoll watch",
     .help = help,
+    .groups = groups,
     .run = run,
 };

@@ -22,12 +22,7 @@ static const char help[] =
     "near\n"
     "the line, forwards signals, and ends with the command's exit code (128 + n after signal n).\n"
     "The command names its phases with plimsoll mark.\n\n"
-    "Options:\n"
-    "  --out DIR        record to this directory (default: a new one, watch-DATE-TIME-PID)\n"
-    "  --interval TIME  time between two looks, 10ms to 60s (default: 100ms)\n"
-    "  --warn LIST      warn at these fractions of the line (default: 0.8,0.9)\n"
-    "  --signal-at F:S  send signal S (USR1) to the command once, at the fraction F of the line\n"
-    "\nHere --memory is one more limit to compare with; it is not enforced. --threads and --io "
+    "Here --memory is one more limit to compare with; it is not enforced. --threads and --io "
     "have\n"
     "no effect.\n";
 
@@ -53,7 +48,7 @@ typedef struct watch_run {
     int status; /* of the command, once it has ended */
     bool ended;
     struct rusage usage;
-    bool failing; /* the timeline could not be written; said once */
+    bool failing; /* the timeline could not be written; reported once */
     struct {
         double at;
         int64_t used;
@@ -65,32 +60,39 @@ typedef struct watch_run {
 /* ---- options ---- */
 
 /* "100ms", "2s", "0.5". */
-static bool parse_interval(const cli_common_t *common, const char *text, double *seconds_out)
+static bool take_interval(void *context, const cli_option_t *option, char *text, char ***next)
 {
+    watch_run_t *run = context;
+
     char *end;
     double value = strtod(text, &end);
+    (void)option, (void)next;
     if (strcmp(end, "ms") == 0)
         value /= 1000;
     else if (*end != '\0' && strcmp(end, "s") != 0)
         value = -1;
     if (end == text || !(value >= 0.01 && value <= 60)) {
-        (void)cli_wrong_use(common, "--interval: '%s' is not a time from 10ms to 60s", text);
+        (void)cli_wrong_use(&run->common, "--interval: '%s' is not a time from 10ms to 60s", text);
         return false;
     }
-    *seconds_out = value;
+    run->options.interval = value;
     return true;
 }
 
-static bool parse_warnings(const cli_common_t *common, const char *text, watch_options_t *options)
+static bool take_warnings(void *context, const cli_option_t *option, char *text, char ***next)
 {
+    watch_run_t *run = context;
+    watch_options_t *options = &run->options;
+
     const char *at = text;
+    (void)option, (void)next;
     options->num_warnings = 0;
     for (;;) {
         char *end;
         const double value = strtod(at, &end);
         if (end == at || !(value > 0 && value <= 1) || options->num_warnings == WARNINGS_MOST ||
             (*end != ',' && *end != '\0')) {
-            (void)cli_wrong_use(common,
+            (void)cli_wrong_use(&run->common,
                                 "--warn: '%s' is not a list of at most %d fractions, like 0.8,0.9",
                                 text, WARNINGS_MOST);
             return false;
@@ -103,9 +105,13 @@ static bool parse_warnings(const cli_common_t *common, const char *text, watch_o
 }
 
 /* "0.95:USR1" or "0.95:SIGUSR1". */
-static bool parse_signal(const cli_common_t *common, const char *text, watch_options_t *options)
+static bool take_signal(void *context, const cli_option_t *option, char *text, char ***next)
 {
+    watch_run_t *run = context;
+    watch_options_t *options = &run->options;
+
     char *end;
+    (void)option, (void)next;
     options->signal_at = strtod(text, &end);
     options->signal = 0;
     if (end != text && *end == ':' && options->signal_at > 0 && options->signal_at <= 1) {
@@ -115,46 +121,46 @@ static bool parse_signal(const cli_common_t *common, const char *text, watch_opt
                 options->signal = i;
     }
     if (options->signal == 0)
-        (void)cli_wrong_use(common,
+        (void)cli_wrong_use(&run->common,
                             "--signal-at: '%s' is not a fraction of the line and a signal, like "
                             "0.95:USR1",
                             text);
     return options->signal != 0;
 }
 
+#define AT(member) CLI_AT(watch_run_t, options.member)
+
+static const cli_option_t own_options[] = {
+    {"out", "DIR", "record to this directory; default: a new one, watch-DATE-TIME-PID",
+     "It is made if it does not exist. A timeline that is there is continued: a requeued job "
+     "records to the same place. A directory with a training run or a dataset is refused, and one "
+     "that another watch is writing to.",
+     AT(out), .kind = CLI_TEXT},
+    {"interval", "TIME", "time between two looks, 10ms to 60s; default 100ms",
+     "What is seen is written if something has changed by 1 MiB and 1 %, at least once a second.",
+     AT(interval), CLI_BY(take_interval), CLI_HINTS("10ms", "100ms", "1s")},
+    {"warn", "LIST", "warn once at each of these fractions of the line; default 0.8,0.9",
+     AT(warnings), CLI_BY(take_warnings), CLI_HINTS("0.8,0.9")},
+    {"signal-at", "F:S", "send signal S (USR1) to the command once, at the fraction F of the line",
+     "A command that saves its state on this signal does so before the kernel kills it.",
+     AT(signal_at), CLI_BY(take_signal), CLI_HINTS("0.95:USR1")},
+    CLI_OPTIONS_END};
+
+static const cli_group_t groups[] = {
+    {.title = "Options", .options = own_options}, CLI_COMMON_GROUP, {.options = NULL}};
+
 /* Reads the options; NULL after --help or an error, with *exit_out. */
 static char **parse(int argc, char **argv, watch_run_t *run, int *exit_out)
 {
-    enum { OUT = CLI_OPTION_OWN, INTERVAL, WARN, SIGNAL_AT };
-    static const struct option options[] = {{"out", required_argument, NULL, OUT},
-                                            {"interval", required_argument, NULL, INTERVAL},
-                                            {"warn", required_argument, NULL, WARN},
-                                            {"signal-at", required_argument, NULL, SIGNAL_AT},
-                                            CLI_COMMON_OPTIONS};
-    const cli_common_t *common = &run->common;
-    int code, dashes = 1;
+    int dashes = 1;
     while (dashes < argc && strcmp(argv[dashes], "--") != 0)
         dashes++;
     const char *first = dashes + 1 < argc ? argv[dashes + 1] : NULL; /* of the command */
-    while ((code = cli_next_option(argc, argv, options, &run->common, exit_out)) != -1) {
-        bool valid = true;
-        if (code == -2)
-            return NULL;
-        if (code == OUT)
-            run->options.out = optarg;
-        else if (code == INTERVAL)
-            valid = parse_interval(common, optarg, &run->options.interval);
-        else if (code == WARN)
-            valid = parse_warnings(common, optarg, &run->options);
-        else
-            valid = parse_signal(common, optarg, &run->options);
-        *exit_out = CLI_WRONG_USE;
-        if (!valid)
-            return NULL;
-    }
+    if (!cli_read_options(argc, argv, run, exit_out))
+        return NULL;
     if (first == NULL || optind >= argc || argv[optind] != first) {
-        *exit_out = cli_wrong_use(common, "the command stands behind --, like: plimsoll watch -- "
-                                          "python train.py");
+        *exit_out = cli_wrong_use(&run->common, "the command stands behind --, like: plimsoll "
+                                                "watch -- python train.py");
         return NULL;
     }
     return argv + optind;
@@ -544,5 +550,7 @@ const cli_verb_t cli_verb_watch = {
     .name = "watch",
     .summary = "run any command and record its memory until it ends",
     .help = help,
+    .groups = groups,
+    .operand = ":command",
     .run = run,
 };
