@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .layerwise import inference
     from .limits import Limits, limit
     from .loader import GraphLoader, NeighborLoader
-    from .monitor import MemoryMonitor, memory_efficient_training_wrapper, print_gpu_memory
+    from .monitor import MemoryMonitor, clear_all_memory, memory_efficient_training_wrapper, print_gpu_memory
     from .training import generate, import_, plan, train
 
 __version__: str = _core.version()
@@ -56,6 +56,7 @@ _LAZY = {
     'GraphLoader': 'loader',
     'NeighborLoader': 'loader',
     'MemoryMonitor': 'monitor',
+    'clear_all_memory': 'monitor',
     'memory_efficient_training_wrapper': 'monitor',
     'print_gpu_memory': 'monitor',
     'generate': 'training',
@@ -82,6 +83,7 @@ __all__ = [
     'StorageError',
     'UnsupportedError',
     'UsageError',
+    'clear_all_memory',
     'from_parquet',
     'from_pt_files',
     'from_pyg',

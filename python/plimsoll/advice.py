@@ -105,7 +105,7 @@ class Suggestion:
     """One change, what it saves, and the peak that is expected with it."""
 
     change: str
-    saves_mb: float
+    saves_mb: float | None  # None: not estimated
     peak_mb: float | None = None
     fits: bool | None = None
     same_result: bool = True
@@ -117,7 +117,8 @@ class Suggestion:
             notes.append(f'then {self.peak_mb:.1f}MB{fits}')
         if not self.same_result:
             notes.append('trains something else')
-        return f'saves {self.saves_mb:.1f}MB: {self.change}' + (f' ({"; ".join(notes)})' if notes else '')
+        saves = 'not estimated' if self.saves_mb is None else f'saves {self.saves_mb:.1f}MB'
+        return f'{saves}: {self.change}' + (f' ({"; ".join(notes)})' if notes else '')
 
 
 @dataclass(frozen=True)
@@ -408,6 +409,31 @@ def _add_one_sampler(options: Mapping[str, Any], reckoning: _Reckoning) -> None:
 def _ours(loader: Loader) -> str:
     return (f'plimsoll.NeighborLoader(plimsoll.open(…), num_neighbors={list(loader.num_neighbors)}, batch_size={loader.batch_size}, …): '
             'graph and features stay on disk, no workers')
+
+
+def general(script: Script, on_gpu: bool = False, expandable: bool = False) -> tuple[Suggestion, ...]:
+    """Changes that usually help, where no estimate is possible, in the order of their usual effect.
+
+    Args:
+        script: what `find` found.
+        on_gpu: the GPU's memory ran out, or the model computes there.
+        expandable: torch's expandable segments are on already, or would not help.
+    """
+    loader = script.loader
+    batch = loader.batch_size if loader is not None and loader.batch_size > 1 else 0
+    half = f'batch_size={batch // 2} instead of {batch}' if batch else 'half the batch_size'
+    changes = [(f'{half}, optimizer.step() every 2 batches and loss / 2: the same gradient up to rounding, without BatchNorm', True),
+               ('micro-batches: each batch in parts, backward() for each part, one optimizer.step()', True)]
+    if on_gpu:
+        changes.append(("torch.autocast('cuda', torch.bfloat16) around the forward pass and the loss", False))
+    changes += [('torch.utils.checkpoint.checkpoint(layer, *inputs, use_reentrant=False): activations are computed again', True),
+                ('total += loss.item() and losses.append(loss.item()): a loss that is kept as a tensor keeps its activations', True)]
+    if loader is None or loader.num_workers > 0:
+        workers = f' instead of {loader.num_workers}' if loader is not None else ', or fewer workers'
+        changes.append((f'num_workers=0{workers}: each worker holds batches and private copies of pages', True))
+    if on_gpu and not expandable:
+        changes.append(('PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment', True))
+    return tuple(Suggestion(change, None, same_result=same_result) for change, same_result in changes)
 
 
 def reckon(script: Script, limit: int = 0, gpu_memory: int = 0, on_gpu: bool = False) -> Advice:

@@ -244,6 +244,33 @@ def _print(text: str) -> None:
     print(text, flush=True)
 
 
+def _cleanup() -> tuple[int, int]:
+    """Collects garbage and hands back what is unused: the bytes freed of the process, and of the GPU."""
+    before, on_gpu = _fields('/proc/self/status')['VmRSS'], sum(_gpu()[::2])
+    gc.collect()
+    cuda = _cuda()
+    if cuda is not None and cuda.is_initialized():
+        cuda.synchronize()  # kernels that run still hold what they compute with
+        cuda.empty_cache()
+    with contextlib.suppress(OSError, AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(0)
+    return max(before - _fields('/proc/self/status')['VmRSS'], 0), max(on_gpu - sum(_gpu()[::2]), 0)
+
+
+def clear_all_memory(log: Callable[[str], None] = _print) -> tuple[float, float]:
+    """Collects garbage, waits for the GPU, and hands unused memory back; logs and returns the MiB freed of the process and of the GPU.
+
+    Tensors that the script still holds stay: `del` them first.
+
+    >>> clear_all_memory()                      # doctest: +ELLIPSIS
+    freed ...MB of the process...
+    (...)
+    """
+    process, gpu = (size / MIB for size in _cleanup())
+    log(f'freed {process:.1f}MB of the process' + (f', {gpu:.1f}MB of the GPU' if _cuda() is not None else ''))
+    return process, gpu
+
+
 class MemoryMonitor:
     """Logs the memory of a training beside the job's own limit, and warns before the limit is reached.
 
@@ -252,6 +279,8 @@ class MemoryMonitor:
         warn_at: part of the limit from which on suggestions are printed, once; None: never. The kernel ends a process that
             crosses its limit without a word, so they must come before.
         log: takes each line; `print` by default.
+        cleanup_interval: steps between two calls of `cleanup_memory`; None: never. It costs time and helps where torch holds memory
+            that others need; a script's own tensors stay.
 
     As a context manager it also looks at the limit twenty times a second between steps, while loaders are made too, and it prints
     the summary and suggestions when an exception says that memory ran out:
@@ -262,12 +291,16 @@ class MemoryMonitor:
     Step 0: CPU: ...MB, Limit: ...MB, Left: ...MB
     """
 
-    def __init__(self, log_interval: int = 100, *, warn_at: float | None = 0.9, log: Callable[[str], None] = _print) -> None:
+    def __init__(self, log_interval: int = 100, *, warn_at: float | None = 0.9, log: Callable[[str], None] = _print,
+                 cleanup_interval: int | None = None) -> None:
         if log_interval < 1:
             raise ValueError(f'log_interval is {log_interval}; it must be at least 1')
         if warn_at is not None and not 0 < warn_at <= 1:
             raise ValueError(f'warn_at is {warn_at}; it is a part of the limit, between 0 and 1')
+        if cleanup_interval is not None and cleanup_interval < 1:
+            raise ValueError(f'cleanup_interval is {cleanup_interval}; it must be at least 1, or None')
         self.log_interval = log_interval
+        self.cleanup_interval = cleanup_interval
         self.warn_at = warn_at
         self._log = log
         self._stepped = False
@@ -298,6 +331,8 @@ class MemoryMonitor:
     def log_memory_usage(self, step: int) -> None:
         """Logs a line every `log_interval` steps, and warns when the limit is near. Call it at each step."""
         self._stepped = True
+        if self.cleanup_interval and step > 0 and step % self.cleanup_interval == 0:
+            self.cleanup_memory()
         if step % self.log_interval == 0:
             found = self.summary()
             gpu = ''
@@ -317,14 +352,7 @@ class MemoryMonitor:
 
     def cleanup_memory(self) -> float:
         """Collects garbage and hands unused memory back to the system and to the GPU; returns the MiB that this freed."""
-        before = _fields('/proc/self/status')['VmRSS']
-        gc.collect()
-        cuda = _cuda()
-        if cuda is not None and cuda.is_initialized():
-            cuda.empty_cache()
-        with contextlib.suppress(OSError, AttributeError):  # not every C library has it
-            ctypes.CDLL(None).malloc_trim(0)
-        return max(before - _fields('/proc/self/status')['VmRSS'], 0) / MIB
+        return _cleanup()[0] / MIB
 
     def advise(self, error: BaseException | None = None) -> advice.Advice:
         """Suggestions for the running script: the caller, and the frames of `error`."""
@@ -348,13 +376,17 @@ class MemoryMonitor:
             found = advice.reckon(script, limit, gpu_memory or (GIB if on_gpu else 0), on_gpu)
         except Exception as reason:
             found = advice.Advice(why_none=f'the estimate failed: {reason}')
-        suggestions = sorted((*found.suggestions, *self._measured(script)), key=lambda one: -one.saves_mb)
+        suggestions = sorted((*found.suggestions, *self._measured(script)), key=lambda one: -(one.saves_mb or 0))
         pieces = _pieces(text) if on_gpu else 0
         if pieces and not _expandable():
             variable = 'PYTORCH_ALLOC_CONF' if 'try setting PYTORCH_ALLOC_CONF' in text else 'PYTORCH_CUDA_ALLOC_CONF'
             change = f'{variable}=expandable_segments:True in the environment: torch held that in pieces, and in one it would have fitted'
             suggestions.insert(0, advice.Suggestion(change, pieces / MIB))
-        return dataclasses.replace(found, suggestions=tuple(suggestions), why_none='' if suggestions else found.why_none)
+        if found.why_none:
+            # What was measured, or is in pieces, stands first.
+            figures = _said_bytes(r'Tried to allocate SIZE', text) > 0
+            suggestions += advice.general(script, on_gpu or gpu_memory > 0, _expandable() or figures)
+        return dataclasses.replace(found, suggestions=tuple(suggestions))
 
     def _measure_workers(self) -> None:
         """Measures worker processes now and then: an exception that leaves the loop over a loader ends them before anybody can ask."""
@@ -384,6 +416,9 @@ class MemoryMonitor:
         lines = [f'plimsoll: {head}',
                  f'  CPU: {found["current_cpu_mb"]:.1f}MB (peak {found["peak_cpu_mb"]:.1f}MB); job: {found["job_mb"]:.1f}MB of '
                  f'{found["limit_mb"]:.1f}MB, {found["left_mb"]:.1f}MB left; limit: {found["limit_source"]}']
+        tried, free = (_said_bytes(pattern, str(error)) for pattern in (r'Tried to allocate SIZE', r'of which SIZE is free'))
+        if tried:
+            lines.append(f'  GPU: {tried / MIB:.1f}MB could not be allocated' + (f', {free / MIB:.1f}MB were free' if free else ''))
         if _cuda() is not None:
             lines.append(f'  GPU: {found["current_gpu_mb"]:.1f}MB (peak {found["peak_gpu_mb"]:.1f}MB), cached '
                          f'{found["gpu_cached_mb"]:.1f}MB, of {found["gpu_total_mb"]:.1f}MB')
@@ -412,7 +447,7 @@ class MemoryMonitor:
                 lines.append(f'  the script holds {job_mb - found.now_mb:.1f}MB more than that: look for tensors that it keeps '
                              '(losses or outputs in lists, copies of the data)')
         if found.why_none:
-            lines.append(f'  no suggestions: {found.why_none}')
+            lines.append(f'  no estimate: {found.why_none}; what usually helps most stands first')
         lines += [f'  {number}. {one}' for number, one in enumerate(found.suggestions, 1)]
         if found.ask_mb is not None:
             lines.append(f'  or ask the scheduler for --mem={found.ask_mb / 1024:.0f}G')

@@ -145,6 +145,8 @@ def gpu(monkeypatch):
         memory_allocated=lambda *_: used, max_memory_allocated=lambda *_: used + MIB, memory_reserved=lambda *_: reserved,
         mem_get_info=lambda *_: (2 << 30, 8 << 30), get_device_name=lambda *_: 'Fake 8000',
         get_device_properties=lambda *_: types.SimpleNamespace(total_memory=8 << 30))
+    cuda.waited = 0
+    cuda.synchronize = lambda: setattr(cuda, 'waited', cuda.waited + 1)
     cuda.empty_cache = lambda: setattr(cuda, 'emptied', cuda.emptied + 1)
     monkeypatch.setitem(sys.modules, 'torch', types.SimpleNamespace(cuda=cuda))
     return cuda
@@ -161,6 +163,16 @@ def test_the_line_with_a_gpu(gpu, lines, capsys):
     plimsoll.print_gpu_memory()
     assert re.match(rf'GPU 0 \(Fake 8000\): 4096\.2MB, peak {NUMBER}, cached 1024\.1MB, free 2048\.0MB of 8192\.0MB$',
                     capsys.readouterr().out)
+
+
+def test_memory_is_handed_back_every_so_many_steps(gpu, lines):
+    watched = plimsoll.MemoryMonitor(warn_at=None, log=lines.append, cleanup_interval=10)
+    for step in range(31):
+        watched.log_memory_usage(step)
+    assert gpu.emptied == 3
+    gpu.memory_reserved = lambda *_: int((5120 - 512 * (gpu.emptied > 3)) * MIB)
+    assert plimsoll.clear_all_memory(lines.append)[1] == pytest.approx(512, abs=1)
+    assert gpu.emptied == gpu.waited == 4 and re.fullmatch(rf'freed {NUMBER} of the process, 512\.0MB of the GPU', lines[-1])
 
 
 def test_without_a_gpu_and_without_torch():
@@ -352,6 +364,19 @@ def test_torchs_out_of_memory_error(lines):
     assert any(words.startswith('batch_size=512') for _, words in found) and any('bfloat16' in words for _, words in found)
     assert not any('num_workers' in words or 'mmap' in words for _, words in found)  # these save no GPU memory
     assert lines.text.count('plimsoll: out of memory') == 1
+
+
+@pytest.mark.parametrize('loader', ['None', 'torch.utils.data.DataLoader(list(range(64)), batch_size=16, num_workers=2)'])
+@pytest.mark.parametrize('text', ['CUDA out of memory', 'CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.12 GiB is free.'])
+def test_advice_never_comes_up_empty(loader, text):
+    pytest.importorskip('torch')
+    printed = run_script(f'import plimsoll, torch\nloader = {loader}\nplimsoll.MemoryMonitor(warn_at=None).report(torch.OutOfMemoryError({text!r}))\n').stdout
+    changes = [line for line in printed.split('plimsoll: ')[-1].splitlines() if 'not estimated: ' in line]
+    order = ['batch_size', 'micro-batches', 'autocast', 'checkpoint', 'loss.item()', 'num_workers', 'expandable_segments']
+    figures = 'Tried' in text  # with figures, these say that it was not in pieces
+    assert [next(word for word in order if word in change) for change in changes] == order[:7 - figures]
+    assert not figures or ('2048.0MB' in printed and '1146.9MB' in printed)
+    assert loader == 'None' or 'batch_size=8 instead of 16' in changes[0]
 
 
 def test_torchs_own_allocator_on_the_host(lines):
