@@ -461,6 +461,6 @@ def reckon(script: Script, limit: int = 0, gpu_memory: int = 0, on_gpu: bool = F
         _add_one_sampler(options, reckoning)
     if not loader.ours and 'plimsoll_minimum_bytes' in answer and not on_gpu:
         reckoning.add(_ours(loader), answer, ours=True)
-    found = tuple(sorted(reckoning.found, key=lambda one: -one.saves_mb))
+    found = tuple(sorted(reckoning.found, key=lambda one: -(one.saves_mb or 0)))
     return Advice(found, reckoning.need(answer, phase) / MIB, 'GPU' if on_gpu else phase or answer['peak_phase'],
                   reckoning.need(answer, '') / MIB, answer['peak_phase'], None if loader.ours else answer['ask_bytes'] / MIB)
