@@ -17,16 +17,22 @@ _Static_assert(PLIM_IO_AUTO == 0 && PLIM_IO_URING == 1 && PLIM_IO_THREADS == 2, 
 
 const cli_option_t cli_common_options[] = {
     {"memory", "SIZE", "the memory line (4G, 300M); default, and max: the smallest limit found",
-     "No limit above this one applies; those of the job below it still do.", AT(memory),
-     CLI_SIZE_OR("max", 0)},
-    {"threads", "N", "number of threads; default: all that the job may use", AT(threads),
-     CLI_RANGE(1, 1024)},
+     "Sizes are powers of 1024: 4G, 4GB, 4Gi and 4GiB are the same, and a number below a million "
+     "needs its unit. This option can lower the line, but not raise it above the job's own limit.",
+     AT(memory), CLI_SIZE_OR("max", 0)},
+    {"threads", "N", "number of threads; default: all that the job may use",
+     "Ranks that may run on the same processors divide them.", AT(threads), CLI_RANGE(1, 1024)},
     {"io", "ENGINE", "engine of reads and writes: %s; default auto",
-     "With auto it is io_uring where that works, else threads; uring fails where it does not.",
+     "uring is io_uring, threads a pool of threads, and auto the first of these that works. The "
+     "result is the same.",
      AT(io_engine), .kind = CLI_WORD, .words = cli_engine_names},
-    {"json", NULL, "print only JSON objects on standard output, one a line", AT(json)},
-    {"quiet", NULL, "print no progress and no remarks", "Warnings and errors remain.", AT(quiet)},
-    {"help", NULL, "this text", .kind = CLI_FLAG},
+    {"json", NULL, "print only JSON objects on standard output, one a line",
+     "Fields are named with their unit, such as 'line_bytes'. Errors are objects with 'error', "
+     "'status' and 'exit_code'.",
+     AT(json)},
+    {"quiet", NULL, "print no progress and no remarks",
+     "Only warnings and errors are on standard error. Results on standard output stay.", AT(quiet)},
+    {"help", NULL, "this text", "The same as -h.", .kind = CLI_FLAG},
     CLI_OPTIONS_END};
 
 /* The verb whose command line was read last. */

@@ -56,6 +56,10 @@ def test_man_page_names_every_option(verb):
     assert f'plimsoll-{verb}(1)' in re.sub('.\b', '', output('mandoc', '-T', 'ascii', MAN['plimsoll.1']))
 
 
+def test_option_lists_of_man_pages_are_current():
+    output(SOURCE / 'tools' / 'man-options', '--check', PLIMSOLL)
+
+
 def test_every_exit_code_is_documented():
     """Those of cli.h: in --help, the man page and both pages for beginners."""
     codes = set(re.findall(r'^ +CLI_(?!OPTION)[A-Z_]+ = (\d+),?$', (SOURCE / 'programs' / 'command' / 'cli.h').read_text(), re.M))

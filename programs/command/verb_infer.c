@@ -260,7 +260,7 @@ static const cli_option_t predict_options[] = {
      "a name ending in .npy (the ids of out.npy are in out.ids.npy) or .csv (ids in the first "
      "column; classes as the words that were imported), written whole or not at all; replaces "
      "earlier predictions, but no file of a dataset or a run",
-     "See OUTPUT FILES.", AT(out), .kind = CLI_TEXT},
+     "OUTPUT has the details.", AT(out), .kind = CLI_TEXT},
     {"split", "NAME", "%s; default test", AT(split), SPLITS},
     {"kind", "KIND",
      "%s; default logits. logits: float32 (n, outputs); classes: int64 (n); probabilities: "

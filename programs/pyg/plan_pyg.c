@@ -11,8 +11,8 @@
 #define AT(member) CLI_AT(plan_pyg_options_t, pyg.member)
 
 const cli_option_t plan_pyg_script_options[] = {
-    {"graph", "KIND", "%s, of which every loader sorts the first; default edge_index",
-     "csc is already sorted.", AT(graph), CLI_LIST(PYG_EDGE_INDEX, "edge_index", "csc")},
+    {"graph", "KIND", "%s; default edge_index, which every loader sorts", "csc is already sorted.",
+     AT(graph), CLI_LIST(PYG_EDGE_INDEX, "edge_index", "csc")},
     {"mapped-features", NULL, "features stay in a mapped file", AT(mapped_features)},
     {"loaders", "N", "NeighborLoaders alive at once, 1 to 3; default 3",
      "For training, validation and test.", AT(num_loaders), CLI_RANGE(1, 3),
