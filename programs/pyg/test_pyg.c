@@ -3,6 +3,7 @@
 #include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/loader.h"
 #include "support/training.h"
 
 #include "pyg/pyg_internal.h"
@@ -121,9 +122,9 @@ static void batches_are_as_large_as_they_are_drawn(void **state)
     const int count = 8;
     assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &load));
     assert_ok(plim__loader_create(&place.job, place.dataset, &load, &loader));
-    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
     for (int i = 0; i < count; i++) {
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         assert_non_null(batch);
         nodes += (double)batch->num_nodes / count;
         for (int hop = 0; hop < batch->num_blocks; hop++)

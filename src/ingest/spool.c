@@ -85,11 +85,6 @@ plim_status_t plim__spool_write(plim__spool_t *spool, const void *from, size_t s
     return PLIM_OK;
 }
 
-int64_t plim__spool_size(const plim__spool_t *spool)
-{
-    return spool->size;
-}
-
 plim_status_t plim__spool_rewind(plim__spool_t *spool, bool consume)
 {
     bool written = spool->reading;

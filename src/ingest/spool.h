@@ -23,8 +23,6 @@ void plim__spool_destroy(plim__spool_t *spool);
 
 plim_status_t plim__spool_write(plim__spool_t *spool, const void *from, size_t size);
 
-int64_t plim__spool_size(const plim__spool_t *spool);
-
 /* Ends writing; the next read begins at the front. `consume`: free disk space while reading. */
 plim_status_t plim__spool_rewind(plim__spool_t *spool, bool consume);
 

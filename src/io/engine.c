@@ -133,11 +133,6 @@ plim_status_t plim__engine_create(const plim_job_t *job, int depth, plim__engine
     return create_pool(job, depth, engine_out);
 }
 
-plim_io_engine_t plim__engine_kind(const plim__engine_t *engine)
-{
-    return engine->kind;
-}
-
 /* Hands the queued operations over; a ring does not enter the kernel yet. */
 static void hand_over(plim__engine_t *engine)
 {

@@ -40,9 +40,6 @@ plim_status_t plim__engine_create(const plim_job_t *job, int depth, plim__engine
 /* Waits for all operations in flight, then frees. NULL is harmless. */
 void plim__engine_destroy(plim__engine_t *engine);
 
-/* PLIM_IO_URING or PLIM_IO_THREADS. */
-plim_io_engine_t plim__engine_kind(const plim__engine_t *engine);
-
 /* Submits an operation; waits for another one first when `depth` are in flight. Errors come from
  * the wait. Submissions may be queued until plim__engine_flush or a wait. */
 void plim__engine_submit(plim__engine_t *engine, plim__op_t *op);

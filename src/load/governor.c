@@ -7,7 +7,6 @@
 #include "mem/arena.h"
 #include "mem/size_text.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 
 #define SECOND ((int64_t)1000000000)
@@ -273,19 +272,6 @@ static void refresh(const plim__load_context_t *context)
         status = plim__source_refresh(context->disk[i], 0, REFRESH_NS);
 }
 
-static atomic_int squeeze_countdown;
-
-void plim__loader_squeeze_at(int n)
-{
-    atomic_store(&squeeze_countdown, n);
-}
-
-/* True for the one batch that a test chose. */
-static bool must_squeeze(void)
-{
-    return atomic_load(&squeeze_countdown) > 0 && atomic_fetch_sub(&squeeze_countdown, 1) == 1;
-}
-
 int64_t plim__governor_resident(const plim__load_context_t *context)
 {
     int64_t sum = 0;
@@ -310,10 +296,6 @@ static void read_bound(plim__governor_t *governor, const plim__load_context_t *c
 
 bool plim__governor_look(plim__governor_t *governor, plim__load_context_t *context)
 {
-    if (must_squeeze()) {
-        governor->tight = true;
-        return false;
-    }
     const int64_t now = plim__clock_ns(), target_before = governor->target;
     const bool tight_before = governor->tight;
     plim__headroom_bound_t bound;

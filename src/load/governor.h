@@ -66,8 +66,4 @@ int64_t plim__governor_resident(const plim__load_context_t *context);
 void plim__governor_headroom(plim__governor_t *governor, const plim__load_context_t *context,
                              plim_headroom_t *headroom_out);
 
-/* For tests: the n-th look from now on (n = 1 is the next one), and only that one, finds memory
- * tight; 0 switches it off. */
-void plim__loader_squeeze_at(int n);
-
 #endif

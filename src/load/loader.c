@@ -555,13 +555,6 @@ void plim__loader_settle(plim_loader_t *loader)
     loader->stale |= shrank && loader->builder != NULL;
 }
 
-void plim__loader_resize(plim_loader_t *loader, int64_t target)
-{
-    loader->stale |= loader->builder != NULL && target < loader->governor.target;
-    loader->governor.target = target;
-    plim__governor_apply(&loader->governor, &loader->context);
-}
-
 /* False in a forked child, and where remaking failed. */
 static bool is_usable(const plim_loader_t *loader)
 {
@@ -595,26 +588,6 @@ PLIM_API plim_status_t plim_loader_headroom(plim_loader_t *loader, plim_headroom
     PLIM_TRY(plim__output_check(headroom_out, "plim_headroom_t"));
     plim__governor_headroom(&loader->governor, &loader->context, headroom_out);
     return PLIM_OK;
-}
-
-plim_stream_t *plim__loader_split(plim_loader_t *loader, plim_split_t split)
-{
-    return &loader->streams[split];
-}
-
-plim_status_t plim__loader_start(plim_loader_t *loader, plim_split_t split, int64_t epoch,
-                                 int64_t step)
-{
-    plim_stream_t *stream = plim__loader_split(loader, split);
-    PLIM_TRY(plim_stream_start(stream, epoch, step));
-    loader->asked_for = stream;
-    return PLIM_OK;
-}
-
-plim_status_t plim__loader_next(plim_loader_t *loader, plim_batch_t **batch_out)
-{
-    plim_stream_t *stream = loader->asked_for;
-    return plim_stream_next(stream != NULL ? stream : &loader->streams[PLIM_TRAIN], -1, batch_out);
 }
 
 /* Adds what lists, rows and windows have counted. */

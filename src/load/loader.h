@@ -14,9 +14,6 @@
 #include "load/governor.h"
 #include "load/window_builder.h"
 
-/* Those of the three splits, and the caller's. */
-#define PLIM__LOADER_STREAMS (PLIM_TEST + 1 + PLIM_STREAMS_MAX)
-
 struct plim_loader {
     pid_t process;
     atomic_int references;
@@ -28,17 +25,16 @@ struct plim_loader {
     int threads_account; /* of the stacks, and their bytes */
     size_t threads_bytes;
 
-    plim__slots_t *slots;            /* NULL: remaking failed, with tickets.status */
-    plim__window_builder_t *builder; /* NULL unless params.windowed */
-    int num_workers;                 /* the caller and the threads that could be started */
-    plim__load_worker_t *workers;    /* (plan.workers) */
-    int64_t *graph_nodes;            /* (plan.workers, slot_nodes); NULL in one graph */
-    plim_stream_t streams[PLIM__LOADER_STREAMS];
+    plim__slots_t *slots;                    /* NULL: remaking failed, with tickets.status */
+    plim__window_builder_t *builder;         /* NULL unless params.windowed */
+    int num_workers;                         /* the caller and the threads that could be started */
+    plim__load_worker_t *workers;            /* (plan.workers) */
+    int64_t *graph_nodes;                    /* (plan.workers, slot_nodes); NULL in one graph */
+    plim_stream_t streams[PLIM_STREAMS_MAX]; /* free where references is 0 */
 
     /* Only the caller uses these: */
-    plim_stream_t *asked_for; /* the stream of plim__loader_start */
-    int64_t deliver;          /* the ticket that is taken next */
-    plim__slot_t *partial;    /* a batch that has parts to come */
+    int64_t deliver;       /* the ticket that is taken next */
+    plim__slot_t *partial; /* a batch that has parts to come */
     plim_load_stats_t stats;
     plim__governor_t governor;
     bool yields; /* plim_stream_next fails while the governor is tight */
@@ -90,14 +86,6 @@ plim_status_t plim__loader_check(const plim_loader_t *loader);
 /* Whether the caller holds a batch. */
 bool plim__loader_is_held(const plim_loader_t *loader);
 
-/* The loader's own stream over a split, as the recipe says. It is not released. */
-plim_stream_t *plim__loader_split(plim_loader_t *loader, plim_split_t split);
-
-/* Starts that stream, and waits for the next batch of the stream started last. */
-plim_status_t plim__loader_start(plim_loader_t *loader, plim_split_t split, int64_t epoch,
-                                 int64_t step);
-plim_status_t plim__loader_next(plim_loader_t *loader, plim_batch_t **batch_out);
-
 /* The loader's governor, read by the loader's caller. It looks at the meter now and then when a
  * batch is asked for. */
 const plim__governor_t *plim__loader_governor(const plim_loader_t *loader);
@@ -108,9 +96,6 @@ void plim__loader_yield(plim_loader_t *loader, bool yields);
 
 /* Reads the meter and sets the caches' target at once: after a rehearsal, after the first epoch. */
 void plim__loader_settle(plim_loader_t *loader);
-
-/* Gives the caches so many bytes from now on, for tests. */
-void plim__loader_resize(plim_loader_t *loader, int64_t target);
 
 /* For loader_create.c: a worker's thread; wakes workers after a slot was released; ends the run,
  * whose stream continues later; and stops serving a stream that ends. */

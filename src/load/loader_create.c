@@ -215,9 +215,6 @@ static plim_status_t read_and_fill(plim_loader_t *loader)
 {
     PLIM_TRY(plim__seeds_create(loader->context.asked, loader->context.dataset,
                                 loader->context.plan.recipe.seed, &loader->context.seeds));
-    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
-        set_stream(loader, &loader->streams[split], &loader->context.plan.recipe, NULL,
-                   (plim_split_t)split, split == PLIM_TRAIN);
     PLIM_TRY(read_graphs(loader));
     return fill(loader);
 }
@@ -406,11 +403,11 @@ plim_status_t plim__loader_stream(plim_loader_t *loader, const plim_stream_param
 {
     const plim_recipe_t recipe = plim__load_stream_recipe(&loader->context.plan.recipe, params);
     plim__seeds_t *own;
-    int place = PLIM_TEST + 1;
+    int place = 0;
     PLIM_TRY(check_stream(loader, params, &recipe));
-    while (place < PLIM__LOADER_STREAMS && atomic_load(&loader->streams[place].references) > 0)
+    while (place < PLIM_STREAMS_MAX && atomic_load(&loader->streams[place].references) > 0)
         place++;
-    if (place == PLIM__LOADER_STREAMS)
+    if (place == PLIM_STREAMS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a loader has at most %d streams; release one",
                           PLIM_STREAMS_MAX);
     const int64_t seeds = params->nodes != NULL

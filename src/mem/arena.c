@@ -5,7 +5,6 @@
 #include "mem/ledger.h"
 #include "mem/size_text.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,24 +35,6 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-static atomic_int fail_countdown;
-
-void plim__arena_fail_at(int n)
-{
-    atomic_store(&fail_countdown, n);
-}
-
-int plim__arena_fail_pending(void)
-{
-    return atomic_load(&fail_countdown);
-}
-
-/* True for the one allocation that a test has chosen to fail. */
-static bool must_fail(void)
-{
-    return atomic_load(&fail_countdown) > 0 && atomic_fetch_sub(&fail_countdown, 1) == 1;
-}
-
 void *plim__map_own(size_t size)
 {
     void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -83,7 +64,7 @@ plim_status_t plim__arena_create(plim_ledger_t *ledger, const char *name, size_t
     int account;
     size = plim__round_up(size, PLIM__PAGE);
     PLIM_TRY(plim__ledger_reserve(ledger, name, size, &account));
-    void *base = must_fail() ? MAP_FAILED : map(size);
+    void *base = map(size);
     if (base == MAP_FAILED) {
         char text[PLIM__SIZE_TEXT];
         plim__ledger_release(ledger, account, size);

@@ -117,11 +117,4 @@ int64_t plim__ledger_reserve_bytes(const plim_ledger_t *ledger);
 plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
                                   size_t bytes);
 
-/*
- * For tests: the n-th arena from now on fails with PLIM_ERR_NOMEM (n = 1 is the next one), and only
- * that one; 0 switches it off.
- */
-void plim__arena_fail_at(int n);
-int plim__arena_fail_pending(void); /* 0 once the chosen one has failed */
-
 #endif

@@ -17,11 +17,8 @@ typedef enum plim__vector_path {
     PLIM__VECTOR_AVX512
 } plim__vector_path_t;
 
-/* The best path that this processor has and plim__vector_limit allows. */
+/* The best path that this processor has. */
 plim__vector_path_t plim__vector_path(void);
-
-/* For tests: limits the path to at most `most`. */
-void plim__vector_limit(plim__vector_path_t most);
 
 #define PLIM__KERNEL static inline __attribute__((always_inline))
 

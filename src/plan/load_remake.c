@@ -17,7 +17,7 @@
 static int64_t lists_to_come(const plim_loader_t *loader)
 {
     int64_t bytes = loader->context.plan.list_bytes;
-    for (int i = PLIM_TEST + 1; i < PLIM__LOADER_STREAMS; i++) {
+    for (int i = 0; i < PLIM_STREAMS_MAX; i++) {
         const plim_stream_t *stream = &loader->streams[i];
         if (atomic_load(&stream->references) > 0 && stream->own != NULL)
             bytes -= plim__cost_pages(plim__seeds_list_stays(

@@ -6,6 +6,7 @@
 #include "support/lists.h"
 #include "support/loader.h"
 #include "support/reference.h"
+#include "support/wrapped.h"
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -160,13 +161,13 @@ static void check_model(const plim_model_t *model, const test_graph_t *graph, co
     for (size_t i = TEST_SANITIZED && graph->half; i < sizeof ways / sizeof ways[0];
          i += TEST_SANITIZED ? 2 : 1) {
         plim_job_t job = test_job_make(LINE, ways[i].threads, ways[i].engine);
-        plim__vector_limit(ways[i].path);
+        test_vector_limit(ways[i].path);
         trial.most_rows = ways[i].most_rows;
         cuts = 0;
         job.log = count_cuts;
         assert_ok(ways[i].extra < 0 ? run(&job, &trial)
                                     : run_tight(&job, &trial, (size_t)ways[i].extra));
-        plim__vector_limit(PLIM__VECTOR_AVX512);
+        test_vector_limit(PLIM__VECTOR_AVX512);
         assert_true(model->kind == PLIM_MLP || ways[i].most_rows != 36000 || cuts > 0);
         compare(&trial, expected);
         assert_memory_equal(trial.sheet.values, first, values * sizeof *first);

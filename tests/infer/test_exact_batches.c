@@ -80,11 +80,11 @@ static int64_t by_batches(world_t *world, float *outputs, float *embeddings)
 {
     const plim__pass_t pass = {.embeddings = true};
     int64_t rows = 0;
-    assert_ok(plim__loader_start(world->loader, PLIM_VALID, 0, 0));
+    assert_ok(plim_stream_start(test_stream(world->loader, PLIM_VALID), 0, 0));
     for (;;) {
         plim_batch_t *batch;
         plim__model_output_t output;
-        assert_ok(plim__loader_next(world->loader, &batch));
+        assert_ok(plim_stream_next(test_stream(world->loader, PLIM_VALID), -1, &batch));
         if (batch == NULL)
             return rows;
         assert_ok(plim__model_forward(world->model, batch, &pass, &output));

@@ -77,6 +77,7 @@ static void take_few_bytes(void **state)
     (void)state;
     char directory[512];
     int64_t ids[2048];
+    unsigned char bytes[16 + 4 * 2048 + 5 * 2048];
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim__id_spool_t *aside = calloc(1, sizeof *aside);
     assert_non_null(aside);
@@ -85,10 +86,11 @@ static void take_few_bytes(void **state)
         ids[i] = (int64_t)0xffffffff - i;
     assert_ok(plim__id_spool_create(aside, &job, directory, 4096, "ids"));
     assert_ok(plim__id_spool_write(aside, ids, 2048));
-    assert_int_equal(plim__spool_size(aside->file), 8 + 4 * 2048);
     ids[0]++;
     assert_ok(plim__id_spool_write(aside, ids, 2048));
-    assert_int_equal(plim__spool_size(aside->file), 16 + 4 * 2048 + 5 * 2048);
+    assert_ok(plim__spool_rewind(aside->file, false));
+    assert_ok(plim__spool_read(aside->file, bytes, sizeof bytes));
+    assert_int_equal(plim__spool_read(aside->file, bytes, 1), PLIM_ERR_USAGE); /* that is all */
     plim__id_spool_destroy(aside);
     free(aside);
     test_job_end(&job);

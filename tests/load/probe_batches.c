@@ -5,6 +5,7 @@
 #include "load/loader.h"
 #include "plan/load_plan.h"
 #include "support/harness.h"
+#include "support/loader.h"
 
 #include <plimsoll/plimsoll.h>
 #include <stdio.h>
@@ -13,9 +14,9 @@
 static plim_status_t print_epoch(plim_loader_t *loader, int64_t epoch)
 {
     plim_batch_t *batch;
-    PLIM_TRY(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));
+    PLIM_TRY(plim_stream_start(test_stream(loader, PLIM_TRAIN), epoch, 0));
     for (;;) {
-        PLIM_TRY(plim__loader_next(loader, &batch));
+        PLIM_TRY(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         if (batch == NULL)
             return PLIM_OK;
         (void)printf("%lld %lld", (long long)epoch, (long long)batch->step);

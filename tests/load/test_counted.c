@@ -6,6 +6,7 @@
 #include "plan/load_plan.h"
 #include "support/harness.h"
 #include "support/loader.h"
+#include "support/wrapped.h"
 
 #include <plimsoll/plimsoll.h>
 #include <string.h>
@@ -248,9 +249,9 @@ static void failures_change_nothing(void **state)
         assert_int_equal(plim_stream_next(stream, -1, &batch), PLIM_ERR_USAGE); /* not started */
         assert_int_equal(plim_stream_start(stream, 0, 1 << 20), PLIM_ERR_USAGE);
         for (; status == PLIM_ERR_NOMEM; failures += status == PLIM_ERR_NOMEM) {
-            plim__arena_fail_at(failures + 1);
+            test_map_fail_at(failures + 1);
             status = plim_stream_start(stream, 1, 2);
-            plim__arena_fail_at(0);
+            test_map_fail_at(0);
             plim_stream_position(stream, &epoch, &step);
             assert_true(status == PLIM_OK || (epoch == 0 && step == 0));
         }

@@ -8,6 +8,7 @@
 #include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/loader.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -146,9 +147,9 @@ static plim_status_t read_epoch(plim_loader_t *loader, int64_t epoch, uint64_t *
 {
     plim_batch_t *batch;
     uint64_t hash = 0;
-    plim_status_t status = plim__loader_start(loader, PLIM_TRAIN, epoch, 0);
+    plim_status_t status = plim_stream_start(test_stream(loader, PLIM_TRAIN), epoch, 0);
     while (status == PLIM_OK) {
-        status = plim__loader_next(loader, &batch);
+        status = plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch);
         if (status != PLIM_OK || batch == NULL)
             break;
         hash = plim_loader_hash(loader, batch, hash);

@@ -158,20 +158,27 @@ static void knows_when_nothing_helps(void **state)
     assert_false(governor.tight);
 }
 
+/* As if the governor had set that target. */
+static void resize(plim_loader_t *loader, int64_t target)
+{
+    loader->stale |= loader->builder != NULL && target < loader->governor.target;
+    loader->governor.target = target;
+    plim__governor_apply(&loader->governor, &loader->context);
+}
+
 /* The rest of an epoch, the caches re-sized at random between its batches. */
 static uint64_t disturbed_hash(plim_loader_t *loader, plim_split_t split, int64_t epoch,
                                int64_t step, uint64_t hash, uint64_t *draw)
 {
     const int64_t cache = loader->governor.cache;
     plim_batch_t *batch;
-    assert_ok(plim__loader_start(loader, split, epoch, step));
+    assert_ok(plim_stream_start(test_stream(loader, split), epoch, step));
     for (;;) {
         if (plim__rng_below(3, draw, 4) == 0)
-            plim__loader_resize(loader,
-                                plim__rng_below(4, draw, 3) == 0
-                                    ? cache
-                                    : (int64_t)plim__rng_below(5, draw, (uint64_t)cache + 1));
-        assert_ok(plim__loader_next(loader, &batch));
+            resize(loader, plim__rng_below(4, draw, 3) == 0
+                               ? cache
+                               : (int64_t)plim__rng_below(5, draw, (uint64_t)cache + 1));
+        assert_ok(plim_stream_next(test_stream(loader, split), -1, &batch));
         if (batch == NULL)
             return hash;
         hash = plim_loader_hash(loader, batch, hash);

@@ -34,9 +34,9 @@ static void batches_are_what_the_files_say(void **state)
         for (int split = 0; split < 3; split++) {
             char *seen = calloc(TEST_NODES, 1);
             int64_t seeds = 0, steps = 0;
-            assert_ok(plim__loader_start(loader, split, 3, 0));
+            assert_ok(plim_stream_start(test_stream(loader, split), 3, 0));
             for (;; steps++) {
-                assert_ok(plim__loader_next(loader, &batch));
+                assert_ok(plim_stream_next(test_stream(loader, split), -1, &batch));
                 if (batch == NULL)
                     break;
                 assert_int_equal(batch->epoch, 3);
@@ -53,7 +53,7 @@ static void batches_are_what_the_files_say(void **state)
                 plim_batch_release(batch);
             }
             assert_int_equal(seeds, fixture.info->num_split[split]);
-            assert_int_equal(steps, plim_stream_steps(plim__loader_split(loader, split)));
+            assert_int_equal(steps, plim_stream_steps(test_stream(loader, split)));
             free(seen);
         }
         plim_loader_release(loader);
@@ -148,9 +148,9 @@ static int64_t parts_of(test_loader_t *fixture, const plim__load_plan_t *plan, i
     plim_batch_t *batch;
     int64_t count = 0;
     assert_ok(plim__loader_create(&fixture->job, fixture->dataset, plan, &loader));
-    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
     for (;;) {
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         if (batch == NULL)
             break;
         assert_true(batch->num_seeds == 1 || batch->num_nodes <= plan->part_nodes);
@@ -207,9 +207,9 @@ static void degrees_come_from_every_source(void **state)
         plan.slot_nodes = mode == 6 ? 100 : plan.slot_nodes;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
         for (;;) {
-            assert_ok(plim__loader_next(loader, &batch));
+            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
             if (batch == NULL)
                 break;
             test_check_degrees(&fixture, &plan.recipe, batch);
@@ -243,9 +243,10 @@ static void edges_come_from_every_source(void **state)
         plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected && parts == whole);
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
-        for (assert_ok(plim__loader_next(loader, &batch)); batch != NULL;
-             assert_ok(plim__loader_next(loader, &batch))) {
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+        for (assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
+             batch != NULL;
+             assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch))) {
             const int64_t *sources = batch->edge_index;
             test_check_batch(&fixture, &recipe, batch);
             assert_true(batch->blocks[0].indices == sources);
@@ -306,20 +307,20 @@ static void any_step_continues_the_stream(void **state)
         plim_batch_t *batch;
         int64_t parts = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        const int64_t steps = plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN));
+        const int64_t steps = plim_stream_steps(test_stream(loader, PLIM_TRAIN));
         const uint64_t expected = test_hash_from(loader, PLIM_TRAIN, 5, 0, 0, &parts);
         for (int64_t cut = 0; cut <= steps; cut += 1 + cut / 2) {
             uint64_t hash = 0;
             /* Some of another stream first, then this one up to the cut, in the middle of windows
              * and of what was built ahead. */
-            assert_ok(plim__loader_start(loader, cut % 3, cut, cut % 2));
+            assert_ok(plim_stream_start(test_stream(loader, cut % 3), cut, cut % 2));
             for (int i = 0; i < cut % 4; i++) {
-                assert_ok(plim__loader_next(loader, &batch));
+                assert_ok(plim_stream_next(test_stream(loader, cut % 3), -1, &batch));
                 plim_batch_release(batch);
             }
-            assert_ok(plim__loader_start(loader, PLIM_TRAIN, 5, 0));
+            assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 5, 0));
             for (int64_t step = 0; step < cut;) {
-                assert_ok(plim__loader_next(loader, &batch));
+                assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
                 assert_int_equal(batch->step, step);
                 hash = plim_loader_hash(loader, batch, hash);
                 step += batch->last_part;
@@ -327,8 +328,9 @@ static void any_step_continues_the_stream(void **state)
             }
             assert_true(test_hash_from(loader, PLIM_TRAIN, 5, cut, hash, &parts) == expected);
         }
-        assert_int_equal(plim__loader_start(loader, PLIM_TRAIN, 0, steps + 1), PLIM_ERR_USAGE);
-        assert_int_equal(plim__loader_start(loader, PLIM_TRAIN, -1, 0), PLIM_ERR_USAGE);
+        assert_int_equal(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, steps + 1),
+                         PLIM_ERR_USAGE);
+        assert_int_equal(plim_stream_start(test_stream(loader, PLIM_TRAIN), -1, 0), PLIM_ERR_USAGE);
         plim_loader_release(loader);
     }
     test_loader_close(&fixture);
@@ -351,9 +353,9 @@ static void counts_what_it_does(void **state)
         char *seen = calloc(TEST_NODES, 1);
         int64_t distinct = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
         for (;;) {
-            assert_ok(plim__loader_next(loader, &batch));
+            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
             if (batch == NULL)
                 break;
             expected.parts++;
@@ -367,7 +369,7 @@ static void counts_what_it_does(void **state)
         }
         plim_loader_stats(loader, &stats);
         assert_int_equal(stats.parts, expected.parts);
-        assert_int_equal(stats.batches, plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN)));
+        assert_int_equal(stats.batches, plim_stream_steps(test_stream(loader, PLIM_TRAIN)));
         assert_int_equal(stats.batches, expected.batches);
         assert_int_equal(stats.nodes, expected.nodes);
         assert_int_equal(stats.edges, expected.edges);
@@ -405,9 +407,9 @@ static void batches_without_a_window_are_drawn_once(void **state)
         plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
         int64_t nodes = 0, lists = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
         for (;;) {
-            assert_ok(plim__loader_next(loader, &batch));
+            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
             if (batch == NULL)
                 break;
             nodes += batch->num_nodes;
@@ -416,8 +418,8 @@ static void batches_without_a_window_are_drawn_once(void **state)
             plim_batch_release(batch);
         }
         plim_loader_stats(loader, &stats);
-        assert_int_equal(stats.windows, plim_stream_steps(plim__loader_split(
-                                            loader, PLIM_TRAIN))); /* none shared */
+        assert_int_equal(stats.windows,
+                         plim_stream_steps(test_stream(loader, PLIM_TRAIN))); /* none shared */
         assert_int_equal(stats.rows, nodes);
         assert_true(mode == 0 ? stats.rows_cached == 0
                               : stats.rows_cached > nodes / 4 && stats.rows_cached < nodes);

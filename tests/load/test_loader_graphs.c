@@ -123,9 +123,9 @@ static void graphs_come_whole(void **state)
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
         assert_true(mode % 2 == 0 ? parts == whole : parts > whole);
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim__loader_start(loader, PLIM_VALID, 0, 0));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_VALID), 0, 0));
         for (int64_t first = 0;;) {
-            assert_ok(plim__loader_next(loader, &batch));
+            assert_ok(plim_stream_next(test_stream(loader, PLIM_VALID), -1, &batch));
             if (batch == NULL)
                 break;
             check_graphs(&fixture, &recipe, batch, first);
@@ -164,8 +164,8 @@ static void edges_between_graphs_are_refused(void **state)
     plan.slot_edges = 60000;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
     for (int split = 0; split < 2; split++) {
-        assert_ok(plim__loader_start(loader, split, 0, 0));
-        plim_status_t status = plim__loader_next(loader, &batch);
+        assert_ok(plim_stream_start(test_stream(loader, split), 0, 0));
+        plim_status_t status = plim_stream_next(test_stream(loader, split), -1, &batch);
         if (split == 0) { /* the last graph, which has the edge, is of the training split */
             assert_int_equal(status, PLIM_ERR_DATA);
             assert_non_null(strstr(plim_last_error(), "another graph"));

@@ -74,9 +74,9 @@ static void other_threads_may_hold_batches(void **state)
         for (int i = 0; i < 2; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, consume, &consumers[i]), 0);
         for (int64_t epoch = 0; epoch < 5; epoch++) {
-            assert_ok(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));
+            assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), epoch, 0));
             for (;;) {
-                assert_ok(plim__loader_next(loader, &batch));
+                assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
                 if (batch == NULL)
                     break;
                 for (int64_t i = 0; i < batch->num_nodes; i++)
@@ -108,8 +108,8 @@ static void the_last_slot_is_used(void **state)
     plim_batch_t *held[7];
     plan.num_slots = 7;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
-    assert_ok(plim__loader_next(loader, &held[0]));
+    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+    assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &held[0]));
     while (atomic_load(&loader->slots->free) != 0 || atomic_load(&loader->tickets.sleepers) != 2)
         (void)usleep(1000);
     plim_batch_release(held[0]);
@@ -134,22 +134,24 @@ static void holding_every_slot_is_said(void **state)
         plim_batch_t *held[3], *batch;
         plan.num_slots = 3;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_USAGE); /* not started */
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
+                         PLIM_ERR_USAGE); /* not started */
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
         for (int i = 0; i < 3; i++)
-            assert_ok(plim__loader_next(loader, &held[i]));
-        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_USAGE);
+            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &held[i]));
+        assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
+                         PLIM_ERR_USAGE);
         assert_non_null(strstr(plim_last_error(), "slots"));
         /* What is held stays valid over a start, and one slot given back is enough to go on. */
         uint64_t hash = plim_loader_hash(loader, held[1], 0);
         plim_batch_release(held[0]);
         for (int i = 0; i < 5; i++) {
-            assert_ok(plim__loader_next(loader, &batch));
+            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
             assert_int_equal(batch->step, 3 + i);
             plim_batch_release(batch);
         }
-        assert_ok(plim__loader_start(loader, PLIM_TEST, 0, 2));
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TEST), 0, 2));
+        assert_ok(plim_stream_next(test_stream(loader, PLIM_TEST), -1, &batch));
         assert_int_equal(batch->step, 2);
         assert_true(plim_loader_hash(loader, held[1], 0) == hash);
         plim_batch_release(held[1]);
@@ -173,8 +175,8 @@ static void a_batch_of_another_loader_is_not_hashed(void **state)
     plan.slot_nodes = 100;
     plan.recipe.index_type = PLIM_I64;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    assert_ok(plim__loader_start(larger, PLIM_TRAIN, 0, 0));
-    assert_ok(plim__loader_next(larger, &batch));
+    assert_ok(plim_stream_start(test_stream(larger, PLIM_TRAIN), 0, 0));
+    assert_ok(plim_stream_next(test_stream(larger, PLIM_TRAIN), -1, &batch));
     assert_true(plim_loader_hash(larger, batch, 7) != 7);
     assert_true(plim_loader_hash(loader, batch, 7) == 7);
     plim_batch_release(batch);
@@ -193,27 +195,30 @@ static void parts_come_one_after_the_other(void **state)
     plim_batch_t *batch, *next;
     plan.slot_nodes = 100;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
     int64_t seeds = 0;
     for (bool last = false; !last;) {
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         assert_int_equal(batch->step, 0);
         assert_int_equal(batch->first_seed, seeds);
         assert_int_equal(batch->batch_seeds, test_two_hops.batch_size);
         test_check_batch(&fixture, &test_two_hops, batch);
         seeds += batch->num_seeds;
         if (!batch->last_part) {
-            assert_int_equal(plim__loader_next(loader, &next), PLIM_ERR_USAGE);
+            assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &next),
+                             PLIM_ERR_USAGE);
             assert_non_null(strstr(plim_last_error(), "part"));
-            assert_int_equal(plim__loader_start(loader, PLIM_TRAIN, -1, 0), PLIM_ERR_USAGE);
+            assert_int_equal(plim_stream_start(test_stream(loader, PLIM_TRAIN), -1, 0),
+                             PLIM_ERR_USAGE);
         }
         last = batch->last_part;
         plim_batch_release(batch);
     }
     assert_int_equal(seeds, test_two_hops.batch_size);
-    assert_ok(plim__loader_next(loader, &batch)); /* left in the middle, and still held */
-    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 1, 0));
-    assert_ok(plim__loader_next(loader, &next));
+    assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1,
+                               &batch)); /* left in the middle, and still held */
+    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 1, 0));
+    assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &next));
     plim_batch_release(next);
     plim_batch_release(batch);
     plim_loader_release(loader);
@@ -223,12 +228,16 @@ static void parts_come_one_after_the_other(void **state)
         plim_recipe_t recipe = test_two_hops;
         recipe.form = i == 0 ? PLIM_PYG : PLIM_NATIVE;
         plan = test_plan_memory(fixture.info, &recipe, 2);
-        plan.slot_nodes = i == 0 ? 100 : 3;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
-        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_BUDGET);
+        plim_stream_t *stream = test_stream(loader, PLIM_TRAIN);
+        plan.slot_nodes = i == 0 ? 100 : 3; /* no plan has slots that small */
+        assert_ok(plim__loader_remake(loader, &plan));
+        assert_ok(plim_stream_start(stream, 0, 0));
+        assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
+                         PLIM_ERR_BUDGET);
         assert_non_null(strstr(plim_last_error(), i == 0 ? "PyG" : "alone"));
-        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_BUDGET);
+        assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
+                         PLIM_ERR_BUDGET);
         plim_loader_release(loader);
     }
     test_loader_close(&fixture);
@@ -270,9 +279,9 @@ static void a_thousand_epochs_take_no_more_than_two(void **state)
         int64_t reserved = 0, resident = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         for (int64_t epoch = 0; epoch < epochs; epoch++) {
-            assert_ok(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));
+            assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), epoch, 0));
             for (;;) {
-                assert_ok(plim__loader_next(loader, &batch));
+                assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
                 if (batch == NULL)
                     break;
                 plim_batch_release(batch);
@@ -308,21 +317,25 @@ static void a_file_that_shrinks_is_an_error(void **state)
         plim_status_t status;
         int64_t delivered = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         plim_batch_release(batch);
         (void)snprintf(path, sizeof path, "%s/%s/%s", test_loader_directory, name, files[i % 2]);
         assert_int_equal(truncate(path, 4096 + 512), 0);
-        while ((status = plim__loader_next(loader, &batch)) == PLIM_OK && batch != NULL) {
+        while ((status = plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch)) ==
+                   PLIM_OK &&
+               batch != NULL) {
             plim_batch_release(batch);
             delivered++;
         }
         assert_int_equal(status, PLIM_ERR_DATA);
         assert_non_null(strstr(plim_last_error(), files[i % 2]));
-        assert_true(delivered < plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN)));
-        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_DATA); /* and stays one */
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 1, 0));
-        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_DATA);
+        assert_true(delivered < plim_stream_steps(test_stream(loader, PLIM_TRAIN)));
+        assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
+                         PLIM_ERR_DATA); /* and stays one */
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 1, 0));
+        assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
+                         PLIM_ERR_DATA);
         plim_loader_release(loader);
         test_loader_close(&fixture);
     }
@@ -341,18 +354,19 @@ static void stops_when_it_is_told_to(void **state)
         plim_loader_t *loader;
         plim_batch_t *batch;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
         if (mode < 2) {
-            assert_ok(plim__loader_next(loader, &batch));
+            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
             plim_batch_release(batch);
         }
         __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_STOPPED);
+        assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
+                         PLIM_ERR_STOPPED);
         __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
         if (mode % 2 == 1) { /* and goes on when it is asked again */
             int64_t parts = 0;
             (void)test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
-            assert_int_equal(parts, plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN)));
+            assert_int_equal(parts, plim_stream_steps(test_stream(loader, PLIM_TRAIN)));
         }
         plim_loader_release(loader);
     }
@@ -388,17 +402,18 @@ static void a_stop_does_not_outlast_a_start(void **state)
     plim_loader_t *loader;
     plim_batch_t *batch;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    const int64_t steps = plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN));
+    const int64_t steps = plim_stream_steps(test_stream(loader, PLIM_TRAIN));
     for (int64_t i = 0; i < 50; i++) {
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, i, steps)); /* only the guess is left */
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), i,
+                                    steps)); /* only the guess is left */
         nap(20 * (i % 10));
         pthread_mutex_lock(&loader->tickets.lock);
         __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         nap(10000);
         __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&loader->tickets.lock);
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, i + 1, 0));
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), i + 1, 0));
+        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         plim_batch_release(batch);
     }
     plim_loader_release(loader);

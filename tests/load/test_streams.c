@@ -5,6 +5,7 @@
 #include "plan/load_plan.h"
 #include "support/harness.h"
 #include "support/loader.h"
+#include "support/wrapped.h"
 
 #include <plimsoll/plimsoll.h>
 #include <stdio.h>
@@ -828,7 +829,7 @@ static void test_seeds_are_replaced(void **state)
         assert_ok(plim_stream_next(replaced, -1, &batch));
         assert_null(batch->labels);
         plim_batch_release(batch);
-        assert_int_equal(plim_stream_reseed(plim__loader_split(loader, PLIM_TRAIN), train, 1),
+        assert_int_equal(plim_stream_reseed(test_stream(loader, PLIM_TRAIN), train, 1),
                          PLIM_ERR_USAGE);
         params.no_labels = false;
         plim_stream_t *labelled = open_stream(loader, &params);
@@ -918,9 +919,9 @@ static void test_a_loader_survives_a_failure_to_remake_it(void **state)
             uint64_t hash = 0;
             assert_ok(plim_stream_start(train, 2, 0));
             assert_true(take(loader, train, 2, &hash));
-            plim__arena_fail_at(failures + 1);
+            test_map_fail_at(failures + 1);
             status = plim_loader_stream(loader, &larger, &other);
-            plim__arena_fail_at(0);
+            test_map_fail_at(0);
             failures += status == PLIM_ERR_NOMEM;
             assert_false(take(loader, train, INT64_MAX, &hash));
             assert_true(hash == expected);

@@ -2,6 +2,7 @@
  * for any number of threads and however a batch is split. */
 #include "support/harness.h"
 #include "support/hops.h"
+#include "support/wrapped.h"
 
 #include "base/rng.h"
 #include "nn/vector.h"
@@ -40,7 +41,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    plim__vector_limit(PLIM__VECTOR_AVX512);
+    test_vector_limit(PLIM__VECTOR_AVX512);
     plim__team_destroy(team);
     test_job_end(&job);
     return 0;
@@ -133,7 +134,7 @@ static void forward_is_the_sum(void **state)
     test_hop_t hop;
     test_hop_make(11, NUM_DST, NUM_SRC, 4, &hop);
     for (int path = 0; path <= (int)best; path++) {
-        plim__vector_limit((plim__vector_path_t)path);
+        test_vector_limit((plim__vector_path_t)path);
         for (int w = 0; w < NUM_WIDTHS; w++)
             for (int e = 0; e < 3; e++)
                 for (int s = 0; s < 3; s++)
@@ -178,7 +179,7 @@ static void backward_is_the_transpose(void **state)
     test_hop_t hop;
     test_hop_make(12, NUM_DST, NUM_SRC, 5, &hop);
     for (int path = 0; path <= (int)best; path++) {
-        plim__vector_limit((plim__vector_path_t)path);
+        test_vector_limit((plim__vector_path_t)path);
         for (int w = 0; w < NUM_WIDTHS; w++) {
             plim__matrix_t dout = test_matrix_make(4, NUM_DST, widths[w], widths[w] + 2, PLIM__F32);
             plim__matrix_t droot = test_matrix_make(5, NUM_DST, widths[w], widths[w], PLIM__F32);
@@ -284,7 +285,7 @@ static void max_is_the_first_largest_and_back(void **state)
     test_hop_t hop;
     test_hop_make(18, NUM_DST, NUM_SRC, 4, &hop);
     for (int path = 0; path <= (int)best; path++) {
-        plim__vector_limit((plim__vector_path_t)path);
+        test_vector_limit((plim__vector_path_t)path);
         for (int w = 0; w < NUM_WIDTHS; w++)
             for (int e = 0; e < 3; e++)
                 max_one(&hop, widths[w], elements[e], e == 2 ? PLIM__BF16 : PLIM__F32);
@@ -304,7 +305,7 @@ static void max_of_equals_nan_and_infinity(void **state)
     for (int64_t i = 0; i < NUM_SRC * 33; i++)
         ((float *)x.data)[i] = values[plim__rng_u64(20, (uint64_t)i) % 7];
     for (int path = 0; path <= (int)best; path++) {
-        plim__vector_limit((plim__vector_path_t)path);
+        test_vector_limit((plim__vector_path_t)path);
         max_forward(&hop.hop, &x, &out, chosen, NULL);
         for (int64_t v = 0; v < NUM_DST; v++)
             for (int64_t c = 0; c < 33; c++)
@@ -381,7 +382,7 @@ static void scales_are_the_formulas(void **state)
     for (int path = 0; path <= (int)best; path++) {
         float src[NUM_SRC + 1], dst[NUM_DST + 1], self[NUM_DST + 1], mean[NUM_DST + 1];
         src[NUM_SRC] = dst[NUM_DST] = self[NUM_DST] = mean[NUM_DST] = 7;
-        plim__vector_limit((plim__vector_path_t)path);
+        test_vector_limit((plim__vector_path_t)path);
         const double fanout = path % 2 == 0 ? 5 : INFINITY;
         plim__scales_gcn(&hop.hop, degrees, path % 2 == 0 ? 5 : 0, src, dst, self);
         plim__scales_mean(&hop.hop, mean);
@@ -431,10 +432,10 @@ static void every_path_gives_the_same_bits(void **state)
     test_hop_make(15, NUM_DST, NUM_SRC, 6, &hop);
     for (int w = 0; w < NUM_WIDTHS; w++) {
         plim__matrix_t want[2], got[2];
-        plim__vector_limit(PLIM__VECTOR_BASELINE);
+        test_vector_limit(PLIM__VECTOR_BASELINE);
         linear_into(team, &hop, 0, widths[w], want);
         for (int path = 1; path <= (int)best; path++) {
-            plim__vector_limit((plim__vector_path_t)path);
+            test_vector_limit((plim__vector_path_t)path);
             linear_into(team, &hop, 0, widths[w], got);
             assert_same_and_end(got, want);
         }

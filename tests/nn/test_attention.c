@@ -1,6 +1,7 @@
 /* Attention against double precision: forward by its definition, backward by finite differences. */
 #include "support/harness.h"
 #include "support/hops.h"
+#include "support/wrapped.h"
 
 #include "base/rng.h"
 #include "nn/attention.h"
@@ -233,7 +234,7 @@ static void forward_and_gradients(void **state)
         float dropout;
     } shapes[] = {{1, 1, 0}, {1, 7, 0}, {8, 8, 0.5f}, {3, 16, 0}, {2, 23, 0.3f}, {40, 4, 0.2f}};
     for (int path = 0; path <= (int)best; path++) {
-        plim__vector_limit((plim__vector_path_t)path);
+        test_vector_limit((plim__vector_path_t)path);
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             problem_t problem;
             problem_make(&problem, 6, 14, shapes[i].heads, shapes[i].channels, shapes[i].dropout);
@@ -309,11 +310,11 @@ static void every_path_and_number_of_threads_gives_the_same_bits(void **state)
         problem_make(&got, 1500, 4000, 4, channels[i], 0.25f);
         problem_run(&want, team);
         for (int path = 0; path < (int)best; path++) {
-            plim__vector_limit((plim__vector_path_t)path);
+            test_vector_limit((plim__vector_path_t)path);
             problem_run(&got, team);
             assert_same(&got, &want);
         }
-        plim__vector_limit(PLIM__VECTOR_AVX512);
+        test_vector_limit(PLIM__VECTOR_AVX512);
         for (int threads = 1; threads <= 8; threads += threads < 3 ? 1 : 5) {
             plim__team_t *many;
             assert_ok(plim__team_create(job.ledger, threads, &many));

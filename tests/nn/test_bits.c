@@ -7,6 +7,7 @@
 /* labels: plain */
 #include "support/batches.h"
 #include "support/harness.h"
+#include "support/wrapped.h"
 
 #include "nn/dense.h"
 #include "nn/loss.h"
@@ -222,8 +223,8 @@ int main(int argc, char **argv)
         all ? every : (struct CMUnitTest)cmocka_unit_test(some_widths_and_models)};
     if (argc == (all ? 2 : 1))
         return cmocka_run_group_tests(tests, NULL, NULL);
-    plim__vector_limit(strcmp(argv[1], "SSE41") == 0  ? PLIM__VECTOR_BASELINE
-                       : strcmp(argv[1], "AVX2") == 0 ? PLIM__VECTOR_AVX2
-                                                      : PLIM__VECTOR_AVX512);
+    test_vector_limit(strcmp(argv[1], "SSE41") == 0  ? PLIM__VECTOR_BASELINE
+                      : strcmp(argv[1], "AVX2") == 0 ? PLIM__VECTOR_AVX2
+                                                     : PLIM__VECTOR_AVX512);
     return cmocka_run_group_tests(some, NULL, NULL);
 }

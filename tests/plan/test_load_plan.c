@@ -2,6 +2,7 @@
 #include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/loader.h"
 
 #include "base/rng.h"
 #include "base/threads.h"
@@ -129,10 +130,10 @@ static int64_t run_epoch(const test_place_t *place, const plim__load_plan_t *pla
     plim_loader_t *loader;
     plim_batch_t *batch;
     assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
-    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
     *hash_out = 0;
     for (;;) {
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         if (batch == NULL)
             break;
         *hash_out = plim_loader_hash(loader, batch, *hash_out);
@@ -395,16 +396,16 @@ static int64_t window_steps(const test_place_t *place, const plim__load_plan_t *
     plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
     assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
     for (int64_t epoch = 0; epoch < 8; epoch++) {
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), epoch, 0));
         for (;;) {
-            assert_ok(plim__loader_next(loader, &batch));
+            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
             if (batch == NULL)
                 break;
             plim_batch_release(batch);
         }
     }
     plim_loader_stats(loader, &stats);
-    *steps_out = plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN));
+    *steps_out = plim_stream_steps(test_stream(loader, PLIM_TRAIN));
     plim_loader_release(loader);
     return stats.window_steps;
 }

@@ -2,6 +2,7 @@
 #include "load/loader.h"
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/loader.h"
 #include "support/training.h"
 
 #include "base/check.h"
@@ -123,11 +124,11 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     plim__model_initialise(model, 1);
     plim__model_changed(model);
     if (info->num_graphs == 0) /* the graphs of test_dataset_make are not apart */
-        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
     while (info->num_graphs == 0) {
         const plim__pass_t pass = {.training = true, .step = 1};
         plim__model_output_t output;
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         if (batch == NULL)
             break;
         assert_ok(plim__model_forward(model, batch, &pass, &output));
@@ -303,9 +304,9 @@ static void batches_are_cut_as_planned(void **state)
         assert_in_range(part, 1, 512);
         assert_ok(plim__loader_create(&place.job, place.dataset, &plan.load, &loader));
         for (int64_t step = 0; step < 2; step++) {
-            assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, step));
+            assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, step));
             do {
-                assert_ok(plim__loader_next(loader, &batch));
+                assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
                 const int64_t left = batch->batch_seeds - batch->first_seed;
                 assert_int_equal(batch->num_seeds, left < part ? left : part);
                 const bool last = batch->last_part;

@@ -6,6 +6,7 @@
 #include "support/cgroup.h"
 #include "support/pages.h"
 #include "support/row_cache.h"
+#include "support/wrapped.h"
 
 #include "base/clock.h"
 #include "base/fail.h"
@@ -345,7 +346,7 @@ static void wait_for_failure(void *user, const plim_progress_t *progress)
     int64_t start = plim__clock_ns();
     if (atomic_fetch_add(&chunks_filled, 1) > 0)
         return;
-    while (plim__arena_fail_pending() != 0 && plim__clock_ns() - start < 1000000000)
+    while (test_map_fail_pending() != 0 && plim__clock_ns() - start < 1000000000)
         (void)nanosleep(&nap, NULL);
     (void)nanosleep(&nap, NULL);
 }
@@ -362,10 +363,10 @@ static void filling_ends_with_the_first_error(void **state)
         int filled = 3;
         for (int i = 0; i < 20 && filled > 2; i++) { /* busy: the other fails late */
             atomic_store(&chunks_filled, 0);
-            plim__arena_fail_at(n);
+            test_map_fail_at(n);
             status = plim__rows_disk_create(&cache.world.job, cache.world.dataset, &cache.params,
                                             &source);
-            plim__arena_fail_at(0);
+            test_map_fail_at(0);
             filled = status == PLIM_OK ? 0 : atomic_load(&chunks_filled);
         }
         assert_true(status == PLIM_OK || status == PLIM_ERR_NOMEM);

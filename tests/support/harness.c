@@ -1,4 +1,5 @@
 #include "support/harness.h"
+#include "support/wrapped.h"
 
 #include "mem/arena.h"
 #include "mem/ledger.h"
@@ -76,10 +77,10 @@ void test_fail_each_arena(plim_job_t *job, plim_status_t (*body)(plim_job_t *job
 {
     int64_t before = plim__ledger_reserved(job->ledger);
     for (int n = 1;; n++) {
-        plim__arena_fail_at(n);
+        test_map_fail_at(n);
         plim_status_t status = body(job, context);
-        bool failed = plim__arena_fail_pending() == 0;
-        plim__arena_fail_at(0);
+        bool failed = test_map_fail_pending() == 0;
+        test_map_fail_at(0);
         assert_int_equal(plim__ledger_reserved(job->ledger), before);
         if (!failed) {
             assert_ok(status);

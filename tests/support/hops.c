@@ -5,6 +5,7 @@
 #include "nn/bf16.h"
 #include "nn/vector.h"
 #include "support/harness.h"
+#include "support/wrapped.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,6 @@ void test_say_missing_paths(void)
 int test_every_path(void **state)
 {
     (void)state;
-    plim__vector_limit(PLIM__VECTOR_AVX512);
+    test_vector_limit(PLIM__VECTOR_AVX512);
     return 0;
 }

@@ -287,13 +287,32 @@ void test_check_batch(const test_loader_t *fixture, const plim_recipe_t *recipe,
     free(seen);
 }
 
+plim_stream_t *test_stream(plim_loader_t *loader, plim_split_t split)
+{
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *stream;
+    const plim_recipe_t *recipe = &loader->context.plan.recipe;
+    for (int i = 0; i < PLIM_STREAMS_MAX; i++) {
+        stream = &loader->streams[i];
+        if (atomic_load(&stream->references) > 0 && stream->own == NULL && stream->split == split &&
+            stream->shuffled == (split == PLIM_TRAIN) && stream->num_shares == 1 &&
+            stream->batch_size == recipe->batch_size)
+            return stream;
+    }
+    params.split = split;
+    params.shuffle = split == PLIM_TRAIN;
+    assert_ok(plim_loader_stream(loader, &params, &stream));
+    plim_loader_release(loader);
+    return stream;
+}
+
 uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch, int64_t step,
                         uint64_t hash, int64_t *parts)
 {
     plim_batch_t *batch;
-    assert_ok(plim__loader_start(loader, split, epoch, step));
+    assert_ok(plim_stream_start(test_stream(loader, split), epoch, step));
     for (;;) {
-        assert_ok(plim__loader_next(loader, &batch));
+        assert_ok(plim_stream_next(test_stream(loader, split), -1, &batch));
         if (batch == NULL)
             return hash;
         hash = plim_loader_hash(loader, batch, hash);

@@ -54,6 +54,10 @@ void test_check_rows(const test_loader_t *fixture, const plim_recipe_t *recipe,
 void test_check_batch(const test_loader_t *fixture, const plim_recipe_t *recipe,
                       const plim_batch_t *batch);
 
+/* The loader's stream over a split as its recipe says, shuffled if it is the training split. Made
+ * when it is first asked for; it ends with the loader. */
+plim_stream_t *test_stream(plim_loader_t *loader, plim_split_t split);
+
 /* The hash of the rest of an epoch from a step on; counts its parts. */
 uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch, int64_t step,
                         uint64_t hash, int64_t *parts);

@@ -4,6 +4,7 @@
 #include "nn/bf16.h"
 #include "nn/vector.h"
 #include "support/harness.h"
+#include "support/wrapped.h"
 
 #include <math.h>
 #include <string.h>
@@ -71,7 +72,7 @@ void test_same_bits(void (*compute)(void *context, plim__team_t *team, void *out
     plim_job_t job = test_job_make((int64_t)1 << 30, 1, PLIM_IO_AUTO);
     void *want = test_calloc(1, bytes), *got = test_calloc(1, bytes);
     for (int path = PLIM__VECTOR_BASELINE; path <= PLIM__VECTOR_AVX512; path++) {
-        plim__vector_limit((plim__vector_path_t)path);
+        test_vector_limit((plim__vector_path_t)path);
         for (int i = 0; i < 4; i++) {
             plim__team_t *team;
             assert_ok(plim__team_create(job.ledger, sizes[i], &team));
@@ -84,7 +85,7 @@ void test_same_bits(void (*compute)(void *context, plim__team_t *team, void *out
             plim__team_destroy(team);
         }
     }
-    plim__vector_limit(PLIM__VECTOR_AVX512);
+    test_vector_limit(PLIM__VECTOR_AVX512);
     test_free(want);
     test_free(got);
     test_job_end(&job);

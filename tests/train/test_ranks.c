@@ -6,6 +6,7 @@
 #include "peers/share_tree.h"
 #include "support/ranks.h"
 #include "support/training.h"
+#include "support/wrapped.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -84,7 +85,7 @@ static void body(const plim_job_t *given, int rank, int num_ranks, void *context
     test_training_path(call->name, path);
     call->jobs[rank] = job;
     if (rank == call->other)
-        plim__loader_squeeze_at(call->squeeze_at);
+        test_squeeze_at(call->squeeze_at);
     if (rank == call->other && call->limited)
         rank_assert(setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 1) == 0);
     const bool other = rank == call->other;

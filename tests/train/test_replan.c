@@ -1,6 +1,7 @@
 /* A run that has no room in the middle of it, whenever that is, plans anew and ends with the same
  * bits. */
 #include "support/training.h"
+#include "support/wrapped.h"
 
 #include "load/governor.h"
 
@@ -30,9 +31,9 @@ static void squeezed_anywhere(void **state)
         char name[32];
         (void)snprintf(name, sizeof name, "squeezed-%d", n);
         training.microbatch = 0;
-        plim__loader_squeeze_at(n);
+        test_squeeze_at(n);
         assert_ok(test_train(name, &training, &way, &result));
-        plim__loader_squeeze_at(0);
+        test_squeeze_at(0);
         assert_int_equal(result.epochs, expected.epochs);
         test_assert_same_run("calm", name);
     }
@@ -51,9 +52,9 @@ static void squeezed_in_a_group(void **state)
     for (int n = 2; n < 12; n += 3) {
         char name[32];
         (void)snprintf(name, sizeof name, "group-%d", n);
-        plim__loader_squeeze_at(n);
+        test_squeeze_at(n);
         assert_ok(test_train(name, &training, &test_plain_way, &result));
-        plim__loader_squeeze_at(0);
+        test_squeeze_at(0);
         test_assert_same_run("group", name);
     }
 }
@@ -74,7 +75,7 @@ static void take_memory(void *user, const plim_train_event_t *event)
         mmap(NULL, host->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(host->memory, MAP_FAILED);
     memset(host->memory, 1, host->bytes);
-    plim__loader_squeeze_at(1);
+    test_squeeze_at(1);
 }
 
 /* Below its minimum a run saves and stops, and later continues with the same bits. */

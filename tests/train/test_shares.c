@@ -2,6 +2,7 @@
  * share tree, whatever computes them. */
 /* labels: asan tsan */
 #include "load/loader.h"
+#include "support/loader.h"
 #include "support/training.h"
 #include "train/trainer.h"
 
@@ -84,7 +85,7 @@ static void test_shares_are_added_in_the_order_of_the_tree(void **state)
         test_bed_open(PLIM_LINE_NONE, &training, NULL, &plain);
         training.shares = shares;
         test_bed_open(PLIM_LINE_NONE, &training, NULL, &bed);
-        const int64_t steps = plim_stream_steps(plim__loader_split(bed.loader, PLIM_TRAIN));
+        const int64_t steps = plim_stream_steps(test_stream(bed.loader, PLIM_TRAIN));
         float *gradient = calloc((size_t)bed.count, sizeof *gradient);
         plim_stream_t *stream = open_shares(&bed, 0, shares, shares);
         for (int64_t step = 0; step < steps; step += steps - 1) {

@@ -4,6 +4,7 @@
 #include "load/loader.h"
 #include "nn/dense_object.h"
 #include "nn/model_internal.h"
+#include "support/loader.h"
 #include "support/training.h"
 #include "train/trainer.h"
 
@@ -43,9 +44,9 @@ static float *gradient_of(test_bed_t *bed, int64_t step, double *loss_out, int *
     plim_batch_t *batch;
     bool last = false;
     *parts_out = 0;
-    assert_ok(plim__loader_start(bed->loader, PLIM_TRAIN, 0, step));
+    assert_ok(plim_stream_start(test_stream(bed->loader, PLIM_TRAIN), 0, step));
     while (!last) {
-        assert_ok(plim__loader_next(bed->loader, &batch));
+        assert_ok(plim_stream_next(test_stream(bed->loader, PLIM_TRAIN), -1, &batch));
         last = batch->last_part;
         assert_ok(plim_trainer_backward(bed->trainer, batch, 1, loss_out));
         plim_batch_release(batch);
@@ -70,9 +71,9 @@ static void test_gradients_of_parts_sum_up_to_the_batch(void **state)
     assert_int_equal(count, 1);
     /* Each part's gradient by itself, added by the caller. */
     float *sum = make_floats(whole.count), *one = make_floats(whole.count);
-    assert_ok(plim__loader_start(parts.loader, PLIM_TRAIN, 0, 2));
+    assert_ok(plim_stream_start(test_stream(parts.loader, PLIM_TRAIN), 0, 2));
     for (bool last = false; !last; count++) {
-        assert_ok(plim__loader_next(parts.loader, &batch));
+        assert_ok(plim_stream_next(test_stream(parts.loader, PLIM_TRAIN), -1, &batch));
         last = batch->last_part;
         assert_ok(plim_trainer_backward(parts.trainer, batch, 1, &part_loss));
         plim_batch_release(batch);
@@ -296,8 +297,8 @@ static void test_a_gradient_changes_nothing_until_the_update(void **state)
     assert_int_equal(plim_trainer_update(bed.trainer, NULL), PLIM_ERR_USAGE);
     assert_ok(plim_trainer_update(bed.trainer, second));
     plim_batch_t *batch;
-    assert_ok(plim__loader_start(other.loader, PLIM_TRAIN, 0, 0));
-    assert_ok(plim__loader_next(other.loader, &batch));
+    assert_ok(plim_stream_start(test_stream(other.loader, PLIM_TRAIN), 0, 0));
+    assert_ok(plim_stream_next(test_stream(other.loader, PLIM_TRAIN), -1, &batch));
     assert_ok(plim_trainer_backward(other.trainer, batch, 1, &loss));
     plim_batch_release(batch);
     assert_int_equal(plim_trainer_update(other.trainer, second), PLIM_ERR_USAGE);
@@ -351,10 +352,10 @@ static void train_on(test_bed_t *bed, int64_t epochs, int64_t until)
     double score, loss;
     plim_trainer_position(bed->trainer, &epoch, &step, NULL);
     for (; epoch < epochs; epoch++, step = 0) {
-        assert_ok(plim__loader_start(bed->loader, PLIM_TRAIN, epoch, step));
+        assert_ok(plim_stream_start(test_stream(bed->loader, PLIM_TRAIN), epoch, step));
         for (;;) {
             plim_trainer_position(bed->trainer, NULL, &step, NULL);
-            assert_ok(plim__loader_next(bed->loader, &batch));
+            assert_ok(plim_stream_next(test_stream(bed->loader, PLIM_TRAIN), -1, &batch));
             if (batch == NULL || (epoch + 1 == epochs && batch->step == until))
                 break;
             assert_ok(plim_trainer_backward(bed->trainer, batch, 1, NULL));
@@ -426,8 +427,8 @@ static void refuse_loader(test_bed_t *bed, const plim_dataset_t *dataset,
     double score, loss;
     assert_ok(plim_load_plan(&bed->job, dataset, recipe, NULL, &plan));
     assert_ok(plim_loader_create(&bed->job, dataset, plan, &loader));
-    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
-    assert_ok(plim__loader_next(loader, &batch));
+    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+    assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
     assert_int_equal(plim_trainer_backward(bed->trainer, batch, 1, &loss), PLIM_ERR_USAGE);
     plim_batch_release(batch);
     assert_int_equal(plim_trainer_evaluate(bed->trainer, loader, PLIM_VALID, &score, &loss),
@@ -497,8 +498,8 @@ static void test_a_failed_batch_must_be_discarded(void **state)
     float *weights = plim_trainer_weights(bed.trainer, &count);
     float *gradient = make_floats(count);
     const float weight = weights[0];
-    assert_ok(plim__loader_start(bed.loader, PLIM_TRAIN, 0, 0));
-    assert_ok(plim__loader_next(bed.loader, &batch));
+    assert_ok(plim_stream_start(test_stream(bed.loader, PLIM_TRAIN), 0, 0));
+    assert_ok(plim_stream_next(test_stream(bed.loader, PLIM_TRAIN), -1, &batch));
     for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
         if (failures[i] == PLIM_ERR_NOMEM) {
             atomic_store(&bed.trainer->session.model->layers[0].product[0].dense->failed, true);
@@ -541,8 +542,8 @@ static void test_resuming_forgets_the_batch_under_way(void **state)
     train_on(&bed, 1, 3);
     test_training_path("under-way.safetensors", path);
     assert_ok(plim_trainer_save(bed.trainer, path));
-    assert_ok(plim__loader_start(other.loader, PLIM_TRAIN, 0, 0));
-    assert_ok(plim__loader_next(other.loader, &batch));
+    assert_ok(plim_stream_start(test_stream(other.loader, PLIM_TRAIN), 0, 0));
+    assert_ok(plim_stream_next(test_stream(other.loader, PLIM_TRAIN), -1, &batch));
     assert_ok(plim_trainer_backward(other.trainer, batch, 1, &loss));
     assert_ok(plim_trainer_resume(other.trainer, path));
     train_on(&bed, 1, 5);
