@@ -71,7 +71,8 @@ plim_status_t plim__peer_head_read(const void *bytes, size_t available,
                           "), where this rank expects %s%" PRIu64,
                           rank, head.size, plim__stage_name(head.stage), head.sequence,
                           exact ? "" : "at most ", size_most);
-    if (head.status > PLIM_OK || head.status < PLIM_ERR_TIMEOUT || head.reserved[0] != 0 ||
+    const int32_t greatest = head.stage == PLIM__STAGE_STEP ? PLIM__PLAN_AGAIN : PLIM_OK;
+    if (head.status > greatest || head.status < PLIM_ERR_TIMEOUT || head.reserved[0] != 0 ||
         head.reserved[1] != 0)
         return plim__fail(PLIM_ERR_DATA, "rank %u sent a damaged head (status %" PRId32 ")", rank,
                           head.status);

@@ -25,6 +25,10 @@ typedef enum plim__stage {
 /* "step", …; "unknown stage" for other numbers, which may come from a peer. */
 const char *plim__stage_name(int64_t stage);
 
+/* A status in PLIM__STAGE_STEP that is no error: a rank asks all ranks to stop the epoch here and
+ * continue it under other plans. */
+#define PLIM__PLAN_AGAIN ((plim_status_t)1)
+
 typedef struct plim__peer_head {
     uint64_t magic;
     uint32_t version; /* of the messages */
@@ -46,7 +50,7 @@ plim__peer_head_t plim__peer_head(plim__stage_t stage, int rank, int num_ranks, 
  * Reads the head at `bytes`, of which `available` were received, and compares it with the one that
  * this rank would send in the place of the sender: all but size, status and flags must be equal.
  * The size may be at most size_most, and is exactly that if `exact`; the status is one of
- * plim_status_t. PLIM_ERR_DATA names the sender and the difference.
+ * plim_status_t, or PLIM__PLAN_AGAIN. PLIM_ERR_DATA names the sender and the difference.
  */
 plim_status_t plim__peer_head_read(const void *bytes, size_t available,
                                    const plim__peer_head_t *expected, uint64_t size_most,

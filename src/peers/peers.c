@@ -283,6 +283,8 @@ plim_status_t plim__peers_agree(plim__peers_t *peers, plim__stage_t stage, plim_
         char text[sizeof record->text + 4];
         if (record->head.status == PLIM_OK)
             continue;
+        if (record->head.status == PLIM__PLAN_AGAIN)
+            return PLIM__PLAN_AGAIN;
         plim__text_printable(record->text, strnlen(record->text, sizeof record->text), text,
                              sizeof text);
         return plim__fail((plim_status_t)record->head.status, "rank %d: %s", rank, text);

@@ -42,8 +42,8 @@ plim_status_t plim__peers_fail_rows(int rank);
 /*
  * Waits for all ranks, each of which brings its status and `count` numbers. If all are PLIM_OK,
  * the least and the greatest of each number follow (either may be NULL). Otherwise every rank gets
- * the error of the lowest failed rank, with its message ("rank 2: …"). So a rank whose work has
- * failed calls this in place of returning.
+ * the error (or PLIM__PLAN_AGAIN) of the lowest failed rank, with its message ("rank 2: …"). So a
+ * rank whose work has failed calls this in place of returning.
  */
 plim_status_t plim__peers_agree(plim__peers_t *peers, plim__stage_t stage, plim_status_t status,
                                 int count, const int64_t *numbers, int64_t *least_out,

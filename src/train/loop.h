@@ -122,8 +122,8 @@ bool plim__loop_fits_again(plim__loop_t *loop);
  */
 plim_status_t plim__loop_replan(plim__loop_t *loop);
 
-/* Makes one step. *status is this rank's own: an error goes into the exchange, where all ranks
- * learn of it. */
+/* Makes one step. *status is this rank's own: an error, or PLIM__PLAN_AGAIN, goes into the
+ * exchange, where all ranks learn of it. */
 plim_status_t plim__loop_step(plim__loop_t *loop, plim_status_t *status);
 
 /* Trains from the position to the end of its epoch. */

@@ -133,7 +133,7 @@ static plim_status_t after_batch(plim__loop_t *loop, double loss, bool updated)
     PLIM_TRY(look_at_governor(loop));
     loop->goes_back = plim__loop_fits_again(loop);
     if (loop->goes_back)
-        return plim__fail(PLIM_ERR_BUDGET, "the first plan fits again");
+        return PLIM__PLAN_AGAIN;
     if (training->memory_steps > 0 && position->updates % training->memory_steps == 0)
         PLIM_TRY(log_memory(loop));
     const bool by_steps =

@@ -161,12 +161,14 @@ static plim_status_t begin(plim__loop_t *loop, const plim__train_plan_t *plan, b
     return plim__loop_agree(loop, PLIM__STAGE_START, begin_files(loop, plan, resume));
 }
 
-/* Whether the epoch ended because a rank needs another plan. */
+/* Whether the epoch was interrupted because a rank needs another plan. */
 static bool needs_plan(const plim__loop_t *loop, plim_status_t status)
 {
+    if (status == PLIM__PLAN_AGAIN)
+        return true;
     if (status != PLIM_ERR_BUDGET || loop->trainer == NULL || loop->loader == NULL)
         return false;
-    int64_t needs = loop->goes_back || plim__loader_governor(loop->loader)->tight;
+    int64_t needs = plim__loader_governor(loop->loader)->tight;
     return plim__peers_agree(loop->peers, PLIM__STAGE_PLAN, PLIM_OK, 1, &needs, NULL, &needs) ==
                PLIM_OK &&
            needs != 0;
