@@ -453,17 +453,6 @@ PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_o
     *step_out = stream->step;
 }
 
-plim_status_t plim__stream_check(const plim_stream_t *stream, int64_t epoch, int64_t step)
-{
-    PLIM_TRY(plim__loader_check(stream->loader));
-    const int64_t steps = plim_stream_steps(stream);
-    if (epoch < 0 || step < 0 || step > steps)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "there is no step %lld in epoch %lld: an epoch has %lld steps",
-                          (long long)step, (long long)epoch, (long long)steps);
-    return PLIM_OK;
-}
-
 plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t step)
 {
     plim_loader_t *loader = stream->loader;
@@ -478,20 +467,6 @@ plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t s
     stream->ticket = stream->seed = stream->part = 0;
     if (!loader->tickets.run.started) /* else plim_stream_next interrupts the stream being served */
         begin(loader, stream, false);
-    return PLIM_OK;
-}
-
-PLIM_API plim_status_t plim_stream_reseed(plim_stream_t *stream, const int64_t *nodes,
-                                          int64_t num_nodes)
-{
-    PLIM_TRY(plim__process_check(stream->process));
-    PLIM_TRY(plim__loader_check(stream->loader));
-    if (stream->own == NULL)
-        return plim__fail(PLIM_ERR_USAGE, "the stream was not added with a list of seeds");
-    plim__loader_stop(stream); /* nobody builds batches of it meanwhile */
-    PLIM_TRY(plim__seeds_replace(stream->own, stream->loader->context.info, nodes, num_nodes));
-    stream->started = false;
-    stream->counted_epoch = -1;
     return PLIM_OK;
 }
 

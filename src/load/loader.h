@@ -1,9 +1,9 @@
 /*
  * The loader. The files of src/load call downwards only:
  *
- *     loader_create ─► loader ─┬─► governor ──────────────┐
- *                              ├─► window_builder ─► window ┤
- *                              └─► batch_build ───────────┴─► load_sources, tickets, slots, seeds
+ *     streams ─► loader_create ─► loader ─┬─► governor ─────────────────┐
+ *                                         ├─► window_builder ─► window ─┼─► load_sources, tickets,
+ *                                         └─► batch_build ──────────────┘   slots, seeds
  *
  * How batches are numbered, claimed and delivered is described in load/tickets.h.
  */
@@ -60,25 +60,20 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
  */
 plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t *plan);
 
-/* plim_loader_stream as the loader is: PLIM_ERR_BUDGET when it is too small. */
-plim_status_t plim__loader_stream(plim_loader_t *loader, const plim_stream_params_t *params,
-                                  plim_stream_t **stream_out);
+/* The most nodes and edges that a batch of so many seeds can have. */
+plim__load_size_t plim__loader_bound(const plim_loader_t *loader, int num_hops,
+                                     const int64_t *fanout, int64_t seeds);
 
 /*
- * Whether a slot may be too small for a batch from that step of the epoch on; and counts them:
- * *largest_out is the most nodes and the most edges of any. This interrupts the stream being
- * served; the stream stays where it is. Errors of plim_stream_next.
+ * Counts the batches from that step of the epoch on: *largest_out is the most nodes and the most
+ * edges of any. This interrupts the stream being served; the stream stays where it is. Errors of
+ * plim_stream_next.
  */
-bool plim__stream_must_count(const plim_stream_t *stream, int64_t epoch, int64_t step);
 plim_status_t plim__stream_count_batches(plim_stream_t *stream, int64_t epoch, int64_t step,
                                          plim__load_size_t *largest_out);
 
 /* plim_stream_start of batches that fit a slot. */
 plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t step);
-
-/* Whether the loader is usable and has that step. PLIM_ERR_USAGE, or the error of a loader that
- * could not be remade. */
-plim_status_t plim__stream_check(const plim_stream_t *stream, int64_t epoch, int64_t step);
 
 /* The error of a loader that could not be remade. */
 plim_status_t plim__loader_check(const plim_loader_t *loader);
@@ -97,8 +92,8 @@ void plim__loader_yield(plim_loader_t *loader, bool yields);
 /* Reads the meter and sets the caches' target at once: after a rehearsal, after the first epoch. */
 void plim__loader_settle(plim_loader_t *loader);
 
-/* For loader_create.c: a worker's thread; wakes workers after a slot was released; ends the run,
- * whose stream continues later; and stops serving a stream that ends. */
+/* For loader_create.c and streams.c: a worker's thread; wakes workers after a slot was released;
+ * ends the run, whose stream continues later; and stops serving a stream that ends. */
 void plim__loader_worker(void *worker);
 void plim__loader_slot_freed(void *loader);
 void plim__loader_drain(plim_loader_t *loader);

@@ -1,11 +1,10 @@
-/* Creating and releasing loaders and streams. */
+/* Creating, making again and releasing loaders. */
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/process.h"
 #include "load/loader.h"
 #include "store/file_check.h"
 
-#include <string.h>
 #include <unistd.h>
 
 static void lay_out(plim__arena_t *arena, void *draft)
@@ -117,42 +116,6 @@ static plim_status_t start_workers(plim_loader_t *loader)
     return PLIM_OK;
 }
 
-/* A batch, or each of its shares, is cut into tickets of the planned size. Batches that were not
- * planned are cut into tickets that fit a slot. */
-static int64_t ticket_seeds(const plim__load_context_t *context, const plim_stream_t *stream)
-{
-    const int64_t most = context->params.part_seeds;
-    int64_t part = (stream->whole_size - 1) / stream->num_shares + 1;
-    if (context->plan.part_seeds > 0)
-        part = plim__min_i64(part, context->plan.part_seeds);
-    part = plim__min_i64(part, plim__stream_count(stream)) > most ? most : part;
-    return plim__max_i64(part, 1); /* also of empty shares */
-}
-
-/* Sets up a stream over a split of seeds. */
-static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_recipe_t *recipe,
-                       plim__seeds_t *own, plim_split_t split, bool shuffled)
-{
-    const plim_recipe_t drawn = plim__load_recipe(loader->context.info, recipe);
-    *stream = (plim_stream_t){.process = loader->process,
-                              .loader = loader,
-                              .seeds = own != NULL ? own : loader->context.seeds,
-                              .own = own,
-                              .split = split,
-                              .shuffled = shuffled,
-                              .whole_size = drawn.batch_size,
-                              .batch_size = drawn.batch_size,
-                              .share_count = 1,
-                              .num_shares = 1,
-                              .draw_seed = drawn.seed,
-                              .num_hops = drawn.num_hops,
-                              .counted_epoch = -1,
-                              .end_step = INT64_MAX};
-    memcpy(stream->fanout, drawn.fanout, sizeof stream->fanout);
-    stream->ticket_seeds = ticket_seeds(&loader->context, stream);
-    atomic_init(&stream->references, 1);
-}
-
 static plim_status_t make_scratch(plim_loader_t *loader, plim__load_worker_t *worker)
 {
     const plim__load_context_t *context = &loader->context;
@@ -229,30 +192,6 @@ static plim_status_t check_slots(const plim__load_plan_t *plan)
     return PLIM_OK;
 }
 
-/* The most nodes and edges that a batch of so many seeds can have. */
-static plim__load_size_t size_bound(const plim_loader_t *loader, int num_hops,
-                                    const int64_t *fanout, int64_t seeds)
-{
-    const plim_recipe_t *recipe = &loader->context.plan.recipe;
-    const plim_dataset_info_t *info = loader->context.info;
-    plim__blocks_params_t blocks = {
-        .num_hops = num_hops, .replace = recipe->replace, .form = recipe->form};
-    plim__load_size_t size;
-    memcpy(blocks.fanout, fanout, sizeof blocks.fanout);
-    plim__blocks_bound(&blocks, info->num_nodes, info->num_edges, info->max_degree, seeds,
-                       &size.nodes, &size.edges);
-    return size;
-}
-
-/* Whether a slot holds any batch of so many seeds. */
-static bool is_bounded(const plim_loader_t *loader, int num_hops, const int64_t *fanout,
-                       int64_t seeds)
-{
-    const plim__load_plan_t *plan = &loader->context.plan;
-    const plim__load_size_t size = size_bound(loader, num_hops, fanout, seeds);
-    return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
-}
-
 /* Logs that batches in PyG's form are counted. */
 static void log_counted(const plim_loader_t *loader)
 {
@@ -262,11 +201,12 @@ static void log_counted(const plim_loader_t *loader)
         plim__min_i64(largest->batch_size, plim__load_most_seeds(loader->context.info, plan));
     if (!plan->counted)
         return;
-    plim__log(loader->context.asked, PLIM_LOG_INFO,
-              "batches of %lld could have up to %lld nodes, for which the line is too low: before "
-              "each epoch its batches are drawn once to count their nodes and edges",
-              (long long)seeds,
-              (long long)size_bound(loader, largest->num_hops, largest->fanout, seeds).nodes);
+    plim__log(
+        loader->context.asked, PLIM_LOG_INFO,
+        "batches of %lld could have up to %lld nodes, for which the line is too low: before "
+        "each epoch its batches are drawn once to count their nodes and edges",
+        (long long)seeds,
+        (long long)plim__loader_bound(loader, largest->num_hops, largest->fanout, seeds).nodes);
 }
 
 plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -326,111 +266,6 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
     return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
 }
 
-/* Whether slots, workers and windows are large enough for the minimum of such batches. */
-static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds)
-{
-    const plim__loader_params_t *params = &loader->context.params;
-    const plim_dataset_info_t *info = loader->context.info;
-    if (info->num_graphs > 0)
-        return true;
-    seeds = recipe->form == PLIM_PYG ? plim__min_i64(recipe->batch_size, seeds) : 1;
-    return recipe->num_hops <= params->blocks.num_hops && seeds <= params->part_seeds &&
-           plim__load_most_drawn(recipe, info->max_degree) <= params->most_drawn &&
-           (loader->context.plan.counted ||
-            is_bounded(loader, recipe->num_hops, recipe->fanout, seeds));
-}
-
-bool plim__stream_must_count(const plim_stream_t *stream, int64_t epoch, int64_t step)
-{
-    const plim_loader_t *loader = stream->loader;
-    const int64_t seeds = plim__min_i64(stream->batch_size, plim__stream_count(stream));
-    return loader->context.plan.counted &&
-           !(stream->counted_epoch == epoch && stream->counted_step <= step) &&
-           !is_bounded(loader, stream->num_hops, stream->fanout, seeds);
-}
-
-/* Creates the seeds of a stream that does not use the loader's. */
-static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_t *params,
-                                uint64_t seed, plim__seeds_t **seeds_out)
-{
-    const int64_t *nodes = params->nodes;
-    int64_t count = params->num_nodes;
-    *seeds_out = NULL;
-    if (nodes == NULL && !params->no_labels &&
-        !plim__load_stream_reorders(&loader->context.plan.recipe, params))
-        return PLIM_OK;
-    if (nodes == NULL) {
-        nodes = plim__seeds_ids(loader->context.seeds, params->split);
-        count = plim__seeds_count(loader->context.seeds, params->split);
-    }
-    return plim__seeds_create_list(loader->context.asked, loader->context.dataset, seed, nodes,
-                                   count, params->shuffle, !params->no_labels, seeds_out);
-}
-
-static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream_params_t *params,
-                                  const plim_recipe_t *recipe)
-{
-    if (params->nodes == NULL && (params->split < PLIM_TRAIN || params->split > PLIM_TEST))
-        return plim__fail(PLIM_ERR_USAGE, "there is no split %d", (int)params->split);
-    if (params->num_nodes < 0 || (params->nodes == NULL && params->num_nodes > 0))
-        return plim__fail(PLIM_ERR_USAGE, "a list of %lld seeds%s", (long long)params->num_nodes,
-                          params->nodes == NULL ? ", but no nodes are given" : "");
-    return plim__load_recipe_check(loader->context.dataset, recipe);
-}
-
-/* Restricts a stream to its shares of each batch, some of them empty where a batch has fewer
- * seeds. */
-static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t *params)
-{
-    const int64_t size = stream->whole_size;
-    if (params->share < 0 || params->share_count < 1 ||
-        params->share > params->num_shares - params->share_count)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%lld of %d shares, from share %d on: they are numbered from 0",
-                          (long long)params->share_count, params->num_shares, params->share);
-    stream->share = params->share;
-    stream->share_count = (int)params->share_count;
-    stream->num_shares = params->num_shares;
-    stream->batch_size =
-        plim__share_first(size, stream->num_shares, stream->share + stream->share_count) -
-        plim__share_first(size, stream->num_shares, stream->share);
-    stream->ticket_seeds = ticket_seeds(&stream->loader->context, stream);
-    return PLIM_OK;
-}
-
-plim_status_t plim__loader_stream(plim_loader_t *loader, const plim_stream_params_t *params,
-                                  plim_stream_t **stream_out)
-{
-    const plim_recipe_t recipe = plim__load_stream_recipe(&loader->context.plan.recipe, params);
-    plim__seeds_t *own;
-    int place = 0;
-    PLIM_TRY(check_stream(loader, params, &recipe));
-    while (place < PLIM_STREAMS_MAX && atomic_load(&loader->streams[place].references) > 0)
-        place++;
-    if (place == PLIM_STREAMS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "a loader has at most %d streams; release one",
-                          PLIM_STREAMS_MAX);
-    const int64_t seeds = params->nodes != NULL
-                              ? params->num_nodes
-                              : plim__seeds_count(loader->context.seeds, params->split);
-    plim_recipe_t delivered = recipe; /* its shares of each batch */
-    delivered.batch_size = plim__load_share_size(params, recipe.batch_size);
-    if (!has_room(loader, &delivered, seeds))
-        return plim__fail(PLIM_ERR_BUDGET, "the stream draws more than the loader was planned for");
-    PLIM_TRY(make_seeds(loader, params, recipe.seed, &own));
-    set_stream(loader, &loader->streams[place], &recipe, own,
-               own != NULL ? PLIM_TRAIN : params->split, params->shuffle);
-    const plim_status_t status = set_share(&loader->streams[place], params);
-    if (status != PLIM_OK) {
-        plim__seeds_destroy(own);
-        atomic_store(&loader->streams[place].references, 0);
-        return status;
-    }
-    plim_loader_retain(loader);
-    *stream_out = &loader->streams[place];
-    return PLIM_OK;
-}
-
 PLIM_API void plim_loader_retain(plim_loader_t *loader)
 {
     if (plim__process_is(loader->process))
@@ -451,21 +286,4 @@ PLIM_API void plim_loader_release(plim_loader_t *loader)
     plim__arena_destroy(&arena);
     plim_dataset_release(dataset);
     plim_job_release(&job);
-}
-
-PLIM_API void plim_stream_retain(plim_stream_t *stream)
-{
-    if (plim__process_is(stream->process))
-        atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
-}
-
-PLIM_API void plim_stream_release(plim_stream_t *stream)
-{
-    if (stream == NULL || !plim__process_is(stream->process) ||
-        atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) != 1)
-        return;
-    plim__loader_stop(stream);
-    plim__seeds_destroy(stream->own);
-    stream->own = NULL;
-    plim_loader_release(stream->loader);
 }

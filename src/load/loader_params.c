@@ -179,6 +179,11 @@ int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe
     return wanted > 0 ? plim__min_i64(seeds, wanted) : seeds;
 }
 
+int64_t plim__cost_pages(size_t bytes)
+{
+    return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
+}
+
 /* Bytes of an array on cache lines, saturating. */
 static size_t array_bytes(int64_t count, int64_t columns, size_t width)
 {

@@ -79,6 +79,9 @@ int64_t plim__load_largest_split(const plim_dataset_info_t *info);
 int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                               int64_t wanted);
 
+/* `bytes` in whole pages; INT64_MAX for SIZE_MAX, an estimate that overflowed. */
+int64_t plim__cost_pages(size_t bytes);
+
 /* Reads the plan's recipe and choices, not its sums; borrows plan->scratch. */
 void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *dataset,
                               const plim__load_plan_t *plan, plim__loader_params_t *parts_out);

@@ -47,8 +47,32 @@ typedef struct plim__expectation {
  * an hour, as its host throttled requests or bytes. */
 #define PLIM__MERGE_DISTANCE ((size_t)16 << 10)
 
+typedef struct plim__load_plan plim__load_plan_t;
+
+#define PLIM__LOAD_WAYS 4
+
+/* What a loader that is made again needs: one more stream, or larger slots. */
+typedef struct plim__load_remade {
+    const plim_stream_params_t *stream; /* one more; NULL: none */
+    int64_t bytes;      /* on the ledger, released before the loader is made again */
+    int64_t list_bytes; /* planned for seeds of streams that were not added yet */
+    bool held;          /* a batch that the caller holds keeps the old slots */
+    const char *what;   /* for messages; NULL: "batches" */
+    int num_ways;
+    struct {
+        int num_slots;          /* 0: as the planner likes */
+        plim__load_size_t slot; /* its least size */
+    } ways[PLIM__LOAD_WAYS];    /* the first that fits is taken */
+} plim__load_remade_t;
+
 /* The choices for a loader, and their memory. */
-typedef struct plim__load_plan {
+struct plim__load_plan {
+    /* Plans a loader of `plan` again under the same line; the cut of batches stays. It reads
+     * nothing, since the loader still has its memory. PLIM_ERR_BUDGET. The planner, which stands
+     * above src/load, sets it. */
+    plim_status_t (*again)(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim__load_plan_t *plan, const plim__load_remade_t *remade,
+                           plim__load_plan_t *plan_out);
     char fingerprint[17]; /* of the dataset */
     plim_recipe_t recipe;
     /* Slots, windows and workers are made for this recipe: over all streams the largest batch, the
@@ -93,7 +117,7 @@ typedef struct plim__load_plan {
     int num_accounts;
     int num_held; /* the first of them are reserved on the ledger already */
     plim__plan_account_t accounts[PLIM__PLAN_ACCOUNTS];
-} plim__load_plan_t;
+};
 
 /* The plan of a training run: loader, model, optimiser, activations, checkpoint, evaluation. */
 typedef struct plim__train_plan {

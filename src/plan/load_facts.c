@@ -23,11 +23,6 @@ enum {
 /* A process larger than the nominal one is counted in steps of this. */
 #define FIXED_STEP ((size_t)8 << 20)
 
-int64_t plim__cost_pages(size_t bytes)
-{
-    return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
-}
-
 int64_t plim__whole_mib(int64_t bytes)
 {
     return bytes / MIB + (bytes % MIB != 0);
@@ -224,8 +219,8 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
     *streams = (plim__load_streams_t){
         .envelope = *recipe, .largest = *recipe, .most_seeds = plim__load_largest_split(info)};
     if (remade != NULL) {
-        streams->envelope = streams->largest = *plim__load_envelope(remade->plan);
-        streams->most_seeds = plim__load_most_seeds(info, remade->plan);
+        streams->envelope = streams->largest = *plim__load_envelope(client->old);
+        streams->most_seeds = plim__load_most_seeds(info, client->old);
         bytes = (size_t)remade->list_bytes;
     }
     for (int i = 0; i < count_streams(params, client); i++) {
@@ -252,8 +247,7 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
     return PLIM_OK;
 }
 
-/* Upper bounds for a batch and for the smallest part of one. */
-static plim_status_t find_bounds(plim__load_facts_t *facts)
+plim_status_t plim__load_bounds_find(plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     const bool whole = facts->recipe->form == PLIM_PYG || facts->client->whole;
@@ -280,18 +274,9 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
         facts->one.nodes = plim__max_i64(facts->one.nodes, size.nodes);
         facts->one.edges = plim__max_i64(facts->one.edges, size.edges);
     }
-    if (facts->client->remade != NULL) {
-        const plim__load_size_t *slot = &facts->client->remade->slot;
-        facts->one.nodes = plim__max_i64(facts->one.nodes, slot->nodes);
-        facts->one.edges = plim__max_i64(facts->one.edges, slot->edges);
-    }
+    facts->one.nodes = plim__max_i64(facts->one.nodes, facts->slot.nodes);
+    facts->one.edges = plim__max_i64(facts->one.edges, facts->slot.edges);
     return PLIM_OK;
-}
-
-plim_status_t plim__load_count(plim__load_facts_t *facts)
-{
-    facts->counted = true;
-    return find_bounds(facts);
 }
 
 plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -317,6 +302,6 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
         .epoch_seeds = streams_out->most_seeds,
         .batch_seeds = batch,
         .part_seeds = params->part_seeds > 0 ? plim__min_i64(batch, params->part_seeds) : batch,
-        .counted = client->remade != NULL && client->remade->plan->counted};
-    return find_bounds(facts_out);
+        .counted = client->old != NULL && client->old->counted};
+    return plim__load_bounds_find(facts_out);
 }

@@ -8,14 +8,6 @@
 #include "load/plan_data.h"
 #include "plan/statistics.h"
 
-/* A loader that is planned again, and remade, for one more stream or for larger batches. */
-typedef struct plim__load_remade {
-    const plim__load_plan_t *plan; /* its envelope is the minimum, … */
-    plim__load_size_t slot;        /* … and this of slots */
-    int64_t bytes;                 /* on the ledger, released before it is remade */
-    int64_t list_bytes;            /* planned for seeds of streams that were not added yet */
-} plim__load_remade_t;
-
 /* The model that uses the batches: what it holds beside the loader, and how it takes batches. */
 typedef struct plim__load_client {
     /* Bytes that it holds beside a loader of these choices; no less for larger slots. Pure. */
@@ -29,7 +21,8 @@ typedef struct plim__load_client {
                      whether it fits whole */
     bool bits;    /* a cut changes the last bits of the result */
     bool quiet;   /* read nothing and log nothing */
-    const plim__load_remade_t *remade; /* NULL: a new loader */
+    const plim__load_plan_t *old;      /* of a loader that is made again, and … */
+    const plim__load_remade_t *remade; /* … what it needs; NULL: a new loader */
     /* One more stream, NULL: none. Its batches may come in parts of any size, so that only the
      * smallest part must fit. */
     const plim_stream_params_t *evaluation;
@@ -66,6 +59,7 @@ typedef struct plim__load_facts {
     plim__load_size_t largest; /* the largest graph of a dataset of many */
     bool largest_guessed;
     bool counted;           /* as the plan's */
+    plim__load_size_t slot; /* the least size of one, of a loader that is made again */
     plim__load_size_t one;  /* upper bound for the smallest part of a batch, or, when batches are
                                counted, a usual batch; not measured: lower bound for a batch */
     plim__load_size_t most; /* upper bound for part_seeds seeds */
@@ -81,9 +75,6 @@ plim__load_size_t plim__load_most(const plim__load_facts_t *facts, int64_t num_s
 /* Size of a slot for `num_seeds` seeds: the expected one and a margin, larger for few seeds, whose
  * sizes vary more. */
 plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num_seeds);
-
-/* `bytes` in whole pages; INT64_MAX for SIZE_MAX, an estimate that overflowed. */
-int64_t plim__cost_pages(size_t bytes);
 
 /* Bytes in whole MiB, rounded up: a line as messages name it. */
 int64_t plim__whole_mib(int64_t bytes);
@@ -101,9 +92,8 @@ int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *params)
 /* Whether the plan may read the dataset. */
 bool plim__load_may_read(const plim__load_facts_t *facts);
 
-/* The same facts for batches in PyG's form that are counted before each epoch, since slots for all
- * possible ones do not fit. */
-plim_status_t plim__load_count(plim__load_facts_t *facts);
+/* Finds `one` and `most` again, after `counted` or `slot` changed. */
+plim_status_t plim__load_bounds_find(plim__load_facts_t *facts);
 
 /* The same facts for batches that are cut at `seeds` seeds. */
 plim__load_facts_t plim__load_cut_at(const plim__load_facts_t *facts, int64_t seeds);

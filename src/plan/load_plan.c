@@ -406,6 +406,36 @@ static plim_status_t measure_counted(plim__load_facts_t *facts)
     return reads ? find_probe(facts, true) : PLIM_OK;
 }
 
+/* Batches in PyG's form are counted before each epoch where slots for all possible ones do not fit.
+ */
+static plim_status_t count_or_not(plim__load_facts_t *facts, plim__load_plan_t *plan)
+{
+    if (facts->recipe->form != PLIM_PYG || plim__load_fit(facts, plan))
+        return PLIM_OK;
+    PLIM_TRY(measure_counted(facts));
+    facts->counted = true;
+    return plim__load_bounds_find(facts);
+}
+
+/* Takes the first way that fits of those in which a loader may be made again, else the last, which
+ * is refused. `params` are the facts' own. */
+static plim_status_t choose_way(plim__load_facts_t *facts, plim_plan_params_t *params)
+{
+    const plim__load_remade_t *remade = facts->client->remade;
+    const bool counted = facts->counted;
+    bool fits = false;
+    for (int i = 0; i < remade->num_ways && !fits; i++) {
+        plim__load_plan_t plan;
+        params->num_slots = remade->ways[i].num_slots;
+        facts->slot = remade->ways[i].slot;
+        facts->counted = counted;
+        PLIM_TRY(plim__load_bounds_find(facts));
+        PLIM_TRY(count_or_not(facts, &plan));
+        fits = plim__load_fit(facts, &plan);
+    }
+    return PLIM_OK;
+}
+
 /*
  * Fits by measured sizes where they would be guessed, else by what dataset.json says. The probe's
  * memory is free again before the loader is made: it counts in the start.
@@ -413,10 +443,8 @@ static plim_status_t measure_counted(plim__load_facts_t *facts)
 static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, bool *tight_out)
 {
     const plim__load_client_t *client = facts->client;
-    if (facts->recipe->form == PLIM_PYG && !plim__load_fit(facts, plan)) {
-        PLIM_TRY(measure_counted(facts));
-        PLIM_TRY(plim__load_count(facts));
-    }
+    if (client->remade == NULL)
+        PLIM_TRY(count_or_not(facts, plan));
     /* A guess may refuse what fits by measured sizes: it decides only where nothing is cut. */
     if (!client->cuts)
         PLIM_TRY(fit_or_refuse(facts, plan, tight_out));
@@ -485,22 +513,60 @@ static int64_t nothing(const void *context, const plim__load_plan_t *plan)
     return 0;
 }
 
+static int64_t checkpoint_bytes(const void *context, const plim__load_plan_t *plan)
+{
+    (void)plan;
+    return ((const plim__load_plan_t *)context)->checkpoint_bytes;
+}
+
+plim_status_t plim__load_plan_again(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim__load_plan_t *old, const plim__load_remade_t *remade,
+                                    plim__load_plan_t *plan_out)
+{
+    const plim__load_client_t client = {
+        .bytes = checkpoint_bytes,
+        .context = old,
+        .quiet = true,
+        .old = old,
+        .remade = remade,
+        .what = remade->what != NULL ? remade->what : "batches",
+        .remedies = remade->held
+                        ? ", make batches or fan-outs smaller, or release the batches that are held"
+                        : ", or make batches or fan-outs smaller"};
+    plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
+    params.memory = old->line;
+    params.part_seeds = old->recipe.form == PLIM_NATIVE ? old->part_seeds : 0;
+    params.scratch = old->scratch[0] != '\0' ? old->scratch : NULL;
+    params.streams = remade->stream;
+    params.num_streams = remade->stream != NULL;
+    PLIM_TRY(plim__load_plan_for(job, dataset, &old->recipe, &params, &client, plan_out, NULL));
+    plan_out->checkpoint_bytes = old->checkpoint_bytes;
+    plan_out->part_nodes = old->part_nodes;
+    plan_out->part_edges = old->part_edges;
+    return PLIM_OK;
+}
+
 plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *dataset,
-                                  const plim_recipe_t *recipe, const plim_plan_params_t *params,
+                                  const plim_recipe_t *recipe, const plim_plan_params_t *given,
                                   const plim__load_client_t *client, plim__load_plan_t *plan_out,
                                   bool *tight_out)
 {
     static const plim__load_client_t no_client = {
         .bytes = nothing, .what = "batches", .remedies = ", or make batches or fan-outs smaller"};
-    static const plim_plan_params_t no_params = PLIM_PLAN_PARAMS_INIT;
+    plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
     plim__load_facts_t facts;
     plim__load_streams_t streams;
     plim__load_plan_t plan;
     bool tight;
-    PLIM_TRY(plim__load_facts_find(job, dataset, recipe, params != NULL ? params : &no_params,
+    if (given != NULL)
+        params = *given;
+    PLIM_TRY(plim__load_facts_find(job, dataset, recipe, &params,
                                    client != NULL ? client : &no_client, &streams, &facts));
+    if (facts.client->remade != NULL)
+        PLIM_TRY(choose_way(&facts, &params));
     PLIM_TRY(choose(&facts, &plan, &tight));
     log_plan(&facts, &plan);
+    plan.again = plim__load_plan_again;
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
     plan.recipe = *recipe;
     if (!facts.client->quiet)

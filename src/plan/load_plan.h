@@ -16,6 +16,11 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
                                   const plim__load_client_t *client, plim__load_plan_t *plan_out,
                                   bool *tight_out);
 
+/* The `again` of every plan (load/plan_data.h). */
+plim_status_t plim__load_plan_again(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim__load_plan_t *old, const plim__load_remade_t *remade,
+                                    plim__load_plan_t *plan_out);
+
 /* plim_load_plan, as numbers alone. */
 plim_status_t plim__load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                               const plim_recipe_t *recipe, const plim_plan_params_t *params,

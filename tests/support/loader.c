@@ -3,6 +3,7 @@
 
 #include "base/half.h"
 #include "load/loader.h"
+#include "plan/load_plan.h"
 #include "support/draws.h"
 #include "support/harness.h"
 
@@ -101,7 +102,8 @@ plim__load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_r
     plim_recipe_t drawn = plim__load_recipe(info, recipe);
     plim__blocks_params_t params = {
         .num_hops = drawn.num_hops, .replace = drawn.replace, .form = drawn.form};
-    plim__load_plan_t plan = {.recipe = *recipe,
+    plim__load_plan_t plan = {.again = plim__load_plan_again,
+                              .recipe = *recipe,
                               .workers = workers,
                               .topology_in_memory = true,
                               .rows_in_memory = true,
