@@ -55,7 +55,7 @@ BESIDE = prooflib.SOURCE / 'bench' / 'python_beside.py'
 EXAMPLES = prooflib.SOURCE / 'examples' / 'python'
 
 DATASETS = {
-    'papers': ['generate', 'papers100M', None, '--scale', 0.01],
+    'papers_sage': ['generate', 'papers100M', None, '--scale', 0.01],
     'arxiv_sage': ['import', 'ogbn_arxiv', None, '--symmetrise'],
     'proteins_gin': ['import', 'graphs/PROTEINS', None, '--symmetrise'],
 }

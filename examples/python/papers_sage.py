@@ -1,14 +1,13 @@
-"""GraphSAGE as PyTorch Geometric's own examples train ogbn: three loaders with worker processes.
+"""GraphSAGE as PyTorch Geometric's own examples train ogbn: three loaders, which share one memory line.
 
     plimsoll generate papers100M papers --scale 0.01
-    python papers_pyg.py papers
+    python papers_sage.py papers
 """
 import argparse
 
+import plimsoll
 import torch
 import torch.nn.functional as F
-from pyg_data import load
-from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import GraphSAGE
 
 parser = argparse.ArgumentParser()
@@ -17,12 +16,12 @@ parser.add_argument('--epochs', type=int, default=10)
 parser.add_argument('--seed', type=int, default=0)
 args = parser.parse_args()
 torch.manual_seed(args.seed)
-data, split = load(args.path)
+data = plimsoll.open(args.path)
 
-kwargs = dict(num_neighbors=[10, 5], batch_size=256, num_workers=2, persistent_workers=True)
-train_loader = NeighborLoader(data, input_nodes=split['train'], shuffle=True, **kwargs)
-val_loader = NeighborLoader(data, input_nodes=split['valid'], **kwargs)
-test_loader = NeighborLoader(data, input_nodes=split['test'], **kwargs)
+kwargs = dict(num_neighbors=[10, 5], batch_size=256, memory='2G')
+train_loader = plimsoll.NeighborLoader(data, input_nodes='train', shuffle=True, **kwargs)
+val_loader = plimsoll.NeighborLoader(data, input_nodes='valid', **kwargs)
+test_loader = plimsoll.NeighborLoader(data, input_nodes='test', **kwargs)
 
 model = GraphSAGE(data.num_features, 64, num_layers=2, out_channels=data.num_classes, dropout=0.2)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
