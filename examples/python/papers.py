@@ -79,7 +79,7 @@ if args.resume and os.path.exists(args.checkpoint):
     saved = torch.load(args.checkpoint, map_location=args.device)
     model.load_state_dict(saved['model'])
     optimizer.load_state_dict(saved['optimizer'])
-    for loader, state in zip(loaders, saved['loaders']):
+    for loader, state in zip(loaders, saved['loaders'], strict=True):
         loader.load_state_dict(state)
     torch.set_rng_state(saved['random'].cpu())
     first = saved['epoch'] + 1
