@@ -4,7 +4,7 @@
  * loss, back, optimiser. Combinations are sampled; `nn_test_bits all` tries each of them, in
  * minutes.
  */
-/* labels: plain */
+/* labels: plain onednn */
 #include "support/batches.h"
 #include "support/harness.h"
 #include "support/wrapped.h"

@@ -1,6 +1,6 @@
 /* Products against a plain sum in double precision, and the same bits from any number of threads.
  */
-/* labels: plain */
+/* labels: plain onednn */
 #include "support/harness.h"
 
 #include "base/rng.h"

@@ -1,6 +1,6 @@
 /* Bias, norm, residual, activation and dropout against a reference in double precision, whose
  * finite differences are what every gradient must be. */
-/* labels: plain */
+/* labels: plain onednn */
 #include "nn/epilogue.h"
 
 #include "base/rng.h"

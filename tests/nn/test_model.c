@@ -2,7 +2,7 @@
  * Models: gradients against differences, the same bits for any number of threads and with
  * recomputation, parts that add up, and room that is neither exceeded nor grown.
  */
-/* labels: asan tsan */
+/* labels: asan tsan onednn */
 #include "nn/dense.h"
 #include "nn/model.h"
 #include "support/batches.h"
