@@ -155,7 +155,7 @@ static bool take_value(void *context, const place_t *place, char *value, char **
         *(const char **)at = value;
         return true;
     case CLI_CALL:
-        return option->take((char *)context + place->group->base, option, value, next);
+        return option->take((char *)context + place->group->base, value, next);
     }
     if (taken)
         store_integer(at, option->size, number);

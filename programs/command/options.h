@@ -31,7 +31,7 @@ typedef struct cli_option cli_option_t;
  * the words after it, ended by NULL; it is moved past those that belong to the value. False after
  * an error message.
  */
-typedef bool (*cli_take_fn)(void *context, const cli_option_t *option, char *value, char ***next);
+typedef bool (*cli_take_fn)(void *context, char *value, char ***next);
 
 struct cli_option {
     const char *name;  /* NULL: the end of a table */

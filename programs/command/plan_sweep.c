@@ -79,9 +79,8 @@ static bool take_key(plan_t *plan, char *word)
     return true;
 }
 
-bool plan_take_sweep(void *context, const cli_option_t *option, char *value, char ***next)
+bool plan_take_sweep(void *context, char *value, char ***next)
 {
-    (void)option;
     if (!take_key(context, value))
         return false;
     while (**next != NULL && (**next)[0] != '-' && strchr(**next, '=') != NULL)

@@ -1,14 +1,12 @@
 """The words of PyG's, OGB's and DGL's examples: each means what the man page says; a mistyped word names the nearest one."""
 import json
 import os
-import pathlib
 import re
 import subprocess
 
 import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
-MAN = pathlib.Path(__file__).resolve().with_name('plimsoll-train.1')
 
 
 def plimsoll(*words, code=0):
@@ -195,13 +193,3 @@ def test_a_size_needs_its_unit(graph, option):
     assert '64M' in plimsoll('plan', graph, option, 64, code=2).stderr
     for text in ('256M', '256MB', '256Mi', '256MiB', '256 MiB', '0.25G', 256 << 20):
         plimsoll('plan', graph, option, text)
-
-
-def test_the_man_page_has_every_spelling():
-    """Its table lists all words that this file tests."""
-    page = MAN.read_text().split('.Sh WORDS OF OTHER SCRIPTS')[1].split('\n.Sh ')[0].replace('\\-', '-')
-    listed = set(re.findall(r'(?:Fl |, )-([a-z0-9][a-z0-9_-]*)', page))
-    tested = {str(word)[2:].split('=')[0] for words, _ in MEANINGS for word in words if str(word).startswith('--')}
-    tested |= {word[2:] for word in LOADER if str(word).startswith('--')}
-    own = {'fanout', 'model', 'norm', 'aggr', 'pool', 'loss', 'metric', 'precision'}
-    assert {word.replace('-', '_') for word in tested - own} <= {word.replace('-', '_') for word in listed}

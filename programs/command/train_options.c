@@ -9,12 +9,12 @@
 /* ---- values that need more than a kind ---- */
 
 /* "10": the total; "+10": that many more than the run has. */
-static bool take_epochs(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_epochs(void *context, char *value, char ***next)
 {
     train_t *train = context;
     const bool more = value[0] == '+';
     int64_t epochs;
-    (void)option, (void)next;
+    (void)next;
     if (!cli_parse_int(&train->common, "--epochs", value, 1, INT32_MAX, &epochs))
         return false;
     train->more_epochs = more ? epochs : 0;
@@ -23,19 +23,17 @@ static bool take_epochs(void *context, const cli_option_t *option, char *value, 
     return true;
 }
 
-static bool take_fanout(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_fanout(void *context, char *value, char ***next)
 {
     train_t *train = context;
-    (void)option;
     return cli_parse_fanout(&train->common, "--fanout", value, next, &train->training.recipe);
 }
 
-static bool take_eval_fanout(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_eval_fanout(void *context, char *value, char ***next)
 {
     train_t *train = context;
     plim_training_t *training = &train->training;
     plim_recipe_t drawn = PLIM_RECIPE_INIT;
-    (void)option;
     if (!cli_parse_fanout(&train->common, "--eval-fanout", value, next, &drawn))
         return false;
     for (int i = 0; i < drawn.num_hops; i++)
@@ -50,7 +48,7 @@ static bool take_eval_fanout(void *context, const cli_option_t *option, char *va
 }
 
 /* "valid,test" or "all". */
-static bool take_splits(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_splits(void *context, char *value, char ***next)
 {
     train_t *train = context;
     static const struct {
@@ -59,7 +57,7 @@ static bool take_splits(void *context, const cli_option_t *option, char *value, 
     } splits[] = {{"train", 1}, {"valid", 2}, {"val", 2}, {"test", 4}, {"all", PLIM_EVAL_ALL}};
     const size_t count = sizeof splits / sizeof splits[0];
     unsigned bits = 0;
-    (void)option, (void)next;
+    (void)next;
     for (const char *at = value; bits == 0 || *at != '\0';) {
         const size_t length = strcspn(at, ", ");
         size_t i = 0;
@@ -80,11 +78,11 @@ static bool take_splits(void *context, const cli_option_t *option, char *value, 
     return true;
 }
 
-static bool take_minutes(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_minutes(void *context, char *value, char ***next)
 {
     train_t *train = context;
     double minutes;
-    (void)option, (void)next;
+    (void)next;
     if (!cli_parse_real(&train->common, "--checkpoint-minutes", value, 1e9, &minutes))
         return false;
     train->training.checkpoint_seconds = minutes * 60;
@@ -92,11 +90,10 @@ static bool take_minutes(void *context, const cli_option_t *option, char *value,
 }
 
 /* --resume RUN; or --resume alone, which goes with --run RUN. */
-static bool take_resume(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_resume(void *context, char *value, char ***next)
 {
     train_t *train = context;
     bool named = train->run != NULL;
-    (void)option;
     for (char **word = *next; *word != NULL && strcmp(*word, "--") != 0; word++)
         named = named || strcmp(*word, "--run") == 0 || strncmp(*word, "--run=", 6) == 0;
     train->requeued = value == NULL && named;
@@ -110,19 +107,19 @@ static bool take_resume(void *context, const cli_option_t *option, char *value, 
     return train->resume != NULL;
 }
 
-static bool take_stage(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_stage(void *context, char *value, char ***next)
 {
     train_t *train = context;
-    (void)option, (void)next;
+    (void)next;
     train->stage = true;
     train->stage_directory = value;
     return true;
 }
 
-static bool take_device(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_device(void *context, char *value, char ***next)
 {
     train_t *train = context;
-    (void)option, (void)next;
+    (void)next;
     train->loader_words = true;
     if (strcmp(value, "cpu") == 0 || strcmp(value, "-1") == 0)
         return true;
@@ -241,7 +238,7 @@ const cli_option_t train_step_options[] = {
      "As 'plimsoll evaluate --exact' does, instead of batches. The pass uses the memory of loader "
      "and model: the run is saved before it, and continues after it as if it was resumed. "
      "Intermediate layers take disk space in the run directory.",
-     AT(exact_every), FROM(1), .plans = true},
+     AT(eval_exact), FROM(1), .plans = true},
     {"eval-splits", "S,..",
      "splits evaluated between epochs: train, valid, test or all; default valid,test; at the end "
      "all three are scored",
@@ -373,17 +370,17 @@ bool train_read_options(int argc, char **argv, train_t *train, int *exit_out)
         return false;
     const bool every = cli_given(common, "eval-every"), steps = cli_given(common, "log-steps");
     if (cli_given(common, "eval-exact")) {
-        if ((every && training->eval_every != train->exact_every) ||
-            (steps && train->print_every != train->exact_every)) {
+        if ((every && training->eval_every != train->eval_exact) ||
+            (steps && train->print_every != train->eval_exact)) {
             (void)cli_wrong_use(common,
                                 "--eval-exact %" PRId64 " evaluates every %" PRId64
                                 " epochs: leave out --eval-every and --log-steps",
-                                train->exact_every, train->exact_every);
+                                train->eval_exact, train->eval_exact);
             *exit_out = CLI_WRONG_USE;
             return false;
         }
         training->eval_exact = true;
-        training->eval_every = train->exact_every;
+        training->eval_every = train->eval_exact;
     } else if (steps && !every) {
         training->eval_every = train->print_every;
     }

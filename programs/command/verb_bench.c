@@ -31,10 +31,9 @@ typedef struct bench_epoch {
     uint64_t hash;
 } bench_epoch_t;
 
-static bool take_fanout(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_fanout(void *context, char *value, char ***next)
 {
     bench_t *bench = context;
-    (void)option;
     return cli_parse_fanout(&bench->common, "--fanout", value, next, &bench->recipe);
 }
 

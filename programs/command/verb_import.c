@@ -9,11 +9,11 @@ typedef struct import {
 } import_t;
 
 /* Reads "0.6,0.2,0.2". The library checks the values. */
-static bool take_split(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_split(void *context, char *value, char ***next)
 {
     import_t *import = context;
     char *at = value;
-    (void)option, (void)next;
+    (void)next;
     for (int i = 0; i < 3; i++) {
         char *end;
         import->options.split[i] = strtod(at, &end);

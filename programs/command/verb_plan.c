@@ -23,10 +23,9 @@ bool plan_parse_try(const cli_common_t *common, const char *text, char ***next, 
     return false;
 }
 
-static bool take_try(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_try(void *context, char *value, char ***next)
 {
     plan_t *plan = context;
-    (void)option;
     return plan_parse_try(&plan->train.common, value, next, &plan->try_seconds);
 }
 

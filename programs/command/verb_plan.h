@@ -132,7 +132,7 @@ bool plan_can_try(const plan_t *plan);
 json_t *plan_trial_json(const plan_found_t *found);
 
 /* Reads --sweep and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
-bool plan_take_sweep(void *context, const cli_option_t *option, char *value, char ***next);
+bool plan_take_sweep(void *context, char *value, char ***next);
 
 /* Plans and prints every combination. Returns the exit code. */
 int plan_run_sweep(plan_t *plan);

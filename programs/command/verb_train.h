@@ -14,7 +14,7 @@ typedef struct train {
     plim_plan_params_t params;
     int64_t more_epochs;         /* --epochs +N; 0: not given */
     int64_t print_every;         /* --log_steps: epochs between lines; 0: a line each */
-    int64_t exact_every;         /* --eval-exact: epochs between evaluations; 0: not given */
+    int64_t eval_exact;          /* --eval-exact: epochs between evaluations; 0: not given */
     bool verify;                 /* verify the whole dataset first */
     bool stage;                  /* copy the dataset first */
     const char *stage_directory; /* to this directory; NULL: to params.scratch */

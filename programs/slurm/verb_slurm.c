@@ -248,10 +248,10 @@ static int run_verb(slurm_t *slurm, int argc, char **argv)
     return code;
 }
 
-static bool take_time(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_time(void *context, char *value, char ***next)
 {
     slurm_t *slurm = context;
-    (void)option, (void)next;
+    (void)next;
     if (slurm_minutes(value, &slurm->minutes))
         return true;
     (void)cli_wrong_use(&slurm->common,
@@ -261,10 +261,9 @@ static bool take_time(void *context, const cli_option_t *option, char *value, ch
     return false;
 }
 
-static bool take_try(void *context, const cli_option_t *option, char *value, char ***next)
+static bool take_try(void *context, char *value, char ***next)
 {
     slurm_t *slurm = context;
-    (void)option;
     return plan_parse_try(&slurm->common, value, next, &slurm->try_seconds);
 }
 
@@ -291,7 +290,7 @@ static const cli_option_t own_options[] = {
      "A number is minutes.", CLI_BY(take_time), CLI_HINTS("4:00:00", "24:00:00", "2-00:00:00")},
     {"try", "[SECONDS]", "try the training first, on this machine, for 20 s or so long",
      "As 'plimsoll plan --try' does. A login node is not a compute node: try it there, by 'srun "
-     "plimsoll slurm --try train ...'.",
+     "plimsoll slurm --try train DIR'.",
      CLI_BY(take_try)},
     {"stage", "DIR",
      "copy the dataset of a training to this directory of the node first; '$TMPDIR' is expanded "

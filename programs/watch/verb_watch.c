@@ -60,13 +60,13 @@ typedef struct watch_run {
 /* ---- options ---- */
 
 /* "100ms", "2s", "0.5". */
-static bool take_interval(void *context, const cli_option_t *option, char *text, char ***next)
+static bool take_interval(void *context, char *text, char ***next)
 {
     watch_run_t *run = context;
 
     char *end;
     double value = strtod(text, &end);
-    (void)option, (void)next;
+    (void)next;
     if (strcmp(end, "ms") == 0)
         value /= 1000;
     else if (*end != '\0' && strcmp(end, "s") != 0)
@@ -79,13 +79,13 @@ static bool take_interval(void *context, const cli_option_t *option, char *text,
     return true;
 }
 
-static bool take_warnings(void *context, const cli_option_t *option, char *text, char ***next)
+static bool take_warnings(void *context, char *text, char ***next)
 {
     watch_run_t *run = context;
     watch_options_t *options = &run->options;
 
     const char *at = text;
-    (void)option, (void)next;
+    (void)next;
     options->num_warnings = 0;
     for (;;) {
         char *end;
@@ -105,13 +105,13 @@ static bool take_warnings(void *context, const cli_option_t *option, char *text,
 }
 
 /* "0.95:USR1" or "0.95:SIGUSR1". */
-static bool take_signal(void *context, const cli_option_t *option, char *text, char ***next)
+static bool take_signal(void *context, char *text, char ***next)
 {
     watch_run_t *run = context;
     watch_options_t *options = &run->options;
 
     char *end;
-    (void)option, (void)next;
+    (void)next;
     options->signal_at = strtod(text, &end);
     options->signal = 0;
     if (end != text && *end == ':' && options->signal_at > 0 && options->signal_at <= 1) {
