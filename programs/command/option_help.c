@@ -1,7 +1,6 @@
 /* What is shown of the tables of options: --help, completions, and the JSON for the man pages. */
 #include "command/cli.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- --help ---- */

@@ -1,7 +1,7 @@
 /* The verbs, and reading command lines by their tables of options. */
 #include "command/cli.h"
 
-#include <stdlib.h>
+#include <assert.h>
 #include <string.h>
 #include <strings.h>
 
@@ -217,7 +217,8 @@ static const struct option *list_options(const cli_verb_t *verb)
     static char names[CLI_OPTIONS_MAX][32];
     place_t place = {0};
     int count = 0;
-    while (step(verb, &place) && count < CLI_OPTIONS_MAX) {
+    while (step(verb, &place)) {
+        assert(count < CLI_OPTIONS_MAX);
         (void)snprintf(names[count], sizeof names[0], "%s", place.option->name);
         dashes_for_underscores(names[count]);
         const bool help = strcmp(names[count], "help") == 0;

@@ -18,12 +18,12 @@
 #include <unistd.h>
 
 #define ERASE "\r\033[J"
-#define LINE_MOST 250
-#define BAR_LEAST 4
-#define BAR_MOST 40     /* on a terminal */
+#define LINE_MAX_CHARS 250
+#define BAR_MIN 4
+#define BAR_MAX 40      /* on a terminal */
 #define BAR_IN_FILES 10 /* as tqdm's */
-#define WHOLE_MOST 10000000
-#define PHASES_MOST 16
+#define WHOLE_MAX 10000000
+#define PHASES_MAX 16
 
 static const double terminal_seconds = 0.2; /* between two drawings of a bar */
 static const double file_seconds = 60;
@@ -50,7 +50,7 @@ static struct {
 static struct {
     char name[64];
     double seconds;
-} phases[PHASES_MOST];
+} phases[PHASES_MAX];
 static int num_phases;
 
 static double seconds_between(const struct timespec *from, const struct timespec *to)
@@ -142,7 +142,7 @@ static const char *amount_text(int64_t amount, char text_out[24])
 {
     if (counts_bytes())
         return plim_size_text(amount, text_out);
-    if (amount >= WHOLE_MOST)
+    if (amount >= WHOLE_MAX)
         return cli_count_text((double)amount, text_out);
     (void)snprintf(text_out, 24, "%lld", (long long)amount);
     return text_out;
@@ -172,17 +172,17 @@ static int columns(void)
         return 120;
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
         return 79;
-    return size.ws_col <= LINE_MOST ? size.ws_col - 1 : LINE_MOST - 1;
+    return size.ws_col <= LINE_MAX_CHARS ? size.ws_col - 1 : LINE_MAX_CHARS - 1;
 }
 
 /*
  * "Training:  56%|#####     | 5290/9432 [01:25<01:07, 61.70it/s, loss=1.68]". A narrow terminal
  * loses the bar, then the times; then the line is cut.
  */
-static void compose(double seconds, int width, char line_out[LINE_MOST])
+static void compose(double seconds, int width, char line_out[LINE_MAX_CHARS])
 {
     char done[24], total[24], elapsed[24], left[24], rate[48], loss[32] = "";
-    char counts[64], times[64], tail[192], bar[BAR_MOST + 1] = "";
+    char counts[64], times[64], tail[192], bar[BAR_MAX + 1] = "";
     const double speed = seconds > 0 ? (double)(phase.done - phase.first) / seconds : 0;
     const double share = phase.total > 0 ? (double)phase.done / (double)phase.total : 0;
     const double rest = (double)(phase.total - phase.done);
@@ -204,29 +204,29 @@ static void compose(double seconds, int width, char line_out[LINE_MOST])
     }
     (void)snprintf(tail, sizeof tail, "%s [%s%s%s]", counts, times, rate, loss);
     const int head = (int)strlen(phase.name) + 2 + (phase.total > 0 ? 4 : 0);
-    int room = width - head - 3 - (int)strlen(tail);
-    if (room > (display.terminal ? BAR_MOST : BAR_IN_FILES))
-        room = display.terminal ? BAR_MOST : BAR_IN_FILES;
-    if (phase.total > 0 && room >= BAR_LEAST) {
-        memset(bar, ' ', (size_t)room);
-        memset(bar, '#', (size_t)((share < 1 ? share : 1) * room));
-        (void)snprintf(line_out, LINE_MOST, "%s: %3.0f%%|%s| %s", phase.name, share * 100, bar,
+    int bar_width = width - head - 3 - (int)strlen(tail);
+    if (bar_width > (display.terminal ? BAR_MAX : BAR_IN_FILES))
+        bar_width = display.terminal ? BAR_MAX : BAR_IN_FILES;
+    if (phase.total > 0 && bar_width >= BAR_MIN) {
+        memset(bar, ' ', (size_t)bar_width);
+        memset(bar, '#', (size_t)((share < 1 ? share : 1) * bar_width));
+        (void)snprintf(line_out, LINE_MAX_CHARS, "%s: %3.0f%%|%s| %s", phase.name, share * 100, bar,
                        tail);
         return;
     }
     if (head + 1 + (int)strlen(tail) > width)
         (void)snprintf(tail, sizeof tail, "%s [%s%s]", counts, rate, loss);
     if (phase.total > 0)
-        (void)snprintf(line_out, LINE_MOST, "%s: %3.0f%% %s", phase.name, share * 100, tail);
+        (void)snprintf(line_out, LINE_MAX_CHARS, "%s: %3.0f%% %s", phase.name, share * 100, tail);
     else
-        (void)snprintf(line_out, LINE_MOST, "%s: %s", phase.name, tail);
+        (void)snprintf(line_out, LINE_MAX_CHARS, "%s: %s", phase.name, tail);
     if ((int)strlen(line_out) > width)
         line_out[width] = '\0';
 }
 
 static void draw(const struct timespec *now, bool last)
 {
-    char line[LINE_MOST];
+    char line[LINE_MAX_CHARS];
     compose(seconds_between(&phase.began, now), columns(), line);
     (void)fprintf(stderr, "%s%s%s", display.terminal ? ERASE : "", line,
                   last || !display.terminal ? "\n" : "\r");
@@ -258,7 +258,7 @@ static void write_last(void)
 static void add_seconds(const char *name, double seconds)
 {
     const int i = find_phase(name);
-    if (i == PHASES_MOST)
+    if (i == PHASES_MAX)
         return;
     if (i == num_phases) {
         (void)snprintf(phases[i].name, sizeof phases[i].name, "%s", name);

@@ -219,21 +219,21 @@ static bool agree_instructions(const plim_transport_t *transport)
 {
     static int32_t numbers[PLIM_RANKS_MAX];
     const int own = find_instructions();
-    int least = own, greatest = own;
+    int lowest = own, highest = own;
     if (!gather(transport, own, numbers))
         return false;
     for (int rank = 0; rank < transport->num_ranks; rank++) {
         if (numbers[rank] < 0 || numbers[rank] >= NUM_INSTRUCTIONS)
             return false;
-        least = numbers[rank] < least ? numbers[rank] : least;
-        greatest = numbers[rank] > greatest ? numbers[rank] : greatest;
+        lowest = numbers[rank] < lowest ? numbers[rank] : lowest;
+        highest = numbers[rank] > highest ? numbers[rank] : highest;
     }
-    if (least == greatest)
+    if (lowest == highest)
         return true;
     if (transport->rank == 0)
-        cli_remark("processors differ: all ranks compute with %s", instructions[least]);
+        cli_remark("processors differ: all ranks compute with %s", instructions[lowest]);
     (void)unsetenv("DNNL_MAX_CPU_ISA");
-    return setenv("ONEDNN_MAX_CPU_ISA", instructions[least], 1) == 0;
+    return setenv("ONEDNN_MAX_CPU_ISA", instructions[lowest], 1) == 0;
 }
 
 /* Continues a hash; FNV-1a. */

@@ -137,7 +137,7 @@ static bool take_device(void *context, char *value, char ***next)
 /* ---- the tables ---- */
 
 #define AT(member) CLI_AT(train_t, member)
-#define FROM(least) CLI_RANGE(least, INT32_MAX)
+#define FROM(minimum) CLI_RANGE(minimum, INT32_MAX)
 #define IGNORED AT(loader_words), .kind = CLI_FLAG
 
 _Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_metric_t) == sizeof(int),

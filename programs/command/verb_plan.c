@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define TRY_MOST 86400
+#define TRY_MAX 86400
 
 bool plan_parse_try(const cli_common_t *common, const char *text, char ***next, double *seconds_out)
 {
@@ -17,9 +17,9 @@ bool plan_parse_try(const cli_common_t *common, const char *text, char ***next, 
     if (text == NULL)
         return true;
     *seconds_out = strtod(text, &end);
-    if (end != text && *end == '\0' && *seconds_out > 0 && *seconds_out <= TRY_MOST)
+    if (end != text && *end == '\0' && *seconds_out > 0 && *seconds_out <= TRY_MAX)
         return true;
-    (void)cli_wrong_use(common, "--try: '%s' is not a number of seconds up to %d", text, TRY_MOST);
+    (void)cli_wrong_use(common, "--try: '%s' is not a number of seconds up to %d", text, TRY_MAX);
     return false;
 }
 

@@ -66,8 +66,9 @@ static bool check_training(const slurm_t *slurm, const train_t *train, int words
     else if (train->stage && train_stage(train) == NULL)
         message = CLI_STAGE_WHERE;
     else if (slurm->minutes > 0 && slurm->minutes <= SLURM_SIGNAL_MINUTES)
-        message = "--time is too short: 4 minutes are the least, since Slurm signals a training 2 "
-                  "to 3 minutes before the end";
+        message =
+            "--time is too short: it takes at least 4 minutes, since Slurm signals a training 2 "
+            "to 3 minutes before the end";
     if (message != NULL)
         (void)cli_wrong_use(&slurm->common, "%s", message);
     return message == NULL;

@@ -26,7 +26,7 @@ static const char help[] =
     "have\n"
     "no effect.\n";
 
-#define WARNINGS_MOST 8
+#define WARNINGS_MAX 8
 #define TREND_SAMPLES 64
 #define TREND_STEP 0.5 /* seconds between two samples */
 #define DRAW_SECONDS 0.5
@@ -34,7 +34,7 @@ static const char help[] =
 typedef struct watch_options {
     const char *out; /* NULL: a new directory */
     double interval; /* seconds */
-    double warnings[WARNINGS_MOST];
+    double warnings[WARNINGS_MAX];
     int num_warnings;
     double signal_at; /* fraction; 0: no signal */
     int signal;
@@ -90,11 +90,11 @@ static bool take_warnings(void *context, char *text, char ***next)
     for (;;) {
         char *end;
         const double value = strtod(at, &end);
-        if (end == at || !(value > 0 && value <= 1) || options->num_warnings == WARNINGS_MOST ||
+        if (end == at || !(value > 0 && value <= 1) || options->num_warnings == WARNINGS_MAX ||
             (*end != ',' && *end != '\0')) {
             (void)cli_wrong_use(&run->common,
                                 "--warn: '%s' is not a list of at most %d fractions, like 0.8,0.9",
-                                text, WARNINGS_MOST);
+                                text, WARNINGS_MAX);
             return false;
         }
         options->warnings[options->num_warnings++] = value;
