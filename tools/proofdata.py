@@ -16,7 +16,7 @@ SHAPES = {  # papers100M's shape has few labels; of another, so little that its 
     'arxiv': ['arxiv', '--scale', '0.03'],
     'reddit': ['reddit', '--scale', '0.015'],
 }
-LARGE = {'large': ['papers100M', '--scale', '0.12']}  # 4.4 GB: larger than any line of tools/never-killed
+LARGE = {'large': ['papers100M', '--scale', '0.12']}  # 4.4 GB: larger than any line of tools/prove never-killed
 TINY = {  # for a machine that is emulated, floating point and all
     'tiny-papers': ['papers100M', '--scale', '0.00003'],
     'tiny-arxiv': ['arxiv', '--scale', '0.002'],

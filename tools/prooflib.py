@@ -30,6 +30,7 @@ def load_proof(name):
     """The module tools/proofs/NAME.py."""
     spec = importlib.util.spec_from_file_location(name.replace('-', '_'), PROOFS / f'{name}.py')
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
     spec.loader.exec_module(module)
     sys.dont_write_bytecode = before
@@ -66,7 +67,7 @@ def call(*words, **options):
 def own_program(directory, mpi=None):
     """Words that run the binary under test as a copy, with copies of its libraries: what other processes here have in memory of the same
     files would be charged to them. The C library, which everybody has, stays. With the plugin for
-    an MPI, if named, and that MPI. Itself where there is no ldd: tools/guest-v2's guest."""
+    an MPI, if named, and that MPI. Itself where there is no ldd: tools/prove guest-v2's guest."""
     if not shutil.which('ldd'):
         return [plimsoll()]
     directory = pathlib.Path(directory) / 'lib'

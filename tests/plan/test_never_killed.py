@@ -1,5 +1,5 @@
 # labels: plain long
-"""Some random runs in real cgroups: planned, trained, used to predict; tools/never-killed tries hundreds, and times them."""
+"""Some random runs in real cgroups: planned, trained, used to predict; tools/prove never-killed tries hundreds, and times them."""
 import json
 import os
 import pathlib
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-TOOL = pathlib.Path(os.environ['PLIMSOLL_SOURCE']) / 'tools' / 'never-killed'
+PROVE = pathlib.Path(os.environ['PLIMSOLL_SOURCE']) / 'tools' / 'prove'
 
 
 @pytest.fixture(name='directory', scope='module')
@@ -18,7 +18,7 @@ def place_for_datasets(tmp_path_factory):
 
 
 def try_some(directory, count, datasets, *options):
-    done = subprocess.run([sys.executable, TOOL, str(count), '--minimums', '0', '--untimed', '--datasets', datasets, '--dir', directory,
+    done = subprocess.run([sys.executable, PROVE, 'never-killed', str(count), '--minimums', '0', '--untimed', '--datasets', datasets, '--dir', directory,
                            '--json', directory / 'result.json', *options], capture_output=True, text=True, check=False)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip().splitlines()[-1])

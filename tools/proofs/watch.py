@@ -9,7 +9,7 @@ Survival: N commands (100) are killed by the kernel in a real control group of 1
 makes small processes the victims. The watcher must end with the command's exit code, every line must be whole, the kill must be in the end, and ticks must reach
 up to the death. Needs root and a writable cgroup v1 memory controller. Ten minutes; the result goes to bench/results/watch.json.
 --together: control groups of version 2 with memory.oom.group, where the kernel kills all processes at once, instead; as root, whose watcher is exempt and must record the end, and as a user, whose watcher
-is killed too: its record must reach up to the death, and the doctor must name that. For tools/guest-v2 --watch.
+is killed too: its record must reach up to the death, and the doctor must name that. For tools/prove guest-v2 --watch.
 """
 import json
 import os

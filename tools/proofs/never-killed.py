@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Proves that a run stays below its line, or says first that it does not fit: random configurations in real cgroups.
 
-    tools/never-killed [N] [--variant NAME | --ranks] [--seed S] [--minimums K] [--untimed] [--datasets A,B,..] [--dir DIR] [--json FILE]
+    tools/prove never-killed [N] [--variant NAME | --ranks] [--seed S] [--minimums K] [--untimed] [--datasets A,B,..] [--dir DIR] [--json FILE]
 
 Each of N (default 300) configurations draws a line, log-uniform from 96 MiB to 4 GiB, a dataset (up to 4,096 features, up to 10,000 classes,
 hubs, many small graphs; for lines of 512 MiB and more one that is larger than the line, too), a recipe (model, up to eight layers, fan-outs,
@@ -34,7 +33,6 @@ Datasets (5 GB; without the large one, 700 MB) and one line of JSON a configurat
 --ranks: 15 minutes.
 Results: bench/results/never-killed[-VARIANT | -ranks].json.
 """
-import argparse
 import collections
 import ctypes
 import json
@@ -505,7 +503,7 @@ def summarise_ranks(results, flats):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = prooflib.parser(__doc__)
     parser.add_argument('runs', type=int, nargs='?')
     parser.add_argument('--variant', choices=VARIANTS)
     parser.add_argument('--seed', type=int, default=0)
@@ -513,7 +511,6 @@ def main():
     parser.add_argument('--untimed', action='store_true')
     parser.add_argument('--datasets', type=lambda text: text.split(','), help='names of some of tools/proofdata.py; default: all')
     parser.add_argument('--dir', type=pathlib.Path)
-    parser.add_argument('--json', type=pathlib.Path)
     parser.add_argument('--ranks', action='store_true')
     options = parser.parse_args()
     if options.ranks and not shutil.which(MPIRUN[0]):
@@ -522,7 +519,7 @@ def main():
         take_variant(options.variant)
     kind = options.variant or ('ranks' if options.ranks else None)
     options.runs = options.runs or (24 if options.variant else 100 if options.ranks else 300)
-    options.json = options.json or prooflib.SOURCE / 'bench' / 'results' / f'never-killed{"-" + kind if kind else ""}.json'
+    options.json = options.json or prooflib.RESULTS / f'never-killed{"-" + kind if kind else ""}.json'
     num_minimums = options.runs // 30 if options.minimums is None else options.minimums
     with tempfile.TemporaryDirectory() as temporary:
         directory = (options.dir or pathlib.Path(temporary)).resolve()
@@ -555,7 +552,3 @@ def main():
             claims, facts = summarise(results, list(found['minimum'].values()))
     print(json.dumps({name: facts[name] for name in ('runs', 'ran', 'refused', 'killed', 'seconds_median', 'plan_above_peak')}))
     return 0 if prooflib.record(options.json, claims, seed=options.seed, variant=kind, **facts) else 1
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -1,17 +1,15 @@
-#!/usr/bin/env python3
-"""Proves the same on cgroup v2 and another CPU: tools/never-killed in a guest with Debian's kernel, emulated in software.
+"""Proves the same on cgroup v2 and another CPU: tools/prove never-killed in a guest with Debian's kernel, emulated in software.
 
-    tools/guest-v2 [RUNS] [--watch] [--dir DIR] [--hours 1] [--json FILE]
+    tools/prove guest-v2 [RUNS] [--watch] [--dir DIR] [--hours 1] [--json FILE]
 
 Builds a disk (an ext4 file system of this machine's Python with NumPy, busybox, the binary under test with its libraries, tools/ and some
-of tools/never-killed's datasets, made here first) and boots it in QEMU: no KVM, 2 processors, 2 GiB, control groups of version 2 alone.
-TCG emulates AVX2 and no AVX-512. The guest runs `tools/never-killed RUNS --minimums 0 --untimed` (default 24), with huge
+of tools/prove never-killed's datasets, made here first) and boots it in QEMU: no KVM, 2 processors, 2 GiB, control groups of version 2 alone.
+TCG emulates AVX2 and no AVX-512. The guest runs `tools/prove never-killed RUNS --minimums 0 --untimed` (default 24), with huge
 pages wherever the kernel can give them (`always`), and leaves its result on a second disk.
 Needs apt's qemu-system-x86, busybox-static and e2fsprogs, and downloads linux-image-cloud-amd64; exits 77 where one is missing. 1 GB in
 DIR (default: a temporary directory), which serves the next time too. Results: bench/results/guest-v2.json.
 --watch: the guest runs `tools/prove watch RUNS --together` instead: deaths by memory.oom.group (default 8). Results: bench/results/watch-v2.json.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -182,12 +180,11 @@ def boot(directory, kernel, hours):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = prooflib.parser(__doc__)
     parser.add_argument('runs', type=int, nargs='?')
     parser.add_argument('--watch', action='store_true', help='prove watches instead')
     parser.add_argument('--dir', type=pathlib.Path)
     parser.add_argument('--hours', type=float, default=1, help='how long the guest may take')
-    parser.add_argument('--json', type=pathlib.Path)
     options = parser.parse_args()
     missing = [name for name in NEEDED if not shutil.which(name)]
     if missing:
@@ -197,7 +194,7 @@ def main():
         (directory / 'data').mkdir(parents=True, exist_ok=True)
         proof = f'tools/prove watch {options.runs or 8} --together'
         if not options.watch:
-            proof = f'tools/never-killed {options.runs or 24} --minimums 0 --untimed --datasets {",".join(proofdata.TINY)} --dir /data'
+            proof = f'tools/prove never-killed {options.runs or 24} --minimums 0 --untimed --datasets {",".join(proofdata.TINY)} --dir /data'
             proofdata.make_all(directory / 'data', list(proofdata.TINY))
         kernel = get_kernel(directory)
         make_first(directory, kernel)
@@ -208,9 +205,5 @@ def main():
              'cgroup': 'v2 alone'}
     for name in ('date', 'revision'):
         result.pop(name, None)
-    path = options.json or prooflib.SOURCE / 'bench' / 'results' / ('watch-v2.json' if options.watch else 'guest-v2.json')
+    path = options.json or prooflib.RESULTS / ('watch-v2.json' if options.watch else 'guest-v2.json')
     return 0 if prooflib.record(path, claims, guest=guest, **result) else 1
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Feeds forged and damaged files to every command: nothing crashes, hangs, or touches what it was not given.
 
-    tools/attack [N] [--seed S] [--first I] [--jobs J] [--keep DIR] [--binary PLIMSOLL]
+    tools/prove attack [N] [--seed S] [--first I] [--jobs J] [--keep DIR] [--binary PLIMSOLL]
 
 Makes small datasets (nodes, graphs), runs, caches, archives and sources of every kind, and N times (2,000) copies one of them, changes
 one to three places in it that mean something (numbers of dataset.json, run.json and of checkpoints' headers and notes, .npy headers
@@ -14,12 +13,12 @@ The binary is build/asan/plimsoll where it is there (else as of other proofs): b
 always the same; `--first I 1` repeats it, `--keep DIR` leaves it there. The result of 2,000 goes to bench/results/attack.json. Ten
 minutes on two cores.
 """
-import argparse
 import collections
 import concurrent.futures
 import gzip
 import io
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -1065,7 +1064,7 @@ def remove(root):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = prooflib.parser(__doc__)
     parser.add_argument('cases', type=int, nargs='?', default=2000)
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--first', type=int, default=0, help='the first case')
@@ -1089,7 +1088,7 @@ def main():
         began = time.monotonic()
         tasks = [(index, options.seed, str(base), str(work), binary, options.patience, options.keep is not None)
                  for index in range(options.first, options.first + options.cases)]
-        with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
+        with concurrent.futures.ProcessPoolExecutor(options.jobs, multiprocessing.get_context('fork')) as pool:
             for index, scenario, ended, failure in pool.map(attack, tasks, chunksize=4):
                 scenarios[scenario.removeprefix('attack_')] += 1
                 codes.update(str(code) for code in ended)
@@ -1097,7 +1096,7 @@ def main():
                     failures.append(failure)
                     print(f'FAILED: case {index} ({scenario}): {failure["what"]}\n  changed: {"; ".join(failure["changes"])}\n'
                           f'  command: plimsoll {failure["command"]}\n  said: {failure["said"]}\n'
-                          f'  again: tools/attack --seed {options.seed} --first {index} 1 --keep DIR', flush=True)
+                          f'  again: tools/prove attack --seed {options.seed} --first {index} 1 --keep DIR', flush=True)
         seconds = time.monotonic() - began
     kinds = collections.Counter(re.sub(r'[:\d].*', '', failure['what']).strip() for failure in failures)
     claims = {f'{options.cases} cases: no crash, no report of a sanitizer, no hang, no control character printed, nothing outside touched, '
@@ -1105,12 +1104,8 @@ def main():
     whole = options.cases == 2000 and options.first == 0 and is_sanitized
     if whole:
         claims[f'they took {seconds:.0f} s, at most 600'] = seconds <= 600
-    result = prooflib.SOURCE / 'bench' / 'results' / 'attack.json' if whole else None
+    result = options.json or (prooflib.RESULTS / 'attack.json' if whole else None)
     holds = prooflib.record(result, claims, seed=options.seed, seconds=round(seconds, 1), jobs=options.jobs, failures=dict(kinds),
                             exit_codes=dict(sorted(codes.items())), scenarios=dict(sorted(scenarios.items())))
     print(f'{seconds:.0f} s; exit codes {dict(sorted(codes.items()))}; {len(failures)} failed')
     return 0 if holds else 1
-
-
-if __name__ == '__main__':
-    sys.exit(main())
