@@ -46,8 +46,9 @@ PLIM_API const char *plim_version(void);
 PLIM_API const char *plim_status_name(plim_status_t status);
 
 /*
- * The message of the last error in this thread: the file, the number, the remedy. The library owns
- * it; valid until the next call that fails in this thread; "" before the first failure.
+ * The message of the last error in this thread: the file, the number, the remedy. It names settings
+ * by the fields of the structs, in backquotes: "raise `memory` to 361M". The library owns it; valid
+ * until the next call that fails in this thread; "" before the first failure.
  */
 PLIM_API const char *plim_last_error(void);
 

@@ -154,6 +154,16 @@ int cli_failed_with(const cli_common_t *common, plim_status_t status, const char
                     json_t *object);
 
 /*
+ * A message of the library with the options that set what it names in backquotes: "raise `memory`
+ * to 361M" becomes "raise --memory to 361M". The command's own texts have no such words.
+ */
+#define CLI_MESSAGE_MAX 2048
+const char *cli_message_text(const char *message, char text_out[CLI_MESSAGE_MAX]);
+
+/* The library's last error as such a text, valid until the next call. */
+const char *cli_last_error(void);
+
+/*
  * Prints a text from a file, or a file's name: control characters (C0, DEL, C1) and bytes that are
  * not UTF-8 become '?', so that no file can control the terminal.
  */

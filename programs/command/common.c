@@ -98,11 +98,12 @@ int cli_failed_with(const cli_common_t *common, plim_status_t status, const char
                     json_t *object)
 {
     int code = cli_exit_code(status);
-    print_error(common, message);
+    char text[CLI_MESSAGE_MAX];
+    print_error(common, cli_message_text(message, text));
     if (status == PLIM_ERR_BUDGET)
         cli_print_line_hint();
     if (common->json)
-        print_json_error(object, message, status, code);
+        print_json_error(object, text, status, code);
     return code;
 }
 

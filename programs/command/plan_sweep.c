@@ -212,7 +212,7 @@ static json_t *json_row(const plan_t *plan, const row_t *row)
     json_t *object = row->sensible ? plan_json(plan, row->found) : json_object();
     (void)json_object_set_new(object, "choice", json_choice(plan, row->values));
     if (!row->sensible)
-        (void)json_object_set_new(object, "error", cli_json_text(plim_last_error()));
+        (void)json_object_set_new(object, "error", cli_json_text(cli_last_error()));
     return object;
 }
 
@@ -266,7 +266,7 @@ static plim_status_t sweep_one(const plan_t *all, int64_t index, json_t *rows, b
     else
         print_row(plan, &row, &plan->train);
     if (!row.sensible)
-        cli_remark("%s", plim_last_error());
+        cli_remark("%s", cli_last_error());
     *fits_out = row.sensible && found.fits;
     plan_found_end(&found);
     return PLIM_OK;

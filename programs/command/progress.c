@@ -89,12 +89,13 @@ void cli_clear_bar(void)
 
 void cli_log(void *user, plim_log_level_t level, const char *message)
 {
+    char text[CLI_MESSAGE_MAX];
     (void)user;
     if ((display.quiet && level == PLIM_LOG_INFO) || !cli_ranks_speaks())
         return;
     cli_clear_bar();
     (void)fputs(level == PLIM_LOG_WARNING ? "warning: " : "", stderr);
-    cli_print_text(stderr, message);
+    cli_print_text(stderr, cli_message_text(message, text));
     (void)fputc('\n', stderr);
 }
 

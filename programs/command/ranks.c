@@ -437,7 +437,7 @@ void cli_ranks_leave(int exit_code)
         return;
     if (!cli_ranks_speaks() && exit_code != CLI_DONE) {
         (void)nanosleep(&(struct timespec){.tv_nsec = turn_ns}, NULL);
-        (void)fprintf(stderr, "plimsoll: rank %d: %s\n", ranks.rank, plim_last_error());
+        (void)fprintf(stderr, "plimsoll: rank %d: %s\n", ranks.rank, cli_last_error());
     }
     /* MPICH may wait for a silent rank even here; a process that dies ends its job too. */
     (void)signal(SIGALRM, SIG_DFL);

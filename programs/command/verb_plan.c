@@ -166,7 +166,7 @@ static plim_status_t plan_under(const plan_t *all, const plim_job_t *job,
     params.no_advice = true;
     plim_status_t status = plim_train_plan(job, dataset, &train->training, &params, &plan);
     if (status == PLIM_ERR_BUDGET)
-        (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
+        (void)snprintf(found->refusal, sizeof found->refusal, "%s", cli_last_error());
     if (status != PLIM_OK)
         return status;
     plan_found_end(found);
@@ -236,7 +236,7 @@ static plim_status_t plan_under_line(const plan_t *plan, train_t *train, plan_fo
     plim_job_t *job;
     plim_status_t status = begin(plan, found->line, false, &job, &dataset);
     if (status == PLIM_ERR_BUDGET)
-        (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
+        (void)snprintf(found->refusal, sizeof found->refusal, "%s", cli_last_error());
     if (status != PLIM_OK)
         return status;
     found->info = *plim_dataset_info(dataset);

@@ -147,6 +147,14 @@ class _Reader:
         return bool(piece)
 
 
+def _parse(line: str) -> Answer:
+    """A JSON object of the command; an error in it is put in the package's words."""
+    answer: Answer = json.loads(line)
+    if 'error' in answer:
+        answer['error'] = errors.of_command(str(answer['error']))
+    return answer
+
+
 def _error(verb: str, code: int, answer: Answer | None, lines: list[str]) -> errors.Error:
     hints = [line[len('plimsoll: '):] for line in lines if line.startswith('plimsoll: ')]
     if answer is not None:
@@ -200,7 +208,7 @@ class _Child:
 
     def _take_answer(self, line: str) -> None:
         try:
-            answer = json.loads(line)
+            answer = _parse(line)
         except ValueError:
             if self._stopping:
                 return
@@ -216,7 +224,7 @@ class _Child:
         if self._stopping:
             return
         if line.startswith('warning: '):
-            warn(line[len('warning: '):])
+            warn(errors.of_command(line[len('warning: '):]))
         elif self._show and self._master is None:
             print(line, file=sys.stderr, flush=True)
 
@@ -290,7 +298,7 @@ def check(verb: str, options: Mapping[str, object]) -> None:
     done = subprocess.run([find(), verb, '--json', *words(options), '--help'], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stdout.splitlines()
-        answer = json.loads(lines[-1]) if lines and lines[-1].startswith('{') else None
+        answer = _parse(lines[-1]) if lines and lines[-1].startswith('{') else None
         raise _error(verb, done.returncode, answer, done.stderr.splitlines())
 
 

@@ -10,7 +10,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .errors import ONE_TYPE, UsageError
+from .errors import ONE_TYPE, UsageError, in_words
 
 if TYPE_CHECKING:
     import numpy
@@ -24,7 +24,7 @@ _SPLITS = {'train': 'train', 'valid': 'valid', 'val': 'valid', 'validation': 'va
 
 def log(level: int, text: str) -> None:
     """Hands a line of the library to the logger 'plimsoll'."""
-    _logger.log(logging.WARNING if level > 0 else logging.INFO, '%s', text)
+    _logger.log(logging.WARNING if level > 0 else logging.INFO, '%s', in_words(text))
 
 
 def split_name(name: str) -> str:

@@ -1,5 +1,8 @@
-"""The exceptions of the package. Each carries the library's own message, and its name for the error as `status`."""
+"""The exceptions of the package. Each carries the library's message in the package's words, and its name for the error as `status`."""
 from __future__ import annotations
+
+import keyword
+import re
 
 __all__ = [
     'BatchesHeldError',
@@ -13,7 +16,9 @@ __all__ = [
     'StorageError',
     'UnsupportedError',
     'UsageError',
+    'in_words',
     'make',
+    'of_command',
     'of_status',
 ]
 
@@ -115,6 +120,33 @@ ONE_TYPE = (
 )
 
 
+#: settings of the library's structs that are other arguments here
+_ARGUMENTS = {'fanout': 'num_neighbors', 'row_type': 'x_dtype'}
+
+
+def in_words(message: str) -> str:
+    """The library's message, which names settings in backquotes, with the arguments that set them.
+
+    >>> in_words('reduce `batch_size` or `fanout`')
+    'reduce `batch_size` or `num_neighbors`'
+    """
+    return re.sub(r'`(\w+)`', lambda found: f'`{_ARGUMENTS.get(found[1], found[1])}`', message)
+
+
+def of_command(message: str) -> str:
+    """The command's message, with the arguments that stand for its options here; commands in backquotes stay.
+
+    >>> of_command('use --weight-decay 0, or see `plimsoll train --help`')
+    'use weight_decay 0, or see `plimsoll train --help`'
+    """
+
+    def argument(found: re.Match[str]) -> str:
+        name = (found[1] or '').replace('-', '_')
+        return found[0] if not name else f'{name}_' if keyword.iskeyword(name) else name
+
+    return re.sub(r'`[^`]*`|(?<![\w-])--([a-z][a-z-]*)', argument, message)
+
+
 def of_status(status: str) -> type[Error]:
     """The class for the library's name of an error, such as 'budget'."""
     return _CLASSES.get(status, Error)
@@ -122,7 +154,7 @@ def of_status(status: str) -> type[Error]:
 
 def make(status: str, message: str, needed: int = -1, available: int = -1, limit: str = '', file: str = '') -> Error:
     """The exception for the library's name of an error, with its message and figures; -1 and '': unknown."""
-    error = of_status(status)(message)
+    error = of_status(status)(in_words(message))
     error.status = status
     error.needed_bytes = needed if needed >= 0 else None
     error.available_bytes = available if available >= 0 else None
