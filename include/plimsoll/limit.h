@@ -21,7 +21,7 @@ PLIM_API const char *plim_size_text(int64_t bytes, char text_out[24]);
 
 /* One limit that was found. This struct never grows. */
 typedef struct plim_limit {
-    char source[256]; /* "cgroup v1 /slurm/uid_0/job_7 memory.limit_in_bytes", "--memory", … */
+    char source[256]; /* "cgroup v1 /slurm/uid_0/job_7 memory.limit_in_bytes", "`memory`", … */
     int64_t value;    /* bytes, or threads */
 } plim_limit_t;
 
@@ -47,8 +47,8 @@ typedef struct plim_limits {
 
 typedef struct plim_limit_options {
     size_t size;
-    int64_t memory; /* --memory; 0: not given */
-    int threads;    /* --threads; 0: not given */
+    int64_t memory; /* the caller's own; 0: none */
+    int threads;    /* the caller's own; 0: none */
     const char
         *root; /* NULL: this machine; else a directory with a recorded proc/ and sys/ (tests) */
     char **environment; /* NULL: this process's; else "NAME=value" strings (tests) */

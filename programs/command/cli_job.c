@@ -119,6 +119,14 @@ plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_
     return PLIM_OK;
 }
 
+/* Names the source of a limit as an option: --memory. */
+static void in_options(plim_limit_t *limit)
+{
+    char text[CLI_MESSAGE_MAX];
+    (void)snprintf(limit->source, sizeof limit->source, "%.255s",
+                   cli_message_text(limit->source, text));
+}
+
 plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_out)
 {
     plim_limit_options_t options = PLIM_LIMIT_OPTIONS_INIT;
@@ -127,7 +135,12 @@ plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_
     options.local_ranks = cli_ranks() != NULL ? cli_ranks()->local_ranks : 0;
     options.cpu_ranks = cli_ranks_on_cpus();
     limits_out->size = sizeof *limits_out;
-    return plim_limits_discover(&options, limits_out);
+    const plim_status_t status = plim_limits_discover(&options, limits_out);
+    for (int i = 0; status == PLIM_OK && i < limits_out->num_memory; i++)
+        in_options(&limits_out->memory[i]);
+    for (int i = 0; status == PLIM_OK && i < limits_out->num_threads; i++)
+        in_options(&limits_out->threads[i]);
+    return status;
 }
 
 plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out)

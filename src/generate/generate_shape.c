@@ -181,23 +181,23 @@ static plim_status_t check_counts(const plim__shape_t *shape, double scale)
     return plim__fail(PLIM_ERR_USAGE,
                       "%s: %lld edges between different nodes do not fit %lld nodes; %s",
                       shape->name, (long long)shape->num_edges, (long long)shape->num_nodes,
-                      scale != 1 ? "choose a larger --scale" : "ask for fewer edges or more nodes");
+                      scale != 1 ? "raise `scale`" : "ask for fewer edges or more nodes");
 }
 
 plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__shape_t *shape_out)
 {
     plim__shape_t shape = {.seed = options->seed};
     if (!(options->scale > 0) || options->scale > 1e6)
-        return plim__fail(PLIM_ERR_USAGE, "--scale %g: must be above 0 and at most 1000000",
+        return plim__fail(PLIM_ERR_USAGE, "`scale` is %g; it must be above 0 and at most 1000000",
                           options->scale);
     if (!(options->spread >= 0 && options->spread <= 1))
-        return plim__fail(PLIM_ERR_USAGE, "--spread %g: must be from 0 to 1", options->spread);
+        return plim__fail(PLIM_ERR_USAGE, "`spread` is %g; it must be from 0 to 1", options->spread);
     bool counts_given = options->num_nodes != 0 || options->num_edges != 0 ||
                         options->num_features != 0 || options->num_classes != 0;
     if (strcmp(options->shape, "free") == 0) {
         if (options->num_nodes < 1 || options->num_classes < 1 || options->scale != 1)
-            return plim__fail(PLIM_ERR_USAGE, "the free shape needs --nodes, --edges, --features "
-                                              "and --classes, without --scale");
+            return plim__fail(PLIM_ERR_USAGE, "the free shape needs `num_nodes`, `num_edges`, "
+                                              "`num_features` and `num_classes`, without `scale`");
         take_free(options, &shape);
     } else {
         const named_t *named = NULL;
@@ -210,7 +210,7 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
                               "reddit or free",
                               options->shape);
         if (counts_given)
-            return plim__fail(PLIM_ERR_USAGE, "%s has its own counts; --scale changes them",
+            return plim__fail(PLIM_ERR_USAGE, "%s has its own counts; `scale` changes them",
                               named->name);
         take_named(named, options->scale, &shape);
     }

@@ -270,8 +270,8 @@ plim_status_t plim__edges_text_open(plim__edges_text_t *edges, plim__text_t *tex
                           "%s: line %" PRId64
                           ": an edge needs two ids, but this line has one number",
                           name, line.number);
-    plim__text_set_remedy(text, "ids must be integers; for names give --relabel, and a name in "
-                                "the first line");
+    plim__text_set_remedy(text, "ids must be integers; `relabel` takes names, if the first line "
+                                "has one");
     begin(&edges->edges, name);
     edges->edges.read = text_read;
     edges->edges.lines = plim__text_lines(text);

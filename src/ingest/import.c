@@ -114,7 +114,7 @@ static plim_status_t check_options(const plim_import_options_t *options)
           split[0] + split[1] + split[2] <= 1 + 1e-9) ||
         (split[0] == 0 && split[1] + split[2] > 0))
         return plim__fail(PLIM_ERR_USAGE,
-                          "--split %g,%g,%g: give the shares of train, valid and test, such as "
+                          "`split` is %g,%g,%g; give the shares of train, valid and test, such as "
                           "0.6,0.2,0.2, with a sum of at most 1 and some training nodes",
                           split[0], split[1], split[2]);
     if (stat(options->source, &status) != 0)
@@ -197,7 +197,7 @@ static plim_status_t explain(const char *path)
                           path);
     if (has_entry(path, "run.json"))
         return plim__fail(PLIM_ERR_DATA,
-                          "%s is a run of `plimsoll train`, which has no graph to import", path);
+                          "%s is the directory of a training run, which has no graph to import", path);
     if (snprintf(raw, sizeof raw, "%s/../raw", path) < PATH_MAX && stat(raw, &above) == 0 &&
         above.st_dev == status.st_dev && above.st_ino == status.st_ino)
         return plim__fail(PLIM_ERR_DATA, "%s is a part of a dataset; give the directory above it",
@@ -276,11 +276,11 @@ static void remark_missing(const plim__import_t *import)
     const bool split = import->splits[0].done || import->options->split[0] > 0;
     if (import->features_done && import->labels_done && split)
         return;
-    plim__log(import->job, PLIM_LOG_INFO, "%s: `plimsoll train` also needs:%s%s%s",
+    plim__log(import->job, PLIM_LOG_INFO, "%s: training also needs:%s%s%s",
               import->options->source,
               import->features_done ? "" : " features (x.npy, features.csv)",
               import->labels_done ? "" : " labels (y.npy, labels.csv)",
-              split ? "" : " splits (train.npy, train_mask.npy, or --split 0.6,0.2,0.2)");
+              split ? "" : " splits (train.npy, train_mask.npy, or `split` 0.6,0.2,0.2)");
 }
 
 /* Builds the graph if that had to wait, and writes what is derived. */
@@ -298,13 +298,13 @@ static plim_status_t complete(plim__import_t *import)
     if (import->nodes.value < 0) {
         int64_t most = plim__max_i64(import->sources.most, import->destinations.most);
         if (most < 0 || most == INT64_MAX)
-            return plim__fail(PLIM_ERR_DATA, "%s: the number of nodes is unknown; give --nodes",
+            return plim__fail(PLIM_ERR_DATA, "%s: the number of nodes is unknown; give `num_nodes`",
                               import->options->source);
         if (most >= ABSURD_NODES && most / ABSURD_SHARE >= import->sources.count)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: its maximum id is %" PRId64 ", but it has only %" PRId64
-                              " edge%s; correct the id, convert ids to 0, 1, 2 … with --relabel, "
-                              "or confirm it with --nodes %" PRId64,
+                              " edge%s; correct the id, convert ids to 0, 1, 2 … with `relabel`, "
+                              "or confirm it with `num_nodes` %" PRId64,
                               import->options->source, most, import->sources.count,
                               import->sources.count == 1 ? "" : "s", most + 1);
         PLIM_TRY(plim__import_agree(&import->nodes, "nodes", most + 1, "the maximum id"));
@@ -383,11 +383,12 @@ static plim_status_t run(plim__import_t *import)
         ((importer != &plim__importer_text && importer != &plim__importer_files) ||
          options->num_nodes > 0))
         return plim__fail(PLIM_ERR_USAGE,
-                          "--relabel works with a text of edges, or a directory with edges.csv, "
-                          "and without --nodes: the number of distinct ids is the number of nodes");
+                          "`relabel` works with a text of edges, or a directory with edges.csv, "
+                          "and without `num_nodes`: the number of distinct ids is the number of "
+                          "nodes");
     PLIM_TRY(set_sizes(import));
     if (options->num_nodes > 0)
-        PLIM_TRY(plim__import_agree(&import->nodes, "nodes", options->num_nodes, "--nodes"));
+        PLIM_TRY(plim__import_agree(&import->nodes, "nodes", options->num_nodes, "`num_nodes`"));
     PLIM_TRY(importer->run(import));
     PLIM_TRY(complete(import));
     return commit(import);

@@ -398,7 +398,7 @@ static plim_status_t read_named(plim__import_t *import, const found_t *found)
                                                    : found->labels;
     if (!is_text(table) || !is_text(found->edges))
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: --relabel needs texts: edges.csv, and the id of each node in the "
+                          "%s: `relabel` needs texts: edges.csv, and the id of each node in the "
                           "first column of nodes.csv, features.csv or labels.csv",
                           import->options->source);
     PLIM_TRY(plim__names_create(&import->names, import->job, import->tmp, import->buffer, table));
@@ -433,7 +433,7 @@ static plim_status_t read_split(plim__import_t *import, int split, const char *p
         PLIM_TRY(plim__files_header(import, path, &npy));
         if (npy.type != PLIM__NPY_BOOL)
             return plim__fail(PLIM_ERR_USAGE,
-                              "%s: with --relabel, give a split as a text of ids, such as "
+                              "%s: with `relabel`, give a split as a text of ids, such as "
                               "train.csv, or as a mask",
                               path);
     }

@@ -269,8 +269,8 @@ plim_status_t plim__import_relabel(plim__import_t *import)
     int64_t room = plim__ledger_available(import->job->ledger) - fixed;
     draft.capacity = plim__min_i64(room / 16, ends + 2);
     if (draft.capacity < plim__min_i64(NAMES_MIN, ends + 2))
-        return plim__ledger_refuse(import->job->ledger, import->options->source, "--relabel",
-                                   (size_t)(fixed + 16 * NAMES_MIN));
+        return plim__ledger_refuse(import->job->ledger, import->options->source,
+                                   "numbering the ids", (size_t)(fixed + 16 * NAMES_MIN));
     PLIM_TRY(plim__object_create(import->job->ledger, "relabel", lay_out, &draft, sizeof draft,
                                  &draft.arena, &relabel));
     plim_status_t status = relabel_run(relabel);

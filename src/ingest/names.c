@@ -46,7 +46,7 @@ static plim_status_t table_create(const plim__names_t *names, int64_t count, tab
            2 * draft.num_slots * (int64_t)sizeof(slot_t) < room)
         draft.num_slots *= 2;
     if (draft.num_slots * (int64_t)sizeof(slot_t) >= room) {
-        (void)plim__ledger_refuse(ledger, names->from, "--relabel",
+        (void)plim__ledger_refuse(ledger, names->from, "numbering the ids",
                                   (size_t)spools + 2 * PLIM__PAGE +
                                       (size_t)SLOTS_MIN * sizeof(slot_t));
         return PLIM_ERR_BUDGET;

@@ -127,8 +127,8 @@ static plim_status_t refuse(plim_ledger_t *ledger, const char *name, size_t byte
     char more[PLIM__SIZE_TEXT], taken[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
     (void)plim__fail(
         PLIM_ERR_BUDGET,
-        "the memory line of %s is too low: %s needs %s, and %s are taken already; "
-        "give --memory %lldM at least (`plimsoll plan` names what all of it needs)",
+        "the memory line of %s is too low: %s needs %s, and %s are in use already; raise `memory` "
+        "to %lldM or more",
         plim__size_text(ledger->line, line), name,
         plim__size_text(bytes < (size_t)INT64_MAX ? (int64_t)bytes : INT64_MAX - 1, more),
         plim__size_text(plim__ledger_reserved(ledger), taken),

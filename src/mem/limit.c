@@ -519,9 +519,9 @@ static void discover(const plim_limit_options_t *options, plim_limits_t *limits_
         options->local_ranks > 0 ? options->local_ranks : local_ranks(&discovery);
 
     if (options->memory > 0)
-        add_memory(&discovery, options->memory, 1, "--memory");
+        add_memory(&discovery, options->memory, 1, "`memory`");
     if (options->threads > 0)
-        add_threads(&discovery, options->threads, 1, "--threads");
+        add_threads(&discovery, options->threads, 1, "`threads`");
     add_cgroup_limits(&discovery);
     add_slurm_memory(&discovery);
     add_slurm_threads(&discovery);

@@ -196,7 +196,7 @@ static void a_line_below_the_process_refuses_everything(void **state)
         assert_ok(plim__ledger_create(line, 1, false, &ledger));
         assert_true(plim__ledger_available(ledger) < 0);
         assert_int_equal(plim__ledger_reserve(ledger, "one", 1, &account), PLIM_ERR_BUDGET);
-        assert_non_null(strstr(plim_last_error(), "--memory"));
+        assert_non_null(strstr(plim_last_error(), "`memory`"));
         plim__ledger_destroy(ledger);
     }
     plim__ledger_destroy(NULL);

@@ -117,8 +117,8 @@ static void wanted_counts_as_limit(void **state)
                                     .root = MACHINES "/v2-docker",
                                     .environment = environment};
     assert_ok(plim_limits_discover(&options, &limits));
-    check_limit("v2-docker", "1073741824 --memory", &limits.memory[limits.line]);
-    check_limit("v2-docker", "1 --threads", &limits.threads[limits.threads_line]);
+    check_limit("v2-docker", "1073741824 `memory`", &limits.memory[limits.line]);
+    check_limit("v2-docker", "1 `threads`", &limits.threads[limits.threads_line]);
     /* A wish past what there is does not move the line. */
     options.memory = (int64_t)5 << 30;
     options.threads = 64;
