@@ -149,7 +149,7 @@ static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shap
     return plim__disk_space_check(job, &room);
 }
 
-/* The provenance of the dataset. */
+/* The provenance of the dataset; options in the command's words. */
 typedef struct origin {
     char source[64];
     char options[256];
@@ -160,8 +160,8 @@ static origin_t origin_of(const plim__shape_t *shape, const plim_generate_option
     origin_t origin;
     (void)snprintf(origin.source, sizeof origin.source, "generate %s, generator %d", shape->name,
                    GENERATOR);
-    (void)snprintf(origin.options, sizeof origin.options,
-                   "--scale %.15g --spread %.15g --seed %llu", options->scale, options->spread,
+    (void)snprintf(origin.options, sizeof origin.options, "--%s %.15g --%s %.15g --%s %llu",
+                   "scale", options->scale, "spread", options->spread, "seed",
                    (unsigned long long)options->seed);
     return origin;
 }

@@ -191,7 +191,8 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
         return plim__fail(PLIM_ERR_USAGE, "`scale` is %g; it must be above 0 and at most 1000000",
                           options->scale);
     if (!(options->spread >= 0 && options->spread <= 1))
-        return plim__fail(PLIM_ERR_USAGE, "`spread` is %g; it must be from 0 to 1", options->spread);
+        return plim__fail(PLIM_ERR_USAGE, "`spread` is %g; it must be from 0 to 1",
+                          options->spread);
     bool counts_given = options->num_nodes != 0 || options->num_edges != 0 ||
                         options->num_features != 0 || options->num_classes != 0;
     if (strcmp(options->shape, "free") == 0) {

@@ -197,7 +197,8 @@ static plim_status_t explain(const char *path)
                           path);
     if (has_entry(path, "run.json"))
         return plim__fail(PLIM_ERR_DATA,
-                          "%s is the directory of a training run, which has no graph to import", path);
+                          "%s is the directory of a training run, which has no graph to import",
+                          path);
     if (snprintf(raw, sizeof raw, "%s/../raw", path) < PATH_MAX && stat(raw, &above) == 0 &&
         above.st_dev == status.st_dev && above.st_ino == status.st_ino)
         return plim__fail(PLIM_ERR_DATA, "%s is a part of a dataset; give the directory above it",
@@ -276,8 +277,7 @@ static void remark_missing(const plim__import_t *import)
     const bool split = import->splits[0].done || import->options->split[0] > 0;
     if (import->features_done && import->labels_done && split)
         return;
-    plim__log(import->job, PLIM_LOG_INFO, "%s: training also needs:%s%s%s",
-              import->options->source,
+    plim__log(import->job, PLIM_LOG_INFO, "%s: training also needs:%s%s%s", import->options->source,
               import->features_done ? "" : " features (x.npy, features.csv)",
               import->labels_done ? "" : " labels (y.npy, labels.csv)",
               split ? "" : " splits (train.npy, train_mask.npy, or `split` 0.6,0.2,0.2)");
@@ -325,29 +325,52 @@ static plim_status_t complete(plim__import_t *import)
     return check_whole(import);
 }
 
-static void describe_options(const plim_import_options_t *options, char *text_out, size_t size)
+#define OPTIONS_TEXT 320
+
+static void add_option(char text[OPTIONS_TEXT], const char *name, const char *value)
 {
-    char nodes[48] = "", split[128] = "";
-    static const char *const loops[] = {"", " --self-loops add", " --self-loops remove"};
-    static const char *const targets[] = {"", " --targets classes", " --targets values"};
-    if (options->num_nodes > 0)
-        (void)snprintf(nodes, sizeof nodes, " --nodes %" PRId64, options->num_nodes);
-    if (options->split[0] > 0)
-        (void)snprintf(split, sizeof split, " --split %g,%g,%g --seed %" PRIu64, options->split[0],
-                       options->split[1], options->split[2], options->seed);
-    (void)snprintf(text_out, size, "%s%s%s%s%s%s%s%s%s", options->symmetrise ? " --symmetrise" : "",
-                   options->remove_duplicates ? " --remove-duplicates" : "",
-                   loops[options->self_loops], options->relabel ? " --relabel" : "",
-                   options->features == PLIM_F16   ? " --features f16"
-                   : options->features == PLIM_F32 ? " --features f32"
-                                                   : "",
-                   options->normalise_features ? " --normalise-features" : "",
-                   targets[options->targets], nodes, split);
+    const size_t used = strlen(text);
+    (void)snprintf(text + used, OPTIONS_TEXT - used, "%s--%s%s%s", used > 0 ? " " : "", name,
+                   value[0] != '\0' ? " " : "", value);
+}
+
+/* The options as dataset.json keeps them, in the command's words. */
+static void describe_options(const plim_import_options_t *options, char text_out[OPTIONS_TEXT])
+{
+    char number[96];
+    text_out[0] = '\0';
+    if (options->symmetrise)
+        add_option(text_out, "symmetrise", "");
+    if (options->remove_duplicates)
+        add_option(text_out, "remove-duplicates", "");
+    if (options->self_loops != PLIM_SELF_LOOPS_KEEP)
+        add_option(text_out, "self-loops",
+                   options->self_loops == PLIM_SELF_LOOPS_ADD ? "add" : "remove");
+    if (options->relabel)
+        add_option(text_out, "relabel", "");
+    if (options->features != 0)
+        add_option(text_out, "features", options->features == PLIM_F16 ? "f16" : "f32");
+    if (options->normalise_features)
+        add_option(text_out, "normalise-features", "");
+    if (options->targets != PLIM_TARGETS_AUTO)
+        add_option(text_out, "targets",
+                   options->targets == PLIM_TARGETS_CLASSES ? "classes" : "values");
+    if (options->num_nodes > 0) {
+        (void)snprintf(number, sizeof number, "%" PRId64, options->num_nodes);
+        add_option(text_out, "nodes", number);
+    }
+    if (options->split[0] > 0) {
+        (void)snprintf(number, sizeof number, "%g,%g,%g", options->split[0], options->split[1],
+                       options->split[2]);
+        add_option(text_out, "split", number);
+        (void)snprintf(number, sizeof number, "%" PRIu64, options->seed);
+        add_option(text_out, "seed", number);
+    }
 }
 
 static plim_status_t commit(plim__import_t *import)
 {
-    char source[PLIM__STREAM_NAME], options[320];
+    char source[PLIM__STREAM_NAME], options[OPTIONS_TEXT];
     const char *path = import->options->source;
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/')
@@ -357,7 +380,7 @@ static plim_status_t commit(plim__import_t *import)
         begin--;
     (void)snprintf(source, sizeof source, "import %.*s (%s)", (int)(length - begin), path + begin,
                    import->kind);
-    describe_options(import->options, options, sizeof options);
+    describe_options(import->options, options);
     plim__dataset_facts_t facts = {.num_nodes = import->nodes.value,
                                    .num_graphs =
                                        import->graphs.value > 0 ? import->graphs.value : 0,
@@ -365,7 +388,7 @@ static plim_status_t commit(plim__import_t *import)
                                    .multi_label = import->multi_label,
                                    .feature_error = import->feature_error,
                                    .source = source,
-                                   .options = options[0] == ' ' ? options + 1 : options};
+                                   .options = options};
     plim__dataset_writer_t *writer = import->writer;
     import->writer = NULL;
     return plim__dataset_finish(writer, &facts);

@@ -243,7 +243,8 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
 
 /* Appended to the error for a label that is not a number. */
 #define PLIM__LABELS_REMEDY                                                                        \
-    "write classes as 0, 1, 2 …, or as words (in quotes if they contain blanks), in one column or " \
+    "write classes as 0, 1, 2 …, or as words (in quotes if they contain blanks), in one column " \
+    "or "                                                                                          \
     "in the second after ids; ids that are names need `relabel`"
 
 /* Lets the labels of a text in one column be words, after its heading was read. */

@@ -82,8 +82,7 @@ static plim_status_t bad_id(pump_t *pump, int64_t at, int64_t source, int64_t de
     pthread_mutex_unlock(&pump->lock);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %s: the %s's id %" PRId64 " is not in 0 … %" PRId64 " (%s says %" PRId64
-                      " nodes); correct the file, or give --nodes if it is "
-                      "right",
+                      " nodes); correct the file, or give the right `num_nodes`",
                       edges->name, place, first ? "source" : "destination",
                       first ? source : destination, nodes->value - 1, nodes->from, nodes->value);
 }
@@ -177,7 +176,7 @@ static plim_status_t too_large(const plim__import_t *import, const plim__csc_par
 {
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %" PRId64 " nodes (%s) and %" PRId64
-                      " edges are too many; if ids are names, use --relabel",
+                      " edges are too many; if ids are names, use `relabel`",
                       import->options->source, params->num_nodes, import->nodes.from,
                       params->max_edges);
 }
@@ -408,7 +407,7 @@ plim_status_t plim__import_settle_edges(plim__import_t *import)
     if (needs.num_nodes / 16 > needs.num_edges)
         plim__log(import->job, PLIM_LOG_WARNING,
                   "%" PRId64 " nodes (%s), but only %" PRId64
-                  " edges; if ids are names, --relabel numbers them without gaps",
+                  " edges; if ids are names, `relabel` numbers them without gaps",
                   needs.num_nodes, import->nodes.from, needs.num_edges);
     PLIM_TRY(plim__import_plan(import, &needs));
     PLIM_TRY(plim__id_spool_rewind(&import->sources, true));

@@ -57,7 +57,7 @@ static plim_status_t refuse_integers(const plim__import_t *import, const feature
         type == PLIM__NPY_F32 || type == PLIM__NPY_F64)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: features are integers: if they are numbers, give --features f32 to "
+                      "%s: features are integers: if they are numbers, give `features` f32 to "
                       "convert them; if they are categories, store them one-hot, as floats",
                       sink->name);
 }
@@ -109,14 +109,14 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
     if (sink->row != NULL && value < 0)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: %s %" PRId64 ", column %" PRId64 ": %g is negative, so rows cannot "
-                          "be divided by their sums; omit --normalise-features",
+                          "be divided by their sums; omit `normalise_features`",
                           sink->name, row_name, line > 0 ? line : row, column, value);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %s %" PRId64 ", column %" PRId64 ": %g is too large for %s; %s",
                       sink->name, row_name, line > 0 ? line : row, column, value,
                       sink->to_type == PLIM__NPY_F16 ? "f16 (65504 at most)" : "f32",
                       sink->to_type == PLIM__NPY_F16 && fabs(value) < 3.4e38
-                          ? "import with --features f32"
+                          ? "import with `features` f32"
                           : "scale the features before importing them");
 }
 
@@ -151,8 +151,8 @@ static plim_status_t store_divided(feature_sink_t *sink)
         sum += (double)sink->row[i];
     if (!isfinite(sum))
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: row %" PRId64 " sums to infinity, so it cannot be divided by that; "
-                          "omit --normalise-features",
+                          "%s: the sum of row %" PRId64 " is infinite, so the row cannot be "
+                          "divided by it; omit `normalise_features`",
                           sink->name, sink->done / sink->columns);
     const double divisor = sum > 1 ? sum : 1;
     for (int64_t i = 0; i < sink->columns; i++)

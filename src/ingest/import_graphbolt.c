@@ -292,7 +292,7 @@ static plim_status_t read_sets(plim__import_t *import, const layout_t *layout)
         return labelled ? plim__fail(
                               PLIM_ERR_DATA,
                               "%s does not give the number of nodes (graph: nodes: - num: …); use "
-                              "--nodes",
+                              "`num_nodes`",
                               layout->name)
                         : PLIM_OK;
     return labelled ? read_labels(import, layout) : PLIM_OK;

@@ -49,7 +49,7 @@ static plim_status_t bad_label(const label_sink_t *sink, int64_t at, double valu
     return plim__fail(
         PLIM_ERR_DATA,
         "%s: %s: %.17g is not a class; classes are 0, 1, 2 …; write -1 for unlabelled, "
-        "or NaN among floats; to read the labels as values, for a regression, give --targets "
+        "or NaN among floats; to read the labels as values, for a regression, give `targets` "
         "values",
         sink->source->name, place(sink, at, at_place), value);
 }
@@ -141,12 +141,12 @@ static void remark(const label_sink_t *sink, bool classes)
         plim__log(job, PLIM_LOG_WARNING,
                   "%s: labels are read as %" PRId64 " classes for %" PRId64
                   " labelled %s; are they ids or values? Number classes 0, 1, 2 …; for values, "
-                  "import with --targets values",
+                  "import with `targets` values",
                   name, sink->most + 1, sink->labelled, sink->source->graphs ? "graphs" : "nodes");
     else if (classes && guessed && !sink->source->integers && sink->import->class_names.count == 0)
         plim__log(job, PLIM_LOG_INFO,
                   "%s: labels are whole numbers, read as %" PRId64
-                  " classes; for a regression import with --targets values",
+                  " classes; for a regression import with `targets` values",
                   name, sink->most + 1);
     if (classes || !sink->yes_no || sink->source->columns < 2)
         return;
@@ -210,12 +210,12 @@ static plim_status_t choose_classes(const label_sink_t *sink, bool *classes_out)
     if (targets == PLIM_TARGETS_VALUES && sink->import->class_names.count > 0)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: its labels are words, which are classes, not values: leave out "
-                          "--targets values",
+                          "`targets` values",
                           source->name);
     if (targets == PLIM_TARGETS_CLASSES && source->columns > 1)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: its labels have %" PRId64 " columns, and classes have one: leave "
-                          "out --targets classes",
+                          "out `targets` classes",
                           source->name, source->columns);
     *classes_out = targets == PLIM_TARGETS_AUTO
                        ? source->columns == 1 && sink->whole && (!source->graphs || !source->floats)

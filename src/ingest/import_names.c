@@ -26,7 +26,7 @@ static plim_status_t check_number(int64_t row, plim__text_field_t field)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
                       "the id is %.*s, but the ids of rows must be 0, 1, 2 …, here %" PRId64
-                      "; --relabel takes any ids in any order",
+                      "; `relabel` takes any ids in any order",
                       (int)(field.size < 64 ? field.size : 64), field.begin, row);
 }
 

@@ -312,27 +312,27 @@ plim_status_t plim__import_draw_splits(plim__import_t *import)
     for (int i = 0; i < 3; i++)
         if (import->splits[i].done)
             return plim__fail(PLIM_ERR_USAGE,
-                              "%s: the source has its own %s split; omit --split, or remove the "
+                              "%s: the source has its own %s split; omit `split`, or remove the "
                               "source's splits",
                               import->splits[i].from, names[i]);
     if (!import->labels_done)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: --split divides labelled %s, but no labels were found; name them "
+                          "%s: `split` divides labelled %s, but no labels were found; name them "
                           "labels.npy, y.npy or labels.csv",
                           options->source, what);
     PLIM_TRY(each_labelled(&draw, count_row));
     set_sizes(&draw, options->split);
     if (draw.left[0] == 0)
-        return plim__fail(PLIM_ERR_USAGE, "--split %g,%g,%g leaves no training %s of %" PRId64,
+        return plim__fail(PLIM_ERR_USAGE, "`split` %g,%g,%g leaves no training %s of %" PRId64,
                           options->split[0], options->split[1], options->split[2], what,
                           draw.labelled);
     plim__log(import->job, PLIM_LOG_INFO,
-              "splits drawn with --seed %" PRIu64 ": %" PRId64 " train, %" PRId64 " valid, %" PRId64
+              "splits drawn with `seed` %" PRIu64 ": %" PRId64 " train, %" PRId64 " valid, %" PRId64
               " test of %" PRId64 " labelled %s",
               options->seed, draw.left[0], draw.left[1], draw.left[2], draw.labelled, what);
     for (int i = 0; i < 3; i++)
         if (draw.left[i] > 0)
-            PLIM_TRY(begin(import, i, "--split", draw.left[i], &draw.columns[i]));
+            PLIM_TRY(begin(import, i, "`split`", draw.left[i], &draw.columns[i]));
     PLIM_TRY(each_labelled(&draw, draw_row));
     for (int i = 0; i < 3; i++)
         if (draw.columns[i] != NULL)

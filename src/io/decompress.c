@@ -270,7 +270,7 @@ static plim_status_t begin_frame(zstd_t *zstd)
         char text[PLIM__SIZE_TEXT];
         return plim__fail(PLIM_ERR_DATA,
                           "%s: decoding needs a window of %s, more than 128 MiB; compress it again "
-                          "without --long",
+                          "with a smaller one",
                           zstd->stream.name, plim__size_text((int64_t)header.windowSize, text));
     }
     PLIM_TRY(make_decoder(zstd, (size_t)header.windowSize));

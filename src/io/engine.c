@@ -95,7 +95,7 @@ static plim_status_t create_ring(const plim_job_t *job, int depth, plim__engine_
         plim__arena_destroy(&engine->arena);
         status = plim__fail(PLIM_ERR_UNSUPPORTED, "io_uring is unavailable: %s (errno %d); %s",
                             strerror(error), error,
-                            job->io_engine == PLIM_IO_URING ? "use --io threads"
+                            job->io_engine == PLIM_IO_URING ? "set `io_engine` to threads"
                                                             : "using the thread engine");
         goto release;
     }

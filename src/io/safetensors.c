@@ -84,7 +84,7 @@ static plim_status_t damaged(const plim__safetensors_t *file, const char *where)
     return plim__fail(
         PLIM_ERR_DATA,
         "%s is damaged in %s: the checksum does not match; restore a copy, choose other "
-        "weights with --weights, or train again",
+        "`weights`, or train again",
         file->path, where);
 }
 

@@ -234,10 +234,10 @@ static void every_arena_may_fail(void **state)
 /* The number after `--memory` in the last error, which counts MiB. */
 static int64_t named_least(void)
 {
-    const char *text = strstr(plim_last_error(), "--memory ");
+    const char *text = strstr(plim_last_error(), "`memory` to ");
     long long mib = 0;
     assert_non_null(text);
-    assert_int_equal(sscanf(text, "--memory %lldM", &mib), 1);
+    assert_int_equal(sscanf(text, "`memory` to %lldM", &mib), 1);
     return (int64_t)mib << 20;
 }
 
