@@ -40,9 +40,7 @@ static plim_status_t read_text(const plim_job_t *job, int directory, const char 
     if (stat(path, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return plim__fail(
             PLIM_ERR_DATA,
-            "%s does not exist, so this is not a dataset; make one with `plimsoll import` or "
-            "`plimsoll generate`",
-            path);
+            "%s does not exist, so this is not a dataset; give the directory of a dataset", path);
     PLIM_TRY(plim__file_open_in(directory, path, PLIM__FILE_READ, false, &file));
     if (file.size < 1 || file.size > (int64_t)PLIM__MANIFEST_BYTES) {
         plim__file_close(&file);
@@ -223,8 +221,8 @@ static plim_status_t refuse_run(const char *path, const char *manifest)
     if (stat(manifest, &about) == 0 || stat(run, &about) != 0)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_USAGE,
-                      "%s is a run of `plimsoll train`, not a dataset; give the dataset directory, "
-                      "which its run.json names",
+                      "%s is the directory of a training run, not a dataset; give the dataset "
+                      "directory, which its run.json names",
                       path);
 }
 
@@ -268,16 +266,11 @@ static plim_status_t open_dataset(const plim_job_t *job, const char *path, const
     struct stat about;
     const bool known = stat(path, &about) == 0;
     if (!known && (errno == ENOENT || errno == ENOTDIR))
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "the directory %s does not exist; make a dataset with `plimsoll import` or `plimsoll "
-            "generate`",
-            path);
+        return plim__fail(PLIM_ERR_USAGE,
+                          "the directory %s does not exist; give the directory of a dataset", path);
     if (known && S_ISREG(about.st_mode))
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s is a file, not a dataset; make a dataset of it: plimsoll import %s "
-                          "DIR",
-                          path, path);
+                          "%s is a file, not the directory of a dataset; import it first", path);
     PLIM_TRY(plim__file_path(name, path, PLIM__MANIFEST_NAME));
     PLIM_TRY(refuse_run(path, name));
     if (copy)

@@ -27,7 +27,7 @@ typedef struct plim__dataset_facts {
     bool multi_label;     /* values of 0 and 1 in several columns */
     double feature_error; /* worst relative error of stored features; 0: exact */
     const char *source;   /* provenance: "import papers100M-bin.zip (OGB binary)" */
-    const char *options;  /* provenance: "--symmetrise --features f16", "" when there are none */
+    const char *options;  /* provenance, in the command's words; "" when there are none */
 } plim__dataset_facts_t;
 
 /*

@@ -231,8 +231,9 @@ static plim_status_t report_finding(const inspection_t *inspection, const source
     if (finding[0] == '\0')
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA, "%s: %s%s", source->file.path, finding,
-                      inspection->whole ? ", though its checksums match; make the dataset again"
-                                        : "; use --verify to see whether the file is damaged");
+                      inspection->whole
+                          ? ", though its checksums match; make the dataset again"
+                          : "; inspect with `whole` to see whether the file is damaged");
 }
 
 static plim_status_t make_piece(void *context, int number, int64_t piece)

@@ -172,7 +172,7 @@ static plim_status_t find_copy(const plim_job_t *job, const plim_dataset_t *data
         return plim__fail_prefix(
             status,
             "the copy in scratch cannot be used; remove %s, and it is copied again, or choose "
-            "another --scratch",
+            "another `scratch` directory",
             path);
     PLIM_TRY(status);
     /* Scratch disks are not backed up: verify the whole copy. */

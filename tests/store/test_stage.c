@@ -114,7 +114,7 @@ static void assert_distrusted(const plim_job_t *job, const place_t *place, const
     char path[PLIM_PATH_MAX];
     assert_int_equal(plim_dataset_stage(job, place->dataset, place->scratch, path), PLIM_ERR_DATA);
     assert_non_null(strstr(plim_last_error(), said));
-    assert_non_null(strstr(plim_last_error(), "--scratch"));
+    assert_non_null(strstr(plim_last_error(), "`scratch`"));
 }
 
 static void test_copies_that_others_can_write(void **state)
