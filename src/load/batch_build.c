@@ -41,13 +41,13 @@ static plim_status_t too_large(const plim__load_context_t *context, const plim__
     if (count > 1)
         return plim__fail(PLIM_ERR_BUDGET,
                           "batch %lld of epoch %lld does not fit a slot of %lld nodes and %lld "
-                          "edges, and PyG's form cannot be cut into parts; raise --memory, or "
-                          "reduce --batch or --fanout",
+                          "edges, and batches in PyG's form cannot come in parts; raise `memory`, "
+                          "or reduce `batch_size` or `fanout`",
                           (long long)slot->batch.step, (long long)slot->batch.epoch,
                           (long long)plan->slot_nodes, (long long)plan->slot_edges);
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s %lld alone does not fit a slot of %lld nodes and %lld edges; raise "
-                      "--memory, or reduce --fanout",
+                      "`memory`, or reduce `fanout`",
                       context->graph_indptr != NULL ? "graph" : "node", (long long)slot->seeds[0],
                       (long long)plan->slot_nodes, (long long)plan->slot_edges);
 }

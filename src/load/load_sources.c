@@ -211,8 +211,8 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
         plim__access_needs_file(context->asked, context->info->num_nodes, params.work_bytes)) {
         plim__log(context->asked, PLIM_LOG_WARNING,
                   "lists and rows are not cached: choosing them needs a temporary file of %lld "
-                  "bytes, and neither $TMPDIR nor /var/tmp has room on a disk; give --scratch a "
-                  "directory on a disk",
+                  "bytes, and neither $TMPDIR nor /var/tmp is on a disk with so much space; set "
+                  "`scratch` to a directory on a disk",
                   (long long)plim__access_file_bytes(context->info->num_nodes));
         return PLIM_OK;
     }

@@ -441,12 +441,12 @@ static plim_status_t refuse(const plim__load_window_t *window, int64_t seeds, ov
         return plim__fail(
             PLIM_ERR_BUDGET,
             "a batch of %lld seeds does not fit a window of %lld draws, which was full "
-            "at hop %d; raise --memory, or reduce --batch or --fanout",
+            "at hop %d; raise `memory`, or reduce `batch_size` or `fanout`",
             (long long)seeds, (long long)window->params.draws, overflow.hop + 1);
     return plim__fail(
         PLIM_ERR_BUDGET,
         "a batch of %lld seeds needs %lld rows from disk, but the window holds %lld; raise "
-        "--memory, or reduce --batch or --fanout",
+        "`memory`, or reduce `batch_size` or `fanout`",
         (long long)seeds, (long long)overflow.rows_wanted, (long long)window->params.rows);
 }
 

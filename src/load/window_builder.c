@@ -152,7 +152,7 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     if (steps == 0)
         return plim__fail(PLIM_ERR_BUDGET,
                           "the graphs of batch %lld of epoch %lld have more nodes than a window of "
-                          "%lld entries holds; raise --memory, or reduce --batch",
+                          "%lld entries holds; raise `memory`, or reduce `batch_size`",
                           (long long)target->step, (long long)target->epoch,
                           (long long)builder->context->plan.window_draws);
     *steps_out = steps;

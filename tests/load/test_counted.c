@@ -316,7 +316,7 @@ static outcome_t run_under(const test_place_t *free_place, const plim_recipe_t *
             outcome.hash = whole(loader, stream, 0, 0) ^ whole(loader, stream, 1, 0) << 1;
         } else { /* before the first batch, with what to do, and nothing has changed */
             assert_int_equal(status, PLIM_ERR_BUDGET);
-            assert_non_null(strstr(plim_last_error(), "--memory"));
+            assert_non_null(strstr(plim_last_error(), "`memory`"));
             assert_int_equal(plim_stream_next(stream, -1, &batch), PLIM_ERR_USAGE);
             assert_int_equal(plim__ledger_reserved(place.job.ledger), reserved);
             plim_stream_params_t seeds_alone = stream_params;
