@@ -278,7 +278,7 @@ PLIM_API plim_status_t plim_batch_sizes(const plim_job_t *job, const plim_datase
 /* A change of the settings that changes the result, and the line that it needs. */
 typedef struct plim_advice {
     size_t size;         /* of this struct; for an array, that of its first entry */
-    char change[96];     /* as options: "--hidden 128", "--batch 512 --precision bf16" */
+    char change[96];     /* settings: "`hidden` 128", "`batch_size` 512 `precision` bf16" */
     int64_t total_bytes; /* minimum line with the change, to a MiB */
     int64_t saved_bytes; /* reduction of the minimum */
 } plim_advice_t;

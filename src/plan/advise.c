@@ -155,7 +155,7 @@ static bool same_fanout(const plim_recipe_t *a, const plim_recipe_t *b)
     return same;
 }
 
-/* The difference as options of the command line. */
+/* The difference, as settings and their values. */
 static void write_change(const plim_training_t *from, const plim_training_t *to,
                          char text_out[sizeof((plim_advice_t *)0)->change])
 {
@@ -163,19 +163,19 @@ static void write_change(const plim_training_t *from, const plim_training_t *to,
     int used = 0;
     text_out[0] = '\0';
     if (to->recipe.batch_size != from->recipe.batch_size)
-        used += snprintf(text_out + used, size - (size_t)used, " --batch %lld",
+        used += snprintf(text_out + used, size - (size_t)used, " `batch_size` %lld",
                          (long long)to->recipe.batch_size);
     if (!same_fanout(&from->recipe, &to->recipe)) {
-        used += snprintf(text_out + used, size - (size_t)used, " --fanout ");
+        used += snprintf(text_out + used, size - (size_t)used, " `fanout` ");
         for (int i = 0; i < to->recipe.num_hops && (size_t)used < size; i++)
             used += snprintf(text_out + used, size - (size_t)used, "%s%lld", i > 0 ? "," : "",
                              (long long)to->recipe.fanout[i]);
     }
     if (to->model.hidden != from->model.hidden && (size_t)used < size)
-        used += snprintf(text_out + used, size - (size_t)used, " --hidden %lld",
+        used += snprintf(text_out + used, size - (size_t)used, " `hidden` %lld",
                          (long long)to->model.hidden);
     if (to->model.precision != from->model.precision && (size_t)used < size)
-        (void)snprintf(text_out + used, size - (size_t)used, " --precision bf16");
+        (void)snprintf(text_out + used, size - (size_t)used, " `precision` bf16");
     memmove(text_out, text_out + 1, strlen(text_out)); /* the blank in front */
 }
 
@@ -270,7 +270,7 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     return PLIM_OK;
 }
 
-/* ", or --hidden 128, or --batch 256"; "" when nothing would help. */
+/* ", or `hidden` 128, or `batch_size` 256"; "" when nothing would help. */
 static void advice_text(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim_training_t *training, const plim_plan_params_t *params,
                         char text_out[ADVICE_TEXT])

@@ -312,7 +312,7 @@ static void log_parts(const plim__load_facts_t *facts, const char *parts)
         facts->params->part_nodes > 0 ? 0 : accepted_line(facts, facts->line, true);
     char whole[96] = "";
     if (line > 0)
-        (void)snprintf(whole, sizeof whole, "; with --memory %lldM they are %s",
+        (void)snprintf(whole, sizeof whole, "; with `memory` %lldM they are %s",
                        (long long)plim__whole_mib(line),
                        facts->part_seeds < facts->batch_seeds ? "as large as asked for" : "whole");
     plim__log(facts->job, facts->client->bits ? PLIM_LOG_WARNING : PLIM_LOG_INFO,
@@ -369,7 +369,7 @@ static plim_status_t refuse_cut(const plim__load_facts_t *facts)
         PLIM_ERR_BUDGET,
         "%s: under %s batches of %lld are computed %lld seeds at a time in every process, so that "
         "results do not depend on it; this process holds %s and has %d threads, so these parts do "
-        "not fit: give --memory %lldM, --microbatch %lld or fewer --threads",
+        "not fit: set `memory` to %lldM, or `microbatch` to %lld, or reduce `threads`",
         plim__dataset_path(facts->dataset), plim__size_text(facts->line, text),
         (long long)facts->recipe->batch_size, (long long)nominal_seeds(facts),
         plim__size_text(facts->fixed, fixed), plim__job_threads(facts->job),

@@ -35,8 +35,8 @@ static plim_status_t check_dataset(const plim_dataset_t *dataset)
     if (info->num_split[PLIM_TRAIN] == 0)
         return plim__fail(
             PLIM_ERR_USAGE,
-            "%s: it has no training split; import it with splits, or let import draw them: "
-            "--split 0.6,0.2,0.2",
+            "%s: it has no training split; import it with splits, or let the import draw them "
+            "(`split` 0.6,0.2,0.2)",
             path);
     if (info->num_nodes > INT32_MAX)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
@@ -54,8 +54,8 @@ static plim_status_t check_model(const plim_dataset_info_t *info, const plim_tra
     if (model->kind < PLIM_MLP || model->kind > PLIM_GIN)
         return plim__fail(PLIM_ERR_USAGE, "no such model: %d", (int)model->kind);
     if (model->num_layers < 1 || model->num_layers > PLIM_HOPS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%d layers; a model has from 1 to %d", model->num_layers,
-                          PLIM_HOPS_MAX);
+        return plim__fail(PLIM_ERR_USAGE, "`num_layers` is %d; it must be from 1 to %d",
+                          model->num_layers, PLIM_HOPS_MAX);
     if (drawn && hops != model->num_layers)
         return plim__fail(PLIM_ERR_USAGE,
                           "%d layers and %d fan-outs: each layer looks one hop further, so give as "
@@ -68,29 +68,28 @@ static plim_status_t check_model(const plim_dataset_info_t *info, const plim_tra
                 ? "a dataset of many graphs gives whole graphs: leave the fan-outs out"
                 : "an MLP looks at no neighbours: leave the fan-outs out");
     if (model->hidden < 1 || model->hidden > PLIM__WIDTH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%lld hidden channels; from 1 to %lld will do",
+        return plim__fail(PLIM_ERR_USAGE, "`hidden` is %lld; it must be from 1 to %lld",
                           (long long)model->hidden, (long long)PLIM__WIDTH_MAX);
     if (model->heads < 1 || (model->kind == PLIM_GAT && model->hidden % model->heads != 0))
         return plim__fail(PLIM_ERR_USAGE,
-                          "%lld hidden channels do not divide among %d heads; make hidden a "
-                          "multiple of them",
+                          "%lld hidden channels cannot be divided among %d heads; make `hidden` a "
+                          "multiple of `heads`",
                           (long long)model->hidden, model->heads);
     if (!(model->dropout >= 0.0f && model->dropout < 1.0f))
-        return plim__fail(PLIM_ERR_USAGE, "a dropout of %g; it is from 0 on and below 1",
+        return plim__fail(PLIM_ERR_USAGE, "`dropout` is %g; it must be at least 0 and below 1",
                           (double)model->dropout);
     if (training->shares < 1 || training->shares > PLIM_SHARES_MAX)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%lld shares of a batch; from 1 to %d are possible (--shares)",
+        return plim__fail(PLIM_ERR_USAGE, "`shares` is %lld; it must be from 1 to %d",
                           (long long)training->shares, PLIM_SHARES_MAX);
     if (model->norm == PLIM_NORM_BATCH && training->shares > 1)
         return plim__fail(PLIM_ERR_USAGE,
                           "batch norm looks at the whole batch, so it cannot be cut into %lld "
-                          "shares; take --norm layer, or --shares 1 on one rank",
+                          "shares; use `norm` layer, or `shares` 1 on one rank",
                           (long long)training->shares);
     if (model->norm == PLIM_NORM_BATCH && training->microbatch > 0)
         return plim__fail(PLIM_ERR_USAGE,
                           "batch norm looks at the whole batch, so it cannot be split into "
-                          "microbatches; take layer norm, or a smaller batch");
+                          "microbatches; use `norm` layer, or a smaller `batch_size`");
     return PLIM_OK;
 }
 
@@ -100,23 +99,24 @@ static plim_status_t check_optimiser(const plim_optimiser_t *optimiser)
         const char *name;
         double value, below;
     } numbers[] = {
-        {"learning rate", optimiser->rate, INFINITY},
+        {"rate", optimiser->rate, INFINITY},
         {"momentum", optimiser->momentum, 1},
-        {"first beta", optimiser->beta1, 1},
-        {"second beta", optimiser->beta2, 1},
+        {"beta1", optimiser->beta1, 1},
+        {"beta2", optimiser->beta2, 1},
         {"epsilon", optimiser->epsilon, INFINITY},
-        {"weight decay", optimiser->weight_decay, INFINITY},
-        {"norm to clip to", optimiser->clip_norm, INFINITY},
-        {"factor of the schedule", optimiser->schedule_factor, INFINITY},
+        {"weight_decay", optimiser->weight_decay, INFINITY},
+        {"clip_norm", optimiser->clip_norm, INFINITY},
+        {"schedule_factor", optimiser->schedule_factor, INFINITY},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!(numbers[i].value >= 0 && numbers[i].value < numbers[i].below))
-            return plim__fail(PLIM_ERR_USAGE, "a %s of %g makes no sense", numbers[i].name,
-                              numbers[i].value);
+            return plim__fail(PLIM_ERR_USAGE, "`%s` is %g; it must be at least 0 and %s",
+                              numbers[i].name, numbers[i].value,
+                              isinf(numbers[i].below) ? "finite" : "below 1");
     if (optimiser->schedule == PLIM_SCHEDULE_STEP && optimiser->schedule_epochs < 1)
         return plim__fail(PLIM_ERR_USAGE,
-                          "a schedule of steps needs to know how many epochs a step has "
-                          "(--step-size)");
+                          "the step schedule needs the number of epochs between its steps "
+                          "(`schedule_epochs`)");
     return PLIM_OK;
 }
 
@@ -131,7 +131,7 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     if (classes && loss != PLIM_LOSS_CROSS_ENTROPY)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels are classes, so the loss is cross-entropy; for a "
-                          "regression import the data again with --targets values",
+                          "regression import the data again with `targets` values",
                           path);
     if (!classes && loss == PLIM_LOSS_CROSS_ENTROPY)
         return plim__fail(
@@ -140,10 +140,11 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
             "values of 0 and 1",
             path);
     if (metric == PLIM_METRIC_ACCURACY && !classes)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: its labels are values, of which there is no accuracy; take rmse, "
-                          "mae, or roc-auc with bce",
-                          path);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: its labels are values, which have no accuracy; use the `metric` rmse, "
+            "mae, or roc-auc with bce",
+            path);
     if (metric == PLIM_METRIC_ROC_AUC && (classes ? info->num_classes != 2 : loss != PLIM_LOSS_BCE))
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: ROC-AUC is of two classes, or of values of 0 and 1 with bce", path);
@@ -152,7 +153,7 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     if (measures && classes)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels are classes, which are right or wrong, not near or far; "
-                          "take accuracy%s",
+                          "use the `metric` accuracy%s",
                           path, info->num_classes == 2 ? " or roc-auc" : "");
     return PLIM_OK;
 }
@@ -170,24 +171,24 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
     while (count < PLIM_HOPS_MAX && fanout[count] != 0) {
         if (fanout[count] < -1 || fanout[count] > PLIM__FANOUT_MAX)
             return plim__fail(PLIM_ERR_USAGE,
-                              "evaluation draws %lld neighbours; give -1 (all) or 1 to %d",
+                              "`eval_fanout` has %lld; give -1 (all neighbours) or 1 to %d",
                               (long long)fanout[count], PLIM__FANOUT_MAX);
         count++;
     }
     if (count > 0 && drawn && count != training->model.num_layers)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%d layers and %d fan-outs of evaluation: give one for each layer "
-                          "(--eval-fanout)",
+                          "the model has %d layers, but `eval_fanout` has %d entries; give one for "
+                          "each layer",
                           training->model.num_layers, count);
     if ((count > 0 || training->eval_exact) && !drawn)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: its scores are exact already; leave out --eval-fanout and "
-                          "--eval-exact",
+                          "%s: its scores are exact already; leave out `eval_fanout` and "
+                          "`eval_exact`",
                           info->num_graphs > 0 ? "a dataset of many graphs gives whole graphs"
                                                : "an MLP looks at no neighbours");
     if (count > 0 && training->eval_exact)
         return plim__fail(PLIM_ERR_USAGE,
-                          "--eval-exact looks at all neighbours: leave out --eval-fanout");
+                          "`eval_exact` takes all neighbours: leave out `eval_fanout`");
     return PLIM_OK;
 }
 

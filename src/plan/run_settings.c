@@ -118,30 +118,6 @@ static const setting_t settings[] = {
 
 #define NUM_ADDED 5 /* the last settings, which runs of earlier versions lack */
 
-/* Option names of settings that differ from their names in run.json. */
-static const struct {
-    const char *key, *option;
-} options[] = {
-    {"aggregation", "--aggr"},
-    {"activation", "--act"},
-    {"batch_size", "--batch"},
-    {"optimiser", "--optimizer"},
-    {"rate", "--lr"},
-    {"weight_decay", "--weight-decay"},
-    {"clip_norm", "--clip"},
-    {"schedule_epochs", "--step-size"},
-    {"schedule_factor", "--gamma"},
-    {"eval_every", "--eval-every"},
-    {"eval_train", "--eval-train"},
-    {"eval_fanout", "--eval-fanout"},
-    {"eval_splits", "--eval-splits"},
-    {"eval_exact", "--eval-exact"},
-    {"accumulation", "--gradient-accumulation-steps"},
-    {"checkpoint_steps", "--checkpoint-every"},
-    {"checkpoint_seconds", "--checkpoint-minutes"},
-    {"memory_steps", "--memory-every"},
-};
-
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 
 _Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_pool_t) == sizeof(int),
@@ -432,15 +408,6 @@ static void describe(const setting_t *setting, const void *from, char text_out[S
     }
 }
 
-/* Formats a setting's name and its command-line option. */
-static void describe_name(const char *key, char text_out[SETTING_TEXT])
-{
-    (void)snprintf(text_out, SETTING_TEXT, "%s", key);
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (strcmp(options[i].key, key) == 0)
-            (void)snprintf(text_out, SETTING_TEXT, "%s (%s)", key, options[i].option);
-}
-
 /* Whether both have the same value, and the texts of both. */
 static bool same(const setting_t *setting, const plim_training_t *a, const plim_training_t *b,
                  char a_out[SETTING_TEXT], char b_out[SETTING_TEXT])
@@ -454,16 +421,17 @@ static plim_status_t compare_epochs(const plim_training_t *before, const plim_tr
                                     int64_t begun, const char *name)
 {
     if (now->epochs < begun)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: the run is in epoch %lld already, so `epochs` cannot be %lld; give "
+                          "%lld or more, or "
+                          "begin a new run",
+                          name, (long long)begun, (long long)now->epochs, (long long)begun);
+    if (now->epochs != before->epochs && before->optimiser.schedule == PLIM_SCHEDULE_COSINE)
         return plim__fail(
             PLIM_ERR_USAGE,
-            "%s: the run is in epoch %lld already, and %lld were asked for; give %lld or more, or "
-            "begin a new run",
-            name, (long long)begun, (long long)now->epochs, (long long)begun);
-    if (now->epochs != before->epochs && before->optimiser.schedule == PLIM_SCHEDULE_COSINE)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: epochs are %lld there but %lld now; with a cosine schedule every "
-                          "step's rate depends on them, so they must stay: begin a new run",
-                          name, (long long)before->epochs, (long long)now->epochs);
+            "%s: `epochs` is %lld in the run but %lld now; with a cosine schedule every "
+            "step's rate depends on it, so it must stay: begin a new run",
+            name, (long long)before->epochs, (long long)now->epochs);
     return PLIM_OK;
 }
 
@@ -473,10 +441,11 @@ static plim_status_t compare_patience(const plim_training_t *before, const plim_
 {
     if (now->patience == 0 || (before->patience > 0 && now->patience >= before->patience))
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_USAGE,
-                      "%s: patience is %lld there but %lld now; a run can be made more patient (0: "
-                      "it never ends early), not less",
-                      name, (long long)before->patience, (long long)now->patience);
+    return plim__fail(
+        PLIM_ERR_USAGE,
+        "%s: `patience` is %lld in the run but %lld now; a run can be made more patient "
+        "(0: it never ends early), not less",
+        name, (long long)before->patience, (long long)now->patience);
 }
 
 plim_status_t plim__run_settings_compare(const plim_training_t *before, const plim_training_t *now,
@@ -484,15 +453,15 @@ plim_status_t plim__run_settings_compare(const plim_training_t *before, const pl
 {
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         const setting_t *setting = &settings[i];
-        char key[SETTING_TEXT], then_text[SETTING_TEXT], now_text[SETTING_TEXT];
+        char then_text[SETTING_TEXT], now_text[SETTING_TEXT];
         if (!setting->decides || same(setting, before, now, then_text, now_text) ||
             (!loops && setting->offset == AT(model.loops_twice)))
             continue;
-        describe_name(setting->key, key);
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: %s is %s there but %s now, which would change the result; leave it "
-                          "as it was or begin a new run",
-                          name, key, then_text, now_text);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: `%s` is %s in the run but %s now, which would change the result; leave "
+            "it as it was or begin a new run",
+            name, setting->key, then_text, now_text);
     }
     PLIM_TRY(compare_patience(before, now, name));
     return compare_epochs(before, now, begun, name);
@@ -518,10 +487,10 @@ plim_status_t plim__run_settings_agree(plim__peers_t *peers, plim__stage_t stage
     used += (size_t)snprintf(text, sizeof text, "the dataset's fingerprint is %s\n%s",
                              info->fingerprint, more);
     for (size_t i = 0; i < NUM_SETTINGS && used < sizeof text; i++) {
-        char key[SETTING_TEXT], value[SETTING_TEXT];
-        describe_name(settings[i].key, key);
+        char value[SETTING_TEXT];
         describe(&settings[i], at(training, &settings[i]), value);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s is %s\n", key, value);
+        used += (size_t)snprintf(text + used, sizeof text - used, "`%s` is %s\n", settings[i].key,
+                                 value);
     }
     return plim__peers_compare(peers, stage, text);
 }

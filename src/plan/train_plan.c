@@ -162,7 +162,7 @@ plim_status_t plim__train_check_ranks(const plim_job_t *job, const plim_training
         return PLIM_OK;
     return plim__fail(PLIM_ERR_USAGE,
                       "%d ranks, but batches have %lld share%s, and each rank computes at least "
-                      "one: start fewer ranks, or begin a new run with --shares %d or more",
+                      "one: start fewer ranks, or begin a new run with `shares` %d or more",
                       num_ranks, (long long)training->shares, training->shares == 1 ? "" : "s",
                       num_ranks);
 }
@@ -334,11 +334,11 @@ static const char *remedies_for(const use_t *use)
     const plim_model_t *model = &use->training->model;
     if (!use->trains)
         return use->info->num_graphs == 0 && model->kind != PLIM_MLP
-                   ? ", or use --exact, which works in parts of any size"
+                   ? ", or use `exact`, which works in parts of any size"
                    : "";
     if (use->training->eval_fanout[0] != 0)
-        return ", or a smaller --eval-fanout, or --eval-exact instead of it";
-    return model->norm == PLIM_NORM_BATCH ? ", or use --norm layer: batch norm needs whole batches"
+        return ", or use a smaller `eval_fanout`, or `eval_exact` instead of it";
+    return model->norm == PLIM_NORM_BATCH ? ", or use `norm` layer: batch norm needs whole batches"
                                           : "";
 }
 

@@ -34,13 +34,13 @@ static plim_training_t take(plim_training_t training, const char *change)
     while ((word = strtok_r(rest, " ", &rest)) != NULL) {
         const char *value = strtok_r(rest, " ", &rest);
         assert_non_null(value);
-        if (strcmp(word, "--hidden") == 0)
+        if (strcmp(word, "`hidden`") == 0)
             training.model.hidden = atoll(value);
-        else if (strcmp(word, "--batch") == 0)
+        else if (strcmp(word, "`batch_size`") == 0)
             training.recipe.batch_size = atoll(value);
-        else if (strcmp(word, "--precision") == 0)
+        else if (strcmp(word, "`precision`") == 0)
             training.model.precision = PLIM_PRECISION_BF16;
-        else if (strcmp(word, "--fanout") == 0)
+        else if (strcmp(word, "`fanout`") == 0)
             for (int i = 0; i < training.recipe.num_hops; i++, value = strchr(value, ',') + 1)
                 training.recipe.fanout[i] = atoll(value);
         else
@@ -116,7 +116,7 @@ static void a_refusal_names_what_would_do(void **state)
                      PLIM_ERR_BUDGET);
     for (int i = 0; i < count; i++)
         assert_non_null(strstr(plim_last_error(), advice[i].change));
-    assert_non_null(strstr(plim_last_error(), "or more, or --"));
+    assert_non_null(strstr(plim_last_error(), "or more, or `"));
     test_place_close(&place);
 }
 

@@ -158,7 +158,7 @@ static void the_cut_is_the_same_in_any_process(void **state)
             assert_ok(plim__ledger_reserve(job.ledger, "heap", (size_t)(more[i] * MIB), &account));
             const plim_plan_params_t wanted = {.no_advice = true};
             const plim_status_t status = plim__train_plan(&job, dataset, &training, &wanted, &plan);
-            const char *option = strstr(plim_last_error(), "--microbatch ");
+            const char *option = strstr(plim_last_error(), "`microbatch` to ");
             if (status == PLIM_OK) {
                 kept++;
                 seeds = seeds > 0 ? seeds : plan.load.part_seeds; /* 0: whole */
@@ -167,14 +167,14 @@ static void the_cut_is_the_same_in_any_process(void **state)
             } else if (option != NULL) {
                 named++;
                 assert_int_equal(status, PLIM_ERR_BUDGET);
-                given = strtoll(option + strlen("--microbatch "), NULL, 10);
+                given = strtoll(option + strlen("`microbatch` to "), NULL, 10);
                 assert_in_range(given, 1, seeds - 1);
                 assert_int_equal(seeds_under(&job, dataset, &training, 0, given, &plan), given);
             }
             plim_dataset_release(dataset);
             test_job_end(&job);
         }
-    print_message("%d keep %lld seeds; %d are told of a --microbatch\n", kept, (long long)seeds,
+    print_message("%d keep %lld seeds; %d are told of a microbatch\n", kept, (long long)seeds,
                   named);
     assert_true(seeds > 0 && seeds < BATCH && kept > 8 && named > 0);
 }
@@ -182,8 +182,8 @@ static void the_cut_is_the_same_in_any_process(void **state)
 /* The number that a message names as --memory; 0: none. */
 static int64_t named_line(const char *message)
 {
-    const char *option = strstr(message, "--memory ");
-    return option != NULL ? strtoll(option + strlen("--memory "), NULL, 10) * MIB : 0;
+    const char *option = strstr(message, "`memory` to ");
+    return option != NULL ? strtoll(option + strlen("`memory` to "), NULL, 10) * MIB : 0;
 }
 
 static void note_warning(void *user, plim_log_level_t level, const char *message)

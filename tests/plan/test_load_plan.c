@@ -223,7 +223,7 @@ static void test_runs_stay_inside_their_plans(void **state)
                 assert_int_equal(hash, expected);
             } else {
                 assert_int_equal(status, PLIM_ERR_BUDGET);
-                assert_non_null(strstr(plim_last_error(), "--memory"));
+                assert_non_null(strstr(plim_last_error(), "`memory`"));
             }
             plim_dataset_release(place.dataset);
             test_job_end(&place.job);
@@ -274,7 +274,7 @@ static void test_least_line_is_exact(void **state)
                              PLIM_ERR_BUDGET);
             char text[64];
             const int64_t enough = (plan.minimum - 1) / MIB + 1;
-            (void)snprintf(text, sizeof text, "--memory %lldM", (long long)enough);
+            (void)snprintf(text, sizeof text, "`memory` to %lldM", (long long)enough);
             assert_non_null(strstr(plim_last_error(), text));
         }
     }
@@ -531,9 +531,9 @@ static void test_parts_are_foretold(void **state)
     wanted.memory = plan.minimum + MIB;
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     plim__job_deliver(&job);
-    const char *remark = strstr(said, "--memory ");
+    const char *remark = strstr(said, "`memory` ");
     assert_non_null(remark);
-    wanted.memory = strtoll(remark + strlen("--memory "), NULL, 10) * MIB;
+    wanted.memory = strtoll(remark + strlen("`memory` "), NULL, 10) * MIB;
     said[0] = '\0';
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     plim__job_deliver(&job);

@@ -186,7 +186,7 @@ static void the_least_line_is_exact(void **state)
         assert_int_equal(plan_under(&place, &training, plan.minimum - 1, &least), PLIM_ERR_BUDGET);
         char text[64];
         const int64_t given = (plan.minimum - 1) / MIB + 1;
-        (void)snprintf(text, sizeof text, "--memory %lldM", (long long)given);
+        (void)snprintf(text, sizeof text, "`memory` to %lldM", (long long)given);
         assert_non_null(strstr(plim_last_error(), text));
         if (norm == PLIM_NORM_BATCH)
             assert_non_null(strstr(plim_last_error(), "whole batches"));
@@ -389,7 +389,7 @@ static void evaluation_has_a_plan_of_its_own(void **state)
     assert_ok(plim_dataset_open(&tight, place.path, &dataset));
     assert_int_equal(plim__evaluation_plan(&tight, dataset, &training, &plan), PLIM_ERR_BUDGET);
     assert_non_null(strstr(plim_last_error(), "evaluation on batches of 1024"));
-    assert_non_null(strstr(plim_last_error(), "--exact"));
+    assert_non_null(strstr(plim_last_error(), "`exact`"));
     assert_null(strstr(plim_last_error(), "smaller"));
     plim_dataset_release(dataset);
     test_job_end(&tight);
