@@ -163,6 +163,11 @@ const char *cli_message_text(const char *message, char text_out[CLI_MESSAGE_MAX]
 /* The library's last error as such a text, valid until the next call. */
 const char *cli_last_error(void);
 
+/* What to type after the failure that a verb is about to return: cli_failed prints it behind the
+ * message, and as `remedy` of its JSON object. "": nothing. */
+void cli_remedy(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *cli_remedy_text(void);
+
 /*
  * Prints a text from a file, or a file's name: control characters (C0, DEL, C1) and bytes that are
  * not UTF-8 become '?', so that no file can control the terminal.

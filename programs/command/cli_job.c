@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static plim_job_t *_Atomic current; /* the job that a signal stops; NULL: no job */
@@ -228,6 +229,16 @@ void cli_job_report(plim_job_t *job, json_t *object)
     add_bytes(object, "group_dirty_bytes", sample.group_dirty_bytes);
 }
 
+/* What to type instead of a path that is no dataset. */
+static void suggest_dataset(const char *path)
+{
+    struct stat about;
+    if (stat(path, &about) != 0)
+        cli_remedy("To make a dataset: plimsoll import or plimsoll generate");
+    else if (S_ISREG(about.st_mode))
+        cli_remedy("To make a dataset of it: plimsoll import %s DIR", path);
+}
+
 plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const char *stage,
                                plim_dataset_t **dataset_out)
 {
@@ -237,6 +248,8 @@ plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const ch
     if (marks != NULL)
         (void)cli_mark(marks, "plimsoll: dataset\n");
     plim_status_t status = plim_dataset_open(job, path, &dataset);
+    if (status == PLIM_ERR_USAGE)
+        suggest_dataset(path);
     if (status == PLIM_OK && stage == NULL)
         *dataset_out = dataset;
     if (status != PLIM_OK || stage == NULL)
@@ -244,6 +257,8 @@ plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const ch
     status = plim_dataset_stage(job, dataset, stage, copy);
     if (status == PLIM_OK)
         status = plim_dataset_open_copy(job, dataset, copy, dataset_out);
+    if (status == PLIM_ERR_SPACE)
+        cli_remedy("Without --stage only packed rows are kept there");
     plim_dataset_release(dataset);
     return status;
 }

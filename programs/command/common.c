@@ -15,6 +15,8 @@ static void print_json_error(json_t *object, const char *message, plim_status_t 
     if (object == NULL)
         object = json_object();
     (void)json_object_set_new(object, "error", cli_json_text(message));
+    if (cli_remedy_text()[0] != '\0')
+        (void)json_object_set_new(object, "remedy", cli_json_text(cli_remedy_text()));
     (void)json_object_set_new(object, "status", json_string(plim_status_name(status)));
     (void)json_object_set_new(object, "exit_code", json_integer(code));
     cli_print_json(object);
@@ -33,6 +35,10 @@ static void print_error(const cli_common_t *common, const char *message)
 {
     (void)fprintf(stderr, "plimsoll %s: ", common->verb->name);
     cli_print_text(stderr, message);
+    if (cli_remedy_text()[0] != '\0') {
+        (void)fputs(". ", stderr);
+        cli_print_text(stderr, cli_remedy_text());
+    }
     (void)fputc('\n', stderr);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "command/cli.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,10 +32,13 @@ static const struct {
     {"rate", "lr"},
     {"schedule_epochs", "step-size"},
     {"schedule_factor", "gamma"},
+    {"whole", "verify"},
 };
 
 /* The others. */
 static const char *const same[] = {
+    "kind",
+    "layers",
     "dropout",
     "epochs",
     "eval_every",
@@ -117,6 +121,21 @@ const char *cli_message_text(const char *message, char text_out[CLI_MESSAGE_MAX]
     }
     *to = '\0';
     return text_out;
+}
+
+static char remedy[CLI_MESSAGE_MAX / 2];
+
+void cli_remedy(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(remedy, sizeof remedy, format, arguments);
+    va_end(arguments);
+}
+
+const char *cli_remedy_text(void)
+{
+    return remedy;
 }
 
 const char *cli_last_error(void)

@@ -173,6 +173,23 @@ static void print_start(const train_t *train, const plim_dataset_t *dataset,
     cli_flush();
 }
 
+static bool holds_run(const char *directory)
+{
+    char path[PLIM_PATH_MAX + 16];
+    struct stat about;
+    (void)snprintf(path, sizeof path, "%s/run.json", directory);
+    return stat(path, &about) == 0;
+}
+
+/* How to continue a run that is saved, or that a new one would have replaced. */
+static void suggest_resume(const train_t *train, plim_status_t status, const char *run)
+{
+    const bool saved = status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
+    const bool occupied = status == PLIM_ERR_USAGE && train->resume == NULL;
+    if ((saved || occupied) && run[0] != '\0' && holds_run(run))
+        cli_remedy("%s: plimsoll train --resume %s", saved ? "Continue with" : "To resume it", run);
+}
+
 /* Trains by `plan` and prints the result. */
 static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
                                       const plim_dataset_t *dataset, const plim_plan_t *plan,
@@ -185,6 +202,7 @@ static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
         job, dataset, &train->training, plan, run, print_event, train, &result);
     cli_leave_phase();
     if (status != PLIM_OK) {
+        suggest_resume(train, status, run);
         if (chosen)
             (void)rmdir(run); /* succeeds only if it is empty */
         return status;
@@ -232,14 +250,6 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
         status = train_as_planned(train, job, dataset, plan, run, run == chosen);
     plim_plan_release(plan);
     return status;
-}
-
-static bool holds_run(const char *directory)
-{
-    char path[PLIM_PATH_MAX + 16];
-    struct stat about;
-    (void)snprintf(path, sizeof path, "%s/run.json", directory);
-    return stat(path, &about) == 0;
 }
 
 /* Checks the words of the command line. False after an error message. */

@@ -353,11 +353,15 @@ def train(dataset: Dataset | str | os.PathLike[str] | None = None, *, quiet: boo
     try:
         command.run('train', *([] if dataset is None else [path_of(dataset)]), options=options, on_event=on_event,
                     on_bar=display.on_bar if display else None, show=not quiet)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, errors.StoppedError, errors.DiskSpaceError) as error:
         path = next((str(event['run']) for event in events if 'run' in event), None)
         if path is None or not os.path.exists(os.path.join(path, 'run.json')):
             raise
-        raise KeyboardInterrupt(f'the run is saved in {path}; continue with plimsoll.train(resume={path!r})') from None
+        how = f'continue with plimsoll.train(resume={path!r})'
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(f'the run is saved in {path}; {how}') from None
+        error.args = (f'{error}; {how}',)
+        raise
     finally:
         if board is not None:
             board.close()

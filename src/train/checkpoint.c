@@ -358,7 +358,7 @@ static void warn_unused(const plim_job_t *job, const plim__safetensors_t *file, 
     if (unused > 0)
         plim__log(job, PLIM_LOG_WARNING,
                   "%s: %d of its tensors are not in this model and are not used: %s%s; is it of "
-                  "another model (--layers, --norm)?",
+                  "another model (`num_layers`, `norm`)?",
                   path, unused, names, unused > 1 ? " …" : "");
 }
 

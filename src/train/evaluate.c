@@ -240,7 +240,7 @@ static plim_status_t check_labels(const plim__session_t *session, unsigned split
     return labelled > 0 ? PLIM_OK
                         : plim__fail(PLIM_ERR_USAGE,
                                      "%s: no seed that is to be scored has a label; choose another "
-                                     "split (--split)",
+                                     "`split`",
                                      plim__dataset_path(session->dataset));
 }
 
@@ -385,7 +385,7 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
             return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
                               plim__dataset_path(dataset), split_names[split]);
     const plim_job_t own = plim__train_job(job);
-    (void)snprintf(request, sizeof request, "--exact is %d\nthe bits of --split are %u\n",
+    (void)snprintf(request, sizeof request, "`exact` is %d\nthe bits of `split` are %u\n",
                    (int)known.exact, splits);
     plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
@@ -397,8 +397,8 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
         if ((splits >> split & 1) != 0 && session.labelled[split] > 0 && !isfinite(loss[split]))
             return plim__fail(PLIM_ERR_DIVERGED,
                               "%s: its loss on the %s split is not finite: the weights are too "
-                              "large; take others (--weights), or train with a lower learning "
-                              "rate (--lr)",
+                              "large; take other `weights`, or train with a lower learning "
+                              "rate (`rate`)",
                               run, split_names[split]);
     memcpy(score_out, score, sizeof score);
     memcpy(loss_out, loss, sizeof loss);
@@ -551,8 +551,8 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
     char request[REQUEST_TEXT];
     const plim_job_t own = plim__train_job(job);
     (void)snprintf(request, sizeof request,
-                   "--sampled is %d\nthe number of --split is %d\nthe number of --kind is %d\n",
-                   (int)!known.exact, split, (int)kind);
+                   "`exact` is %d\nthe number of `split` is %d\nthe number of `kind` is %d\n",
+                   (int)known.exact, split, (int)kind);
     plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
         status = predict(&session, run, &known, split, kind, out);

@@ -362,7 +362,7 @@ plim_status_t plim__output_take(plim__output_t *output, int64_t rows, int64_t wi
         if (!isfinite(values[i]))
             return plim__fail(PLIM_ERR_DIVERGED,
                               "%s: prediction %lld is not finite: the weights are too large; take "
-                              "others (--weights), or train with a lower learning rate (--lr)",
+                              "other `weights`, or train with a lower learning rate (`rate`)",
                               output->draft.path, (long long)(output->taken + i / width));
     return append_rows(output, rows, values);
 }

@@ -37,7 +37,7 @@ static plim_status_t look_at_labels(plim__loop_t *loop)
                           path, (long long)session->info->num_split[PLIM_TRAIN]);
     if (loop->training->patience > 0 && session->labelled[PLIM_VALID] == 0)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: no seed of its validation split has a label, so --patience has "
+                          "%s: no seed of its validation split has a label, so `patience` has "
                           "nothing to compare; leave it out",
                           path);
     if (loop->saved_step >= 0) /* logged before */
@@ -265,10 +265,9 @@ static plim_status_t plan_again(const plim__loop_t *loop, const plim__position_t
     return plim__fail(PLIM_ERR_STOPPED,
                       "stopped at epoch %" PRId64 ", step %" PRId64 " of %" PRId64
                       ": %s of memory are left for this run, too little to go on with the same "
-                      "bits, %" PRId64
-                      " seeds at a time. Saved in %s. Continue with: plimsoll train --resume %s",
+                      "bits, %" PRId64 " seeds at a time; saved in %s",
                       position->epoch + 1, position->step, loop->steps,
-                      plim__size_text(wanted.memory, left), part, loop->path, loop->path);
+                      plim__size_text(wanted.memory, left), part, loop->path);
 }
 
 /* Makes the plan by which this rank continues. Saves the run first, and closes loader and

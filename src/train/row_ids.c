@@ -65,9 +65,7 @@ void plim__row_ids_close(plim__row_ids_t *ids)
 
 static plim_status_t damaged(const plim__row_ids_t *ids)
 {
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s: its ids are damaged; check it with `plimsoll inspect --verify`",
-                      ids->path);
+    return plim__fail(PLIM_ERR_DATA, "%s: its ids are damaged; make the dataset again", ids->path);
 }
 
 static plim_status_t read_at(const plim__row_ids_t *ids, plim__row_ids_file_t *file, int64_t at,

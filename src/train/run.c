@@ -240,9 +240,8 @@ static plim_status_t refuse_existing(const plim__run_t *run)
         const bool found = exists(run->directory, names[i]);
         if (found && i == 0)
             return plim__fail(PLIM_ERR_USAGE,
-                              "%s holds a run already (%s); resume it with --resume %s, or choose "
-                              "another directory",
-                              path, names[i], path);
+                              "%s holds a run already (%s); resume it, or choose another directory",
+                              path, names[i]);
         if (found)
             return plim__fail(PLIM_ERR_USAGE,
                               "%s has a %s already, but no %s, so it is no run that could be "
@@ -380,7 +379,7 @@ static plim_status_t compare_init(const plim__run_t *run, const char *before)
         (before[0] != '\0' && strcmp(path, before) == 0))
         return PLIM_OK;
     return plim__fail(PLIM_ERR_USAGE,
-                      "%s did not begin with the weights %s, but with %s; leave out --init, or "
+                      "%s did not begin with the weights %s, but with %s; leave out `init`, or "
                       "begin a new run",
                       run->path, now, before[0] != '\0' ? before : "random ones");
 }
@@ -394,10 +393,8 @@ static plim_status_t find_run(const char *directory, char path_out[PLIM__RUN_PAT
     if (exists(AT_FDCWD, path_out))
         return PLIM_OK;
     if (exists(AT_FDCWD, manifest))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s is a dataset, not a run; the run's directory comes first, and "
-                          "`plimsoll train %s --run RUN` makes one",
-                          directory, directory);
+        return plim__fail(PLIM_ERR_USAGE, "%s is a dataset, not a run; give the directory of a run",
+                          directory);
     return plim__fail(PLIM_ERR_USAGE, "%s holds no run (there is no %s in it); check the path",
                       directory, PLIM__RUN_JSON);
 }

@@ -242,9 +242,8 @@ plim_status_t plim__run_weights(const plim_job_t *job, int directory, const char
             if (!isfinite(parameters[i].value[j]))
                 return plim__fail(PLIM_ERR_DIVERGED,
                                   "%s: %s is not finite at value %lld: training has diverged; "
-                                  "take other weights (%s), or train with a lower learning rate "
-                                  "(--lr)",
+                                  "take other `%s`, or train with a lower learning rate (`rate`)",
                                   weights, parameters[i].name, (long long)j,
-                                  run[0] == '\0' ? "--init" : "--weights");
+                                  run[0] == '\0' ? "init" : "weights");
     return PLIM_OK;
 }

@@ -57,18 +57,15 @@ plim_status_t plim__loop_fail_full(const plim__loop_t *loop, const char *message
     if (loop->saved_step >= 0)
         (void)snprintf(saved, sizeof saved, "saved up to epoch %" PRId64 ", step %" PRId64,
                        loop->saved_epoch + 1, loop->saved_step);
-    return plim__fail(PLIM_ERR_DISK,
-                      "%.500s; the run is %s. Free disk space, then continue with: plimsoll train "
-                      "--resume %s",
-                      message, saved, loop->path);
+    return plim__fail(PLIM_ERR_DISK, "%.500s; the run %s is %s. Free disk space, then resume it",
+                      message, loop->path, saved);
 }
 
 plim_status_t plim__loop_fail_stopped(const plim__loop_t *loop, const plim__position_t *position)
 {
     return plim__fail(PLIM_ERR_STOPPED,
-                      "stopped at epoch %" PRId64 ", step %" PRId64 " of %" PRId64
-                      "; saved in %s. Continue with: plimsoll train --resume %s",
-                      position->epoch + 1, position->step, loop->steps, loop->path, loop->path);
+                      "stopped at epoch %" PRId64 ", step %" PRId64 " of %" PRId64 "; saved in %s",
+                      position->epoch + 1, position->step, loop->steps, loop->path);
 }
 
 static void log_where(const plim__loop_t *loop, bool found)
@@ -82,7 +79,7 @@ static void log_where(const plim__loop_t *loop, bool found)
                   (long long)position->epoch);
     else if (plim__loop_is_over(loop))
         plim__log(loop->job, PLIM_LOG_INFO,
-                  "%s: already trained for %lld epochs; use --epochs +N to continue", loop->path,
+                  "%s: already trained for %lld epochs; raise `epochs` to continue", loop->path,
                   (long long)position->epoch);
     else
         plim__log(loop->job, PLIM_LOG_INFO, "%s: continues at epoch %lld, step %lld of %lld",

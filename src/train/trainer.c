@@ -156,11 +156,12 @@ PLIM_API void plim_trainer_release(plim_trainer_t *trainer)
 
 static plim_status_t fail_diverged(const char *what, int64_t epoch, int64_t step)
 {
-    return plim__fail(PLIM_ERR_DIVERGED,
-                      "%s is not finite at step %" PRId64 " of epoch %" PRId64
-                      ": training has diverged; use a lower learning rate (--lr) or clip gradients "
-                      "(--clip), and check that all features are finite",
-                      what, step, epoch + 1);
+    return plim__fail(
+        PLIM_ERR_DIVERGED,
+        "%s is not finite at step %" PRId64 " of epoch %" PRId64
+        ": training has diverged; use a lower learning rate (`rate`) or clip gradients "
+        "(`clip_norm`), and check that all features are finite",
+        what, step, epoch + 1);
 }
 
 plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer)

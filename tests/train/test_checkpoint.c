@@ -201,7 +201,7 @@ static void a_stranger_s_checkpoint_is_refused(void **state)
     assert_int_equal(rename(from, to), 0);
     assert_int_equal(plim__run_load(run, model.parameters, NUM_PARAMETERS, &position, &found),
                      PLIM_ERR_USAGE);
-    assert_says("rate (--lr) is 0.5 there but 0.01 now");
+    assert_says("`rate` is 0.5 in the run but 0.01 now");
     path_in(&other, "best.safetensors", from);
     assert_int_equal(rename(from, to), 0);
     assert_int_equal(plim__run_load(run, model.parameters, NUM_PARAMETERS, &position, &found),

@@ -306,8 +306,8 @@ static void test_all_are_refused_if_one_does_not_fit(void **state)
 /* Ranks that were started with different words do not train; the error names rank and option. */
 static void test_other_words_are_refused(void **state)
 {
-    static const char *const named[] = {"rank 2: rate (--lr) is 0.5,", "rank 2: fanout is [1, 2],",
-                                        "rank 2: checkpoint_steps (--checkpoint-every) is 3,",
+    static const char *const named[] = {"rank 2: `rate` is 0.5,", "rank 2: `fanout` is [1, 2],",
+                                        "rank 2: `checkpoint_steps` is 3,",
                                         "rank 2: the dataset's fingerprint is "};
     char path[700], graph[700];
     plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;

@@ -100,7 +100,7 @@ static void a_second_job_is_kept_out(void **state)
     const int inherited = dup(run->lock_fd); /* as a forked child would: it locks nothing */
     plim__run_close(run);
     assert_int_equal(create_run(&world, &second), PLIM_ERR_USAGE);
-    assert_says("holds a run already (run.json); resume it with --resume ");
+    assert_says("holds a run already (run.json); resume it");
     assert_ok(open_run(&world, &run));
     (void)close(inherited);
     plim__run_close(run);
@@ -205,23 +205,24 @@ static void what_decides_the_result_must_stay(void **state)
 {
     (void)state;
     static const change_t changes[] = {
-        CHANGE(model.kind, name, PLIM_SAGE, "model is gcn there but sage now"),
-        CHANGE(model.num_layers, name, 3, "layers is 2 there but 3 now"),
-        CHANGE(model.hidden, count, 65, "hidden is 64 there but 65 now"),
-        CHANGE(model.dropout, single, 0.5f, "dropout is 0 there but 0.5 now"),
-        CHANGE(model.residual, flag, true, "residual is false there but true now"),
-        CHANGE(model.precision, name, PLIM_PRECISION_BF16, "precision is f32 there but bf16 now"),
-        CHANGE(recipe.batch_size, count, 7, "batch_size (--batch) is 1024 there but 7 now"),
-        CHANGE(recipe.fanout[1], count, 9, "fanout is [10, 10] there but [10, 9] now"),
-        CHANGE(recipe.num_hops, name, 0, "fanout is [10, 10] there but [] now"),
-        CHANGE(recipe.seed, count, -1, "seed is 0 there but 18446744073709551615 now"),
-        CHANGE(optimiser.kind, name, PLIM_ADAMW,
-               "optimiser (--optimizer) is adam there but adamw now"),
-        CHANGE(optimiser.rate, real, 0.1, "rate (--lr) is 0.01 there but 0.1 now"),
-        CHANGE(optimiser.schedule, name, PLIM_SCHEDULE_COSINE, "schedule is none there but cosine"),
-        CHANGE(loss, name, PLIM_LOSS_MSE, "loss is auto there but mse now"),
-        CHANGE(eval_every, count, 2, "eval_every (--eval-every) is 1 there but 2 now"),
-        CHANGE(patience, count, 2, "patience is 0 there but 2 now"),
+        CHANGE(model.kind, name, PLIM_SAGE, "`model` is gcn in the run but sage now"),
+        CHANGE(model.num_layers, name, 3, "`layers` is 2 in the run but 3 now"),
+        CHANGE(model.hidden, count, 65, "`hidden` is 64 in the run but 65 now"),
+        CHANGE(model.dropout, single, 0.5f, "`dropout` is 0 in the run but 0.5 now"),
+        CHANGE(model.residual, flag, true, "`residual` is false in the run but true now"),
+        CHANGE(model.precision, name, PLIM_PRECISION_BF16,
+               "`precision` is f32 in the run but bf16 now"),
+        CHANGE(recipe.batch_size, count, 7, "`batch_size` is 1024 in the run but 7 now"),
+        CHANGE(recipe.fanout[1], count, 9, "`fanout` is [10, 10] in the run but [10, 9] now"),
+        CHANGE(recipe.num_hops, name, 0, "`fanout` is [10, 10] in the run but [] now"),
+        CHANGE(recipe.seed, count, -1, "`seed` is 0 in the run but 18446744073709551615 now"),
+        CHANGE(optimiser.kind, name, PLIM_ADAMW, "`optimiser` is adam in the run but adamw now"),
+        CHANGE(optimiser.rate, real, 0.1, "`rate` is 0.01 in the run but 0.1 now"),
+        CHANGE(optimiser.schedule, name, PLIM_SCHEDULE_COSINE,
+               "`schedule` is none in the run but cosine"),
+        CHANGE(loss, name, PLIM_LOSS_MSE, "`loss` is auto in the run but mse now"),
+        CHANGE(eval_every, count, 2, "`eval_every` is 1 in the run but 2 now"),
+        CHANGE(patience, count, 2, "`patience` is 0 in the run but 2 now"),
         CHANGE(epochs, count, 9, NULL), /* none is begun */
         CHANGE(epochs, count, 11, NULL),
         CHANGE(microbatch, count, 5, NULL),
@@ -269,7 +270,7 @@ static void long_fan_outs_are_cut_in_messages(void **state)
     for (int i = 0; i < PLIM_HOPS_MAX; i++)
         world.training.recipe.fanout[i] = INT64_MIN;
     assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
-    assert_says("fanout is [10, 10] there but [-9223372036854775808, ");
+    assert_says("`fanout` is [10, 10] in the run but [-9223372036854775808, ");
     world_end(&world);
 }
 
