@@ -581,9 +581,11 @@ static plim_status_t fit_peers(plim__exact_t *exact, work_t *work, int64_t avail
             work->capacity[i] = numbers[i];
     }
     exact->round_rows = numbers[exact->num_layers];
-    return exact->round_rows > 0 ? PLIM_OK
-                                 : plim__fail(PLIM_ERR_DATA, "a rank sends %lld rows at a time",
-                                              (long long)exact->round_rows);
+    return exact->round_rows > 0
+               ? PLIM_OK
+               : plim__fail(PLIM_ERR_DATA,
+                            "the ranks agreed on %lld rows at a time, which is impossible",
+                            (long long)exact->round_rows);
 }
 
 int64_t plim__exact_disk_together(const plim_job_t *job, const plim__file_system_t *system,
@@ -629,8 +631,8 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     const int64_t need = plim__exact_disk_together(exact->job, &system, fit.disk);
     if (status == PLIM_OK && need > space) {
         (void)plim__fail(PLIM_ERR_SPACE,
-                         "%s: layers in between take %s, %s are free; name another directory "
-                         "with --scratch",
+                         "%s: the layers in between need %s of disk space, but %s are free; free "
+                         "some, or choose another `scratch` directory",
                          scratch, plim__size_text(need, need_text),
                          plim__size_text(space, space_text));
         (void)plim__fail_figures(PLIM_ERR_SPACE, "disk", need, space);

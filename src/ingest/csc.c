@@ -64,7 +64,7 @@ plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *
                 (long long)params->num_nodes, (long long)params->max_edges, job->threads);
         (void)plim__fail(PLIM_ERR_BUDGET,
                          "building the adjacency lists needs at least %s, but has %s; raise "
-                         "--memory",
+                         "`memory`",
                          plim__size_text((int64_t)bytes, minimum),
                          plim__size_text((int64_t)params->memory, given));
         return plim__fail_figures(PLIM_ERR_BUDGET, "line", (int64_t)bytes, (int64_t)params->memory);

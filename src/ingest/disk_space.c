@@ -33,7 +33,7 @@ static plim_status_t refuse(const char *what, const char *path, int64_t needed, 
     char have[PLIM__SIZE_TEXT];
     (void)plim__fail(PLIM_ERR_SPACE,
                      "%s in %s need %s of disk space, but %s are free; free some, or choose "
-                     "another disk for the target, or with --tmp DIR for temporary files",
+                     "another disk for the target, or for temporary files (`tmp`)",
                      what, path, plim__size_text(needed, need), plim__size_text(available, have));
     (void)plim__fail_file(PLIM_ERR_SPACE, path);
     return plim__fail_figures(PLIM_ERR_SPACE, "disk", needed, available);
@@ -53,12 +53,12 @@ static plim_status_t check_memory(const plim_job_t *job, const plim__disk_space_
               system.name);
     if (space->guessed || bytes <= available)
         return PLIM_OK;
-    (void)plim__fail(PLIM_ERR_BUDGET,
-                     "%s is on %s, where files are memory: they need %s, but %s are left under the "
-                     "memory line; choose a disk for the target, and with --tmp DIR for "
-                     "temporary files, or raise --memory",
-                     path, system.name, plim__size_text(bytes, need),
-                     plim__size_text(available, have));
+    (void)plim__fail(
+        PLIM_ERR_BUDGET,
+        "%s is on %s, where files are memory: they need %s, but %s are left under the "
+        "memory line; choose a disk for the target and for temporary files (`tmp`), or raise "
+        "`memory`",
+        path, system.name, plim__size_text(bytes, need), plim__size_text(available, have));
     return plim__fail_figures(PLIM_ERR_BUDGET, "line", bytes, available);
 }
 

@@ -186,8 +186,8 @@ static plim_status_t check_slots(const plim__load_plan_t *plan)
 {
     if (plan->slot_nodes > INT32_MAX)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "batches of up to %lld nodes; at most 2^31 - 1 are possible: take a "
-                          "smaller batch or fan-out",
+                          "batches of up to %lld nodes; at most 2^31 - 1 are possible: reduce "
+                          "`batch_size` or `fanout`",
                           (long long)plan->slot_nodes);
     return PLIM_OK;
 }

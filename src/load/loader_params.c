@@ -31,9 +31,9 @@ static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe
     const char *path = plim__dataset_path(dataset);
     const bool graphs = plim_dataset_info(dataset)->num_graphs > 0;
     if (graphs && recipe->num_hops != 0)
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "%s: a dataset of many graphs gives whole graphs; leave out hops and fan-outs", path);
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: a dataset of many graphs gives whole graphs; leave out `fanout`",
+                          path);
     if (graphs && recipe->form != PLIM_NATIVE)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: a dataset of many graphs gives whole graphs, in native form only",
@@ -42,13 +42,13 @@ static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe
         return plim__fail(PLIM_ERR_USAGE, "there is no form %d; choose native or PyG's",
                           (int)recipe->form);
     if (recipe->num_hops < 0 || recipe->num_hops > PLIM_HOPS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "the recipe has %d hops; the most is %d",
+        return plim__fail(PLIM_ERR_USAGE, "`fanout` has %d hops; at most %d are supported",
                           recipe->num_hops, PLIM_HOPS_MAX);
     for (int i = 0; i < recipe->num_hops; i++)
         if (recipe->fanout[i] < -1 || recipe->fanout[i] > PLIM__FANOUT_MAX)
             return plim__fail(PLIM_ERR_USAGE,
-                              "the fan-out of hop %d is %lld; it must be -1 (all) or 0 to %d",
-                              i + 1, (long long)recipe->fanout[i], PLIM__FANOUT_MAX);
+                              "`fanout` of hop %d is %lld; it must be -1 (all) or 0 to %d", i + 1,
+                              (long long)recipe->fanout[i], PLIM__FANOUT_MAX);
     return PLIM_OK;
 }
 
@@ -56,8 +56,7 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     if (recipe->batch_size < 1 || recipe->batch_size > INT32_MAX)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "the batch size is %lld; it must be between 1 and 2^31 - 1",
+        return plim__fail(PLIM_ERR_USAGE, "`batch_size` is %lld; it must be between 1 and 2^31 - 1",
                           (long long)recipe->batch_size);
     PLIM_TRY(check_hops(dataset, recipe));
     PLIM_TRY(check_arrays(recipe));

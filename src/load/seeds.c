@@ -353,7 +353,8 @@ plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_
 {
     split_t *list = &seeds->splits[PLIM_TRAIN];
     if (seeds->label_bytes > 0 || has_orders(seeds))
-        return plim__fail(PLIM_ERR_USAGE, "seeds with labels or in a shuffled order stay");
+        return plim__fail(PLIM_ERR_USAGE,
+                          "seeds with labels or in a shuffled order cannot be replaced");
     if (count < 1 || count > seeds->capacity)
         return plim__fail(PLIM_ERR_USAGE, "%lld seeds; the stream was added with %lld",
                           (long long)count, (long long)seeds->capacity);

@@ -219,9 +219,9 @@ plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, con
     char line[PLIM__SIZE_TEXT];
     const int64_t minimum = minimum_with(ledger, bytes);
     (void)plim__fail(PLIM_ERR_BUDGET,
-                     "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
-                     "give --memory %lldM or more",
-                     source, (long long)minimum, what,
+                     "%s: %s needs at least %lld MiB in all, but the memory line is %s; raise "
+                     "`memory` to %lldM or more",
+                     source, what, (long long)minimum,
                      plim__size_text(plim__ledger_line(ledger), line), (long long)minimum);
     return plim__fail_figures(PLIM_ERR_BUDGET, "line", minimum * MIB, plim__ledger_line(ledger));
 }

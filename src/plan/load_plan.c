@@ -346,8 +346,8 @@ static plim_status_t refuse(const plim__load_facts_t *given)
         plim__whole_mib(plim__max_i64(accepted_line(&facts, least, false), least));
     char text[PLIM__SIZE_TEXT];
     (void)plim__fail(PLIM_ERR_BUDGET,
-                     "%s: %s of %lld%s %s at least %lld MiB, and the memory line is %s; give "
-                     "--memory %lldM or more%s",
+                     "%s: %s of %lld%s %s at least %lld MiB, but the memory line is %s; raise "
+                     "`memory` to %lldM or more%s",
                      plim__dataset_path(facts.dataset), facts.client->what,
                      (long long)facts.recipe->batch_size,
                      facts.recipe->form == PLIM_PYG ? " in PyG's form" : "",

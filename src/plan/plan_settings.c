@@ -23,8 +23,9 @@ static plim_status_t check_dataset(const plim_dataset_t *dataset)
         return plim__fail(PLIM_ERR_USAGE, "%s: it has no labels to train on; import it with them",
                           path);
     if (info->label_kind == PLIM_LABELS_CLASSES && info->num_classes < 2)
-        return plim__fail(PLIM_ERR_USAGE, "%s: it has %lld class; there is nothing to tell apart",
-                          path, (long long)info->num_classes);
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: its labels have %lld class, but training needs at least 2", path,
+                          (long long)info->num_classes);
     if (info->num_features > PLIM__WIDTH_MAX || plim__plan_settings_outputs(info) > PLIM__WIDTH_MAX)
         return plim__fail(
             PLIM_ERR_UNSUPPORTED,
@@ -52,21 +53,20 @@ static plim_status_t check_model(const plim_dataset_info_t *info, const plim_tra
     const int hops = training->recipe.num_hops;
     const bool drawn = plim__plan_settings_draws(info, training);
     if (model->kind < PLIM_MLP || model->kind > PLIM_GIN)
-        return plim__fail(PLIM_ERR_USAGE, "no such model: %d", (int)model->kind);
+        return plim__fail(PLIM_ERR_USAGE, "there is no model %d", (int)model->kind);
     if (model->num_layers < 1 || model->num_layers > PLIM_HOPS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "`num_layers` is %d; it must be from 1 to %d",
                           model->num_layers, PLIM_HOPS_MAX);
     if (drawn && hops != model->num_layers)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%d layers and %d fan-outs: each layer looks one hop further, so give as "
-                          "many fan-outs as layers",
-                          model->num_layers, hops);
-    if (!drawn && hops != 0)
         return plim__fail(
             PLIM_ERR_USAGE,
-            info->num_graphs > 0
-                ? "a dataset of many graphs gives whole graphs: leave the fan-outs out"
-                : "an MLP looks at no neighbours: leave the fan-outs out");
+            "the model has %d layers, but `fanout` has %d entries; give one for each layer",
+            model->num_layers, hops);
+    if (!drawn && hops != 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          info->num_graphs > 0
+                              ? "a dataset of many graphs gives whole graphs: leave out `fanout`"
+                              : "an MLP uses no neighbours: leave out `fanout`");
     if (model->hidden < 1 || model->hidden > PLIM__WIDTH_MAX)
         return plim__fail(PLIM_ERR_USAGE, "`hidden` is %lld; it must be from 1 to %lld",
                           (long long)model->hidden, (long long)PLIM__WIDTH_MAX);
@@ -83,12 +83,12 @@ static plim_status_t check_model(const plim_dataset_info_t *info, const plim_tra
                           (long long)training->shares, PLIM_SHARES_MAX);
     if (model->norm == PLIM_NORM_BATCH && training->shares > 1)
         return plim__fail(PLIM_ERR_USAGE,
-                          "batch norm looks at the whole batch, so it cannot be cut into %lld "
+                          "batch norm needs the whole batch, so it cannot be cut into %lld "
                           "shares; use `norm` layer, or `shares` 1 on one rank",
                           (long long)training->shares);
     if (model->norm == PLIM_NORM_BATCH && training->microbatch > 0)
         return plim__fail(PLIM_ERR_USAGE,
-                          "batch norm looks at the whole batch, so it cannot be split into "
+                          "batch norm needs the whole batch, so it cannot be split into "
                           "microbatches; use `norm` layer, or a smaller `batch_size`");
     return PLIM_OK;
 }
@@ -147,7 +147,7 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
             path);
     if (metric == PLIM_METRIC_ROC_AUC && (classes ? info->num_classes != 2 : loss != PLIM_LOSS_BCE))
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: ROC-AUC is of two classes, or of values of 0 and 1 with bce", path);
+                          "%s: ROC-AUC needs two classes, or values of 0 and 1 with bce", path);
     const bool measures =
         metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE || metric == PLIM_METRIC_COSINE;
     if (measures && classes)
@@ -185,7 +185,7 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
                           "%s: its scores are exact already; leave out `eval_fanout` and "
                           "`eval_exact`",
                           info->num_graphs > 0 ? "a dataset of many graphs gives whole graphs"
-                                               : "an MLP looks at no neighbours");
+                                               : "an MLP uses no neighbours");
     if (count > 0 && training->eval_exact)
         return plim__fail(PLIM_ERR_USAGE,
                           "`eval_exact` takes all neighbours: leave out `eval_fanout`");
@@ -208,34 +208,39 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
     PLIM_TRY(plim__load_recipe_check(dataset, &recipe));
     if (training->recipe.replace)
         return plim__fail(PLIM_ERR_USAGE,
-                          "training draws without replacement; leave recipe.replace false");
+                          "training draws without replacement; leave `replace` false");
     PLIM_TRY(check_optimiser(&training->optimiser));
     PLIM_TRY(check_task(dataset, training));
     PLIM_TRY(check_evaluation(info, training));
     if (training->epochs < 1 || training->epochs > PLIM__TURNS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%lld epochs; at least one is needed",
+        return plim__fail(PLIM_ERR_USAGE, "`epochs` is %lld; it must be at least 1",
                           (long long)training->epochs);
-    const int64_t counts[] = {training->eval_every,   training->patience,
-                              training->microbatch,   training->checkpoint_steps,
-                              training->memory_steps, training->optimiser.schedule_epochs};
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {{"eval_every", training->eval_every},
+                  {"patience", training->patience},
+                  {"microbatch", training->microbatch},
+                  {"checkpoint_steps", training->checkpoint_steps},
+                  {"memory_steps", training->memory_steps},
+                  {"schedule_epochs", training->optimiser.schedule_epochs}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (counts[i] < 0 || counts[i] > PLIM__TURNS_MAX)
-            return plim__fail(PLIM_ERR_USAGE,
-                              "a count of epochs, steps or seeds is %lld; it is from 0 to %lld",
-                              (long long)counts[i], (long long)PLIM__TURNS_MAX);
+        if (counts[i].value < 0 || counts[i].value > PLIM__TURNS_MAX)
+            return plim__fail(PLIM_ERR_USAGE, "`%s` is %lld; it must be from 0 to %lld",
+                              counts[i].name, (long long)counts[i].value,
+                              (long long)PLIM__TURNS_MAX);
     if (!(training->checkpoint_seconds >= 0))
-        return plim__fail(PLIM_ERR_USAGE, "seconds between checkpoints are not negative");
+        return plim__fail(PLIM_ERR_USAGE, "`checkpoint_seconds` must not be negative");
     if (training->accumulation < 1 || training->accumulation > PLIM__TURNS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%lld batches an update; at least one is needed",
+        return plim__fail(PLIM_ERR_USAGE, "`accumulation` is %lld; it must be at least 1",
                           (long long)training->accumulation);
     const bool validates =
         training->eval_every > 0 && (plim__plan_settings_splits(training) >> PLIM_VALID & 1) != 0;
     if (training->patience > 0 && (!validates || info->num_split[PLIM_VALID] == 0))
         return plim__fail(PLIM_ERR_USAGE,
-                          "patience counts evaluations without a better one, and there are none: "
-                          "%s",
-                          validates ? "the dataset has no validation split"
-                                    : "evaluate the validation split every so many epochs");
+                          "`patience` counts evaluations without a better score, but there are no "
+                          "evaluations: %s",
+                          validates ? "the dataset has no validation split" : "set `eval_every`");
     return PLIM_OK;
 }
 

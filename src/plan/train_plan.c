@@ -563,8 +563,8 @@ static plim_status_t plan_evaluation(const plim_job_t *job, const plim_dataset_t
         return PLIM_OK;
     const long long given = plim__whole_mib(cost.minimum);
     (void)plim__fail(PLIM_ERR_BUDGET,
-                     "%s: exact evaluation needs at least %lld MiB, and the memory line is %s; "
-                     "give --memory %lldM or more, or leave out --eval-exact",
+                     "%s: exact evaluation needs at least %lld MiB, but the memory line is %s; "
+                     "raise `memory` to %lldM or more, or leave out `eval_exact`",
                      plim__dataset_path(dataset), given, plim__size_text(plan->line, line), given);
     return plim__fail_figures(PLIM_ERR_BUDGET, "line", (int64_t)given << 20, plan->line);
 }

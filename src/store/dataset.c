@@ -83,8 +83,7 @@ plim_status_t plim__dataset_file_open(const plim_dataset_t *dataset,
     if (dataset->is_shape)
         return plim__fail(
             PLIM_ERR_USAGE,
-            "%s is only a shape without files, so %s cannot be read; make it with `plimsoll "
-            "generate`",
+            "%s is only a shape without files, so %s cannot be read; generate it first",
             dataset->path, entry->name);
     PLIM_TRY(plim__file_open_in(dataset->directory, path, PLIM__FILE_READ, direct, &file));
     if (file.size != entry->bytes) {

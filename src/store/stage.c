@@ -210,10 +210,11 @@ static plim_status_t check_space(const plim__manifest_t *manifest, const char *d
     PLIM_TRY(plim__file_space(directory, &space));
     if (space >= needed)
         return PLIM_OK;
-    (void)plim__fail(PLIM_ERR_SPACE,
-                     "%s: the dataset needs %s, but %s are free; choose another --scratch, or omit "
-                     "--stage to keep only the packed rows there",
-                     directory, plim__size_text(needed, need), plim__size_text(space, have));
+    (void)plim__fail(
+        PLIM_ERR_SPACE,
+        "%s: a copy of the dataset needs %s, but %s are free; choose another `scratch` "
+        "directory",
+        directory, plim__size_text(needed, need), plim__size_text(space, have));
     (void)plim__fail_file(PLIM_ERR_SPACE, directory);
     return plim__fail_figures(PLIM_ERR_SPACE, "disk", needed, space);
 }

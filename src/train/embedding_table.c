@@ -41,8 +41,8 @@ static plim_status_t read_rows(const plim_job_t *job, plim__stream_t *stream, co
         npy.type == PLIM__NPY_F16 || npy.type == PLIM__NPY_F32 || npy.type == PLIM__NPY_F64;
     if (!floats || npy.fortran || npy.num_dims != 2 || npy.shape[0] < 1 || npy.shape[1] != width)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: a table of embeddings is an array of floats in C order, of as many "
-                          "columns as the labels have values: %lld",
+                          "%s: a table of embeddings must be an array of floats in C order, with a "
+                          "column for each of the %lld values of a label",
                           path, (long long)width);
     table->hits.rows = npy.shape[0];
     plim__arena_t counting = plim__arena_counting();
@@ -66,7 +66,7 @@ plim_status_t plim__embedding_table_read(const plim_job_t *job, const plim_datas
     plim__stream_t *stream;
     if (info->label_kind != PLIM_LABELS_VALUES)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: its labels are not values, so no table of embeddings has them",
+                          "%s: its labels are classes, which no table of embeddings can hold",
                           plim__dataset_path(dataset));
     if (k < 1)
         return plim__fail(PLIM_ERR_USAGE, "hits among the first %lld: give 1 or more",

@@ -379,7 +379,7 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
     char request[REQUEST_TEXT];
     double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
     if (splits == 0 || splits > 7)
-        return plim__fail(PLIM_ERR_USAGE, "no split is asked for");
+        return plim__fail(PLIM_ERR_USAGE, "no split was given");
     for (int split = 0; split < 3; split++)
         if ((splits >> split & 1) != 0 && plim_dataset_info(dataset)->num_split[split] == 0)
             return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
@@ -487,10 +487,10 @@ static plim_status_t check_wish(const plim__session_t *session, const plim_infer
                           "logits",
                           path);
     if (split == -1 && info->num_graphs > 0)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: a dataset of many graphs is predicted by its splits; ask for train, "
-                          "valid or test",
-                          path);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: a dataset of many graphs is predicted by its splits; choose train, valid or test",
+            path);
     if (split == -1 && !inference->exact && draws(session))
         return plim__fail(PLIM_ERR_USAGE,
                           "neighbourhoods are drawn for the nodes of a split; predict all of them "

@@ -356,7 +356,7 @@ plim_status_t plim__output_take(plim__output_t *output, int64_t rows, int64_t wi
     if (output->width < 0)
         output->width = width;
     if (output->width != width || rows > output->rows - output->taken)
-        return plim__fail(PLIM_ERR_DATA, "%s: %lld rows of %lld values do not belong there",
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld rows of %lld values do not fit the file",
                           output->draft.path, (long long)rows, (long long)width);
     for (int64_t i = 0; i < rows * width; i++)
         if (!isfinite(values[i]))
@@ -406,8 +406,8 @@ plim_status_t plim__output_finish(plim__output_t *output)
                              .num_dims = classes ? 1 : 2,
                              .shape = {output->rows, output->width}};
     if (output->taken != output->rows)
-        return plim__fail(PLIM_ERR_DATA, "%s: %lld rows of %lld came", output->draft.path,
-                          (long long)output->taken, (long long)output->rows);
+        return plim__fail(PLIM_ERR_DATA, "%s: only %lld of %lld rows were computed",
+                          output->draft.path, (long long)output->taken, (long long)output->rows);
     PLIM_TRY(flush(output));
     const int64_t size = output->offset;
     if (!output->csv)

@@ -128,7 +128,7 @@ static plim_status_t share_position(const plim__loop_t *loop, plim__position_t *
     memset(&sent.position.scored, 0, sizeof sent.position.scored);
     if (sent.position.epoch < 0 || sent.position.step < 0 || sent.position.updates < 0 ||
         sent.position.part_seeds < 0 || sent.position.best_epoch < 0)
-        return plim__fail(PLIM_ERR_DATA, "rank 0 sent a position that is none");
+        return plim__fail(PLIM_ERR_DATA, "rank 0 sent an impossible position in the run");
     *position = sent.position;
     position->scored = sent.scored == 1;
     *found = sent.found == 1;

@@ -91,7 +91,7 @@ static plim_status_t open_lock(int directory, const char *path, bool fresh, bool
         if (fd >= 0)
             (void)close(fd);
         return plim__fail(fresh ? PLIM_ERR_USAGE : PLIM_ERR_DATA,
-                          "%s is there already and is not a run's lock; %s", path,
+                          "%s is there already and is not the lock of a run; %s", path,
                           fresh ? "choose another directory" : "remove it");
     }
     *fd_out = fd;
@@ -243,10 +243,10 @@ static plim_status_t refuse_existing(const plim__run_t *run)
                               "%s holds a run already (%s); resume it, or choose another directory",
                               path, names[i]);
         if (found)
-            return plim__fail(PLIM_ERR_USAGE,
-                              "%s has a %s already, but no %s, so it is no run that could be "
-                              "resumed; choose another directory",
-                              path, names[i], PLIM__RUN_JSON);
+            return plim__fail(
+                PLIM_ERR_USAGE,
+                "%s has a %s already, but no %s, so it cannot be resumed; choose another directory",
+                path, names[i], PLIM__RUN_JSON);
     }
     return PLIM_OK;
 }
@@ -364,8 +364,8 @@ static plim_status_t compare(const plim__run_t *run, const plim_training_t *befo
         return plim__fail(
             PLIM_ERR_USAGE,
             "%s: patience ended the run at epoch %lld, after %lld evaluations without "
-            "a better one, so more epochs alone change nothing; give it more "
-            "patience, or 0 for no such end",
+            "a better one, so more epochs alone change nothing; raise `patience`, or set it to 0 "
+            "to never end early",
             run->path, (long long)position.epoch, (long long)position.waited);
     return PLIM_OK;
 }
@@ -408,8 +408,9 @@ static plim_status_t refuse_strange(const plim__run_t *run)
         if (fstatat(run->directory, names[i], &about, AT_SYMLINK_NOFOLLOW) == 0 &&
             !S_ISREG(about.st_mode))
             return plim__fail(
-                PLIM_ERR_DATA, "%s/%s is %s, not a file as a run has it; put the file itself there",
-                run->path, names[i], S_ISLNK(about.st_mode) ? "a link" : "a directory or a device");
+                PLIM_ERR_DATA,
+                "%s/%s is %s, but a run needs a regular file; put the file itself there", run->path,
+                names[i], S_ISLNK(about.st_mode) ? "a link" : "a directory or a device");
     }
     return PLIM_OK;
 }
@@ -436,7 +437,7 @@ static plim_status_t open_own(plim__run_t *run)
     if (status != PLIM_ERR_USAGE)
         return status;
     return plim__fail_prefix(status,
-                             "only its owner continues a run; continue a copy of it (cp -r)");
+                             "only its owner can continue a run; continue a copy of it (cp -r)");
 }
 
 /* Compares run.json with the settings under the lock and writes the settings that may change. */

@@ -152,8 +152,8 @@ static plim_status_t settings_of(const plim_training_t *training, json_t **setti
     *settings_out = plim__run_settings_render(training);
     return *settings_out != NULL
                ? PLIM_OK
-               : plim__fail(PLIM_ERR_USAGE, "a setting is not a finite number, or of no kind that "
-                                            "there is, so run.json cannot hold it");
+               : plim__fail(PLIM_ERR_USAGE, "a setting is not a finite number, or has an unknown "
+                                            "value, so run.json cannot hold it");
 }
 
 static plim_status_t render(const plim__run_json_t *about, char *text, size_t *size_out)
@@ -270,7 +270,7 @@ static plim_status_t load(const plim_job_t *job, const char *text, size_t size, 
     int account;
     size_t memory = plim__json_memory(text, size);
     if (memory > JSON_MAX)
-        return plim__fail(PLIM_ERR_DATA, "%s: more than a run's description can be", name);
+        return plim__fail(PLIM_ERR_DATA, "%s: too large for the description of a run", name);
     PLIM_TRY(plim__ledger_reserve(job->ledger, PLIM__RUN_ACCOUNT, memory, &account));
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
@@ -307,8 +307,9 @@ plim_status_t plim__run_json_read(const plim_job_t *job, int directory, const ch
     plim_status_t status = PLIM_OK;
     PLIM_TRY(plim__file_open_in(directory, path, PLIM__FILE_READ, false, &file));
     if (file.size > (int64_t)TEXT_MAX) {
-        status = plim__fail(PLIM_ERR_DATA, "%s: %lld bytes, more than a run's description can be",
-                            path, (long long)file.size);
+        status =
+            plim__fail(PLIM_ERR_DATA, "%s has %lld bytes, too many for the description of a run",
+                       path, (long long)file.size);
         goto close_file;
     }
     status = plim__arena_create(job->ledger, PLIM__RUN_ACCOUNT, TEXT_MAX, &arena);
@@ -318,8 +319,8 @@ plim_status_t plim__run_json_read(const plim_job_t *job, int directory, const ch
     status = plim__file_read_at(&file, 0, text, (size_t)file.size);
     if (status == PLIM_OK && plim__seal_check(text, (size_t)file.size) == PLIM__SEAL_WRONG)
         status = plim__fail(PLIM_ERR_DATA,
-                            "%s: not as it was written (its own checksum, the last line, does not "
-                            "agree); put a copy back, or train the run again",
+                            "%s: changed or damaged (its checksum, in the last line, does not "
+                            "match); restore a copy, or train the run again",
                             path);
     if (status == PLIM_OK)
         status = parse(job, text, (size_t)file.size, path, about_out);

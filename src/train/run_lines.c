@@ -35,10 +35,10 @@ plim_status_t plim__run_lines_open(plim__run_lines_t *lines, int directory, bool
     if (!made && errno == EEXIST && !fresh)
         fd = openat(directory, name, flags);
     if (fd < 0 && errno == EEXIST)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s is there already, and a new run writes a file of that name; choose "
-                          "another directory",
-                          lines->path);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s already exists, but a new run writes a file of that name; choose another directory",
+            lines->path);
     if (fd < 0 && (errno == ELOOP || errno == EISDIR || errno == ENXIO))
         return plim__fail(PLIM_ERR_DATA,
                           "%s is %s, and a run writes to a file of its own; put the file there",
@@ -87,7 +87,7 @@ plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size, const 
 {
     uint32_t found;
     if (size > LINES_MOST)
-        return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes are more than a run's lines can be",
+        return plim__fail(PLIM_ERR_DATA, "%s has %lld bytes, more than a run can write",
                           lines->path, (long long)size);
     if (lines->file.size < size)
         return plim__fail(PLIM_ERR_DATA,

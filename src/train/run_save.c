@@ -103,7 +103,7 @@ static plim_status_t check_space(plim__run_t *run, const plim__parameter_t *para
         return PLIM_OK;
     (void)plim__fail(PLIM_ERR_SPACE,
                      "%s: its checkpoints need %s, but the file system has %s free; free some "
-                     "space, or choose a directory on another disk (--run)",
+                     "space, or choose a directory on another disk",
                      run->path, plim__size_text(sum, need), plim__size_text(space, have));
     (void)plim__fail_file(PLIM_ERR_SPACE, run->path);
     return plim__fail_figures(PLIM_ERR_SPACE, "disk", sum, space);

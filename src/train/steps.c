@@ -37,7 +37,7 @@ static void log_cut(plim__loop_t *loop, int64_t step)
     if (step > 0 && loop->guessed)
         plim__log(loop->job, PLIM_LOG_WARNING,
                   "step %lld of epoch %lld has more neighbours than fit in memory, and is computed "
-                  "in smaller parts: losses differ from those under more memory in the last bits, "
+                  "in smaller parts: the last bits of losses differ from those of whole batches, "
                   "which training may magnify",
                   (long long)step, (long long)loop->trainer->position.epoch + 1);
     loop->guessed = loop->guessed && step == 0;

@@ -130,7 +130,7 @@ static void look_at_disk(const plim__loop_t *loop)
         plim__exact_disk_together(loop->job, &system, loop->plan->evaluation_disk_bytes);
     if (space < need)
         plim__log(loop->job, PLIM_LOG_WARNING,
-                  "%s: exact evaluations need up to %s of disk space, and %s are free", loop->path,
+                  "%s: exact evaluations need up to %s of disk space, but %s are free", loop->path,
                   plim__size_text(need, need_text), plim__size_text(space, have));
 }
 

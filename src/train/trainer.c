@@ -249,12 +249,12 @@ plim_status_t plim__trainer_compute(plim_trainer_t *trainer, const plim_batch_t 
     PLIM_TRY(plim__session_check_batch(&trainer->session, batch));
     const plim_training_t *training = &trainer->session.training;
     if (batches < 1)
-        return plim__fail(PLIM_ERR_USAGE, "an update of %lld batches: it takes at least one",
+        return plim__fail(PLIM_ERR_USAGE, "an update has %lld batches; it must have at least one",
                           (long long)batches);
     if (training->model.norm == PLIM_NORM_BATCH && batch->num_seeds < batch->batch_seeds)
         return plim__fail(PLIM_ERR_USAGE,
                           "batch norm needs all %lld seeds of step %lld of epoch %lld at once, and "
-                          "this part or share has %lld: take whole batches, or layer norm",
+                          "this part or share has %lld: use whole batches, or layer norm",
                           (long long)batch->batch_seeds, (long long)batch->step,
                           (long long)batch->epoch + 1, (long long)batch->num_seeds);
     PLIM_TRY(check_share(trainer, batch));

@@ -376,11 +376,12 @@ PLIM_API plim_status_t plim_train_try(const plim_job_t *job, const plim_dataset_
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
     PLIM_TRY(check(job, dataset, &known, plan));
     if (job->core->transport.num_ranks > 1)
-        return plim__fail(PLIM_ERR_USAGE, "a trial is of one process, and the job has %d ranks",
+        return plim__fail(PLIM_ERR_USAGE, "a trial runs in one process, but the job has %d ranks",
                           job->core->transport.num_ranks);
     if (known.eval_exact)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "an exact evaluation cannot be tried in part: try the training without");
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "an exact evaluation cannot be tried in part: try the training without `eval_exact`");
     PLIM_TRY(name_file(job, dataset, &known, plan, name));
     const plim_training_t timed = known;
     known.checkpoint_steps = known.memory_steps = 0;
