@@ -234,9 +234,9 @@ static void suggest_dataset(const char *path)
 {
     struct stat about;
     if (stat(path, &about) != 0)
-        cli_remedy("To make a dataset: plimsoll import or plimsoll generate");
+        cli_remedy("Make one with plimsoll import or plimsoll generate");
     else if (S_ISREG(about.st_mode))
-        cli_remedy("To make a dataset of it: plimsoll import %s DIR", path);
+        cli_remedy("Make a dataset of it with: plimsoll import %s DIR", path);
 }
 
 plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const char *stage,

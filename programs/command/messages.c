@@ -10,95 +10,28 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Settings whose option has another name, or other separators. */
+/* Settings that are no field of the verb's own struct. */
 static const struct {
     const char *setting, *option;
-} renamed[] = {
-    {"accumulation", "gradient-accumulation-steps"},
-    {"activation", "act"},
-    {"aggregation", "aggr"},
-    {"batch_size", "batch"},
-    {"checkpoint_seconds", "checkpoint-minutes"},
-    {"checkpoint_steps", "checkpoint-every"},
-    {"clip_norm", "clip"},
-    {"io_engine", "io"},
-    {"memory_steps", "memory-every"},
-    {"num_classes", "classes"},
-    {"num_edges", "edges"},
-    {"num_features", "features"},
-    {"num_layers", "layers"},
-    {"num_nodes", "nodes"},
-    {"optimiser", "optimizer"},
-    {"rate", "lr"},
-    {"schedule_epochs", "step-size"},
-    {"schedule_factor", "gamma"},
-    {"whole", "verify"},
+} others[] = {
+    {"eval_exact", "--eval-exact"}, {"layers", "--layers"}, {"model", "--model"},
+    {"optimiser", "--optimizer"},   {"split", "--split"},   {"targets", "--targets"},
+    {"whole", "--verify"},
 };
 
-/* The others. */
-static const char *const same[] = {
-    "kind",
-    "layers",
-    "dropout",
-    "epochs",
-    "eval_every",
-    "eval_exact",
-    "eval_fanout",
-    "eval_splits",
-    "exact",
-    "eval_train",
-    "fanout",
-    "features",
-    "heads",
-    "hidden",
-    "init",
-    "loss",
-    "memory",
-    "metric",
-    "model",
-    "microbatch",
-    "momentum",
-    "normalise_features",
-    "norm",
-    "patience",
-    "pool",
-    "precision",
-    "recompute",
-    "relabel",
-    "remove_duplicates",
-    "residual",
-    "row_cache",
-    "scale",
-    "schedule",
-    "scratch",
-    "seed",
-    "self_loops",
-    "shares",
-    "split",
-    "spread",
-    "symmetrise",
-    "targets",
-    "threads",
-    "tmp",
-    "weight_decay",
-    "weights",
-};
-
-static bool is(const char *name, const char *word, size_t size)
-{
-    return strlen(name) == size && memcmp(name, word, size) == 0;
-}
-
-/* The option of a setting without its dashes; NULL: the word names no setting. */
+/* The option of a setting; NULL: the word names no setting. */
 static const char *option_of(const char *word, size_t size)
 {
-    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
-        if (is(renamed[i].setting, word, size))
-            return renamed[i].option;
-    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
-        if (is(same[i], word, size))
-            return same[i];
-    return NULL;
+    char name[64];
+    if (size >= sizeof name)
+        return NULL;
+    memcpy(name, word, size);
+    name[size] = '\0';
+    const char *option = size > 0 ? cli_option_of(name) : NULL;
+    for (size_t i = 0; option == NULL && i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(others[i].setting, name) == 0)
+            option = others[i].option;
+    return option;
 }
 
 const char *cli_message_text(const char *message, char text_out[CLI_MESSAGE_MAX])
@@ -109,14 +42,12 @@ const char *cli_message_text(const char *message, char text_out[CLI_MESSAGE_MAX]
         const char *option = NULL;
         if (close != NULL)
             option = option_of(from + 1, (size_t)(close - from - 1));
-        if (option == NULL || strlen(option) + 2 > (size_t)(end - to)) {
+        if (option == NULL || strlen(option) > (size_t)(end - to)) {
             *to++ = *from++;
             continue;
         }
-        *to++ = '-';
-        *to++ = '-';
-        for (; *option != '\0'; option++)
-            *to++ = *option != '_' ? *option : '-';
+        memcpy(to, option, strlen(option));
+        to += strlen(option);
         from = close + 1;
     }
     *to = '\0';

@@ -187,7 +187,8 @@ static void suggest_resume(const train_t *train, plim_status_t status, const cha
     const bool saved = status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
     const bool occupied = status == PLIM_ERR_USAGE && train->resume == NULL;
     if ((saved || occupied) && run[0] != '\0' && holds_run(run))
-        cli_remedy("%s: plimsoll train --resume %s", saved ? "Continue with" : "To resume it", run);
+        cli_remedy("%s: plimsoll train --resume %s", saved ? "Continue with" : "Resume it with",
+                   run);
 }
 
 /* Trains by `plan` and prints the result. */
