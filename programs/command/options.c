@@ -28,7 +28,7 @@ const cli_option_t cli_common_options[] = {
      AT(io_engine), .kind = CLI_WORD, .words = cli_engine_names},
     {"json", NULL, "print only JSON objects on standard output, one a line",
      "Fields are named with their unit, such as 'line_bytes'. Errors are objects with 'error', "
-     "'status' and 'exit_code'.",
+     "'status' and 'exit_code'; 'remedy' is what to type next, where that is known.",
      AT(json)},
     {"quiet", NULL, "print no progress and no remarks",
      "Only warnings and errors are on standard error. Results on standard output stay.", AT(quiet)},

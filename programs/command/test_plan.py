@@ -104,7 +104,7 @@ def test_what_does_not_fit(graph):
     for memory in ('8M', '9M'):
         refused = plan(graph, *RECIPE, '--memory', memory, code=3)
         assert not refused['fits'] and refused['exit_code'] == 3
-        given = int(re.search(r'give --memory (\d+)M', refused['error']).group(1))
+        given = int(re.search(r'raise --memory to (\d+)M', refused['error']).group(1))
         assert refused['total_bytes'] <= given << 20
         assert refused['accounts'] and refused['phases']
         assert plan(graph, *RECIPE, '--memory', f'{given}M')['fits']
@@ -124,7 +124,7 @@ WIDE = ('arxiv', '--model', 'gcn', '--hidden', 256, '--fanout', '10,10', '--batc
 
 
 def lines_named(text):
-    return [int(number) for number in re.findall(r'--memory (\d+)M', text)]
+    return [int(number) for number in re.findall(r'--memory (?:to )?(\d+)M', text)]
 
 
 @pytest.mark.parametrize('words', [(), pytest.param(('--ranks', 2), marks=pytest.mark.nightly), ('--ranks', 3, '--shares', 8)])

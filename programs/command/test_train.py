@@ -438,7 +438,7 @@ def test_shares_decide_the_bits(graph, tmp_path):
     found = objects(plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'b', '--threads', 1, '--memory', '256M', '--json'))
     assert found[0]['shares'] == 7 and found[0]['part_seeds'] == 15
     said = plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3, '--shares', 6, code=2).stderr
-    assert 'shares is 7 there' in said
+    assert '--shares is 7 in the run' in said
     plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3)
     assert (tmp_path / 'a' / 'metrics.jsonl').read_text() == (tmp_path / 'b' / 'metrics.jsonl').read_text()
 
@@ -448,7 +448,7 @@ def test_wrong_use(graph, run, tmp_path):
             ((), 'a dataset directory is needed'),
             ((graph, '--model', 'gnn'), '--model is mlp, gcn, sage, gat or gin'),
             ((graph, '--fanout', '3,x'), '--fanout'),
-            ((graph, '--layers', 3, '--fanout', '3,2'), 'as many fan-outs as layers'),
+            ((graph, '--layers', 3, '--fanout', '3,2'), '--fanout has 2 entries'),
             ((graph, '--norm', 'batch', '--microbatch', 5), 'batch norm'),
             ((graph, '--norm', 'batch', '--shares', 2), 'batch norm'),
             ((graph, '--shares', 65537), '--shares'),
@@ -462,7 +462,7 @@ def test_wrong_use(graph, run, tmp_path):
             ((tmp_path / 'none',), 'plimsoll import'),
             ((graph, '--run', tmp_path / 'x', '--resume', run), 'one of them'),
             (('--resume', run, '--hidden', 32), 'hidden'),
-            (('--resume', run, '--lr', 0.1), 'rate (--lr) is 0.01 there but 0.1 now'),
+            (('--resume', run, '--lr', 0.1), '--lr is 0.01 in the run but 0.1 now'),
             (('--resume', tmp_path / 'nothing'), 'nothing'),
     ]:
         code = 1 if words and words[-1] == tmp_path / 'nothing' else 2

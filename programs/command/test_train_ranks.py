@@ -109,7 +109,7 @@ def test_a_minimum_with_measured_memory_is_accepted(mpi, graph, tmp_path):
         found = json.loads(done.stdout)
         if found['fits']:
             break
-        memory = int(re.search(r'--memory (\d+)M', found['error']).group(1))
+        memory = int(re.search(r'--memory (?:to )?(\d+)M', found['error']).group(1))
     assert found['fits'] and found['ranks']['mpi_measured'] and memory > 9
     run(mpi(2), 'train', *words, '--memory', f'{memory + 9}M', '--epochs', 1, '--run', tmp_path / 'a')
 

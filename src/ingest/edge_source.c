@@ -270,8 +270,9 @@ plim_status_t plim__edges_text_open(plim__edges_text_t *edges, plim__text_t *tex
                           "%s: line %" PRId64
                           ": an edge needs two ids, but this line has one number",
                           name, line.number);
-    plim__text_set_remedy(text, "ids must be integers; `relabel` takes names, if the first line "
-                                "has one");
+    plim__text_set_remedy(
+        text,
+        "ids must be integers; with `relabel` they can be names, if those of the first edge are");
     begin(&edges->edges, name);
     edges->edges.read = text_read;
     edges->edges.lines = plim__text_lines(text);

@@ -503,11 +503,11 @@ def test_runs_and_datasets_in_each_others_place(tmp_path):
     for words in (('train', run, '--run', tmp_path / 'new'), ('plan', run), ('inspect', run), ('bench', 'load', run),
                   ('evaluate', run, run), ('predict', run, run, *out)):
         done = im.run(*words)
-        assert done.returncode == 2 and 'is a run' in done.stderr, (words, done.stderr)
+        assert done.returncode == 2 and 'training run' in done.stderr, (words, done.stderr)
     for words in (('evaluate', data), ('predict', data, *out), ('train', '--resume', data), ('evaluate', data, run)):
         done = im.run(*words)
         assert done.returncode == 2 and 'is a dataset' in done.stderr, (words, done.stderr)
-    im.refused(4, run, tmp_path / 'new', says=['is a run'])
+    im.refused(4, run, tmp_path / 'new', says=['training run'])
     done = im.run('train', tmp_path / 'theirs' / 'edges.csv', '--run', tmp_path / 'new')
     assert done.returncode == 2 and 'plimsoll import' in done.stderr
     assert not (tmp_path / 'new').exists() and not (tmp_path / 'out.npy').exists()

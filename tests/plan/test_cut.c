@@ -179,11 +179,11 @@ static void the_cut_is_the_same_in_any_process(void **state)
     assert_true(seeds > 0 && seeds < BATCH && kept > 8 && named > 0);
 }
 
-/* The number that a message names as --memory; 0: none. */
+/* The memory that a message names: "raise `memory` to 80M", "with `memory` 80M"; 0: none. */
 static int64_t named_line(const char *message)
 {
-    const char *option = strstr(message, "`memory` to ");
-    return option != NULL ? strtoll(option + strlen("`memory` to "), NULL, 10) * MIB : 0;
+    const char *option = strstr(message, "`memory` ");
+    return option != NULL ? strtoll(option + strcspn(option, "0123456789"), NULL, 10) * MIB : 0;
 }
 
 static void note_warning(void *user, plim_log_level_t level, const char *message)

@@ -94,7 +94,7 @@ def test_what_decides_the_result_is_refused(data, tmp_path):
     other = subprocess.run(train('--resume', tmp_path / 'run', '--epochs', '+1', '--lr', '0.5'), capture_output=True, text=True,
                            check=False)
     assert other.returncode == 2
-    assert 'rate (--lr) is 0.01 there but 0.5 now' in other.stdout + other.stderr
+    assert '--lr is 0.01 in the run but 0.5 now' in other.stdout + other.stderr
     assert files(tmp_path / 'run') == before
 
 

@@ -340,7 +340,7 @@ class RankTrial:
         began = time.monotonic()
         report = self.train_ranks('train')
         if report['exit'] == 3:
-            named = re.search(r'--memory (\d+)([KMG])', report['stderr'])
+            named = re.search(r'--memory (?:to )?(\d+)([KMG])', report['stderr'])
             self.line = self.result['minimum'] = (int(named[1]) << {'K': 10, 'M': 20, 'G': 30}[named[2]]) if named else self.line
             report = self.train_ranks('again')
             if report['exit'] == 3:
