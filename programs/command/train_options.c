@@ -370,13 +370,11 @@ bool train_read_options(int argc, char **argv, train_t *train, int *exit_out)
         return false;
     const bool every = cli_given(common, "eval-every"), steps = cli_given(common, "log-steps");
     if (cli_given(common, "eval-exact")) {
-        if ((every && training->eval_every != train->eval_exact) ||
-            (steps && train->print_every != train->eval_exact)) {
-            (void)cli_wrong_use(common,
-                                "--eval-exact %" PRId64 " evaluates every %" PRId64
-                                " epochs: leave out --eval-every and --log-steps",
-                                train->eval_exact, train->eval_exact);
-            *exit_out = CLI_WRONG_USE;
+        if (every && training->eval_every != train->eval_exact) {
+            *exit_out = cli_wrong_use(common,
+                                      "--eval-exact %" PRId64 " evaluates every %" PRId64
+                                      " epochs: leave out --eval-every",
+                                      train->eval_exact, train->eval_exact);
             return false;
         }
         training->eval_exact = true;
