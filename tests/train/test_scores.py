@@ -154,7 +154,8 @@ def test_what_decides_scores_is_kept(data, tmp_path):
 
 
 @pytest.mark.parametrize('words', [('--eval-fanout', '4,4,4'), ('--eval-fanout', '0,3'), ('--eval-splits', 'validation'),
-                                   ('--eval-splits', ''), ('--eval-exact', 2, '--eval-every', 1), ('--eval-exact', 2, '--eval-fanout', '4,4'),
+                                   ('--eval-splits', ''), ('--eval-exact', 2, '--eval-every', 1), ('--eval-every', 1, '--eval-exact', 2),
+                                   ('--eval-exact', 2, '--eval-fanout', '4,4'),
                                    ('--eval-splits', 'test', '--patience', 2), ('--model', 'mlp', '--layers', 2, '--eval-exact', 1)])
 def test_what_cannot_be_is_refused(data, tmp_path, words):
     recipe = [word for word in RECIPE if word not in ('--fanout', '3,2')] if '--model' in words else RECIPE
