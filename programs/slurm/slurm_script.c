@@ -72,6 +72,21 @@ static void print_requests(FILE *out, const slurm_script_t *script)
                   "#SBATCH --time=%s\n",
                   script->verb, script->ranks > 1 ? script->ranks : 1, script->cpus,
                   script->mebibytes, plan_time_text(script->minutes, time));
+    const slurm_requests_t *requests = &script->requests;
+    const struct {
+        const char *name, *value;
+    } given[] = {{"gres", requests->gres},
+                 {"gpus", requests->gpus},
+                 {"partition", requests->partition},
+                 {"account", requests->account},
+                 {"qos", requests->qos},
+                 {"output", requests->output},
+                 {"mail-user", requests->mail}};
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
+        if (given[i].value != NULL)
+            (void)fprintf(out, "#SBATCH --%s=%s\n", given[i].name, given[i].value);
+    if (requests->mail != NULL)
+        (void)fputs("#SBATCH --mail-type=END,FAIL\n", out);
     if (script->continues)
         (void)fprintf(out, "#SBATCH --signal=B:USR1@%d\n", SLURM_SIGNAL_SECONDS);
     (void)fputs("#SBATCH --requeue\n"
@@ -111,6 +126,13 @@ static void print_places(FILE *out, const slurm_script_t *script)
         print_word(out, path);
         (void)fputs(" || exit 1\n", out);
     }
+    const slurm_requests_t *requests = &script->requests;
+    for (int i = 0; i < requests->num_setup; i++)
+        (void)fprintf(out, "%s\n", requests->setup[i]);
+    if (requests->gres != NULL || requests->gpus != NULL)
+        (void)fputs("export PYTORCH_CUDA_ALLOC_CONF="
+                    "\"${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}\"\n",
+                    out);
     (void)fputc('\n', out);
 }
 
@@ -204,6 +226,8 @@ static void print_command(FILE *out, const slurm_script_t *script)
         (void)fputs(script->ranks > 1 ? " --stage --scratch \"$stage\"" : " \"${copy[@]}\"", out);
     if (script->continues && script->resume)
         (void)fputs(" --resume", out);
+    if (script->watched)
+        (void)fputs(" --out \"watch-$SLURM_JOB_ID\" --", out);
     if (script->run != NULL) {
         (void)fputs(" --run ", out);
         print_word(out, script->run);

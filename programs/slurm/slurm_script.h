@@ -10,6 +10,17 @@
 #define SLURM_SIGNAL_MINUTES 3
 
 #define SLURM_NOTES 4
+#define SLURM_SETUP 16
+
+/* What the user asks of Slurm beside memory, time and threads; NULL: nothing. */
+typedef struct slurm_requests {
+    const char *gres, *gpus;
+    const char *partition, *account, *qos;
+    const char *output; /* with Slurm's patterns */
+    const char *mail;   /* an address */
+    int num_setup;
+    const char *setup[SLURM_SETUP]; /* lines that prepare the environment */
+} slurm_requests_t;
 
 typedef struct slurm_script {
     const char *verb;
@@ -27,8 +38,10 @@ typedef struct slurm_script {
     const char *run;     /* beginning of the run directory, the job's number follows; NULL: the
                             words name it */
     bool resume;         /* the words have no --resume */
-    int64_t ranks;       /* nodes that train together; 0 or 1: one process */
-    bool shares;         /* the words have no --shares */
+    bool watched;        /* the words are any command, recorded by plimsoll watch */
+    slurm_requests_t requests;
+    int64_t ranks; /* nodes that train together; 0 or 1: one process */
+    bool shares;   /* the words have no --shares */
 } slurm_script_t;
 
 /* The script as text, which the caller frees; NULL without memory. */

@@ -295,3 +295,38 @@ def test_the_dataset_is_staged(graph, tmp_path):
     literal = plimsoll('slurm', '--time', 60, '--stage', '/tmp/$(id) x', *words).stdout
     check(literal)
     assert "stage='/tmp/$(id) x'" in literal
+
+
+def test_any_program_with_what_it_asks_of_slurm(tmp_path):
+    given = {'gres': 'gpu:1', 'partition': 'gpu', 'account': 'physics', 'qos': 'high', 'output': 'out/%j/%x.log', 'mail': 'a@b.example'}
+    words = [word for name, value in given.items() for word in (f'--{name}', value)]
+    script = plimsoll('slurm', '--memory', '8G', '--time', '2:00:00', *words, '--setup', 'export WORD=$HOME', '--setup', 'true', '--',
+                      'python', 'train.py', '--name', "it's", cwd=tmp_path).stdout
+    for name, value in given.items():
+        assert request(script, 'mail-user' if name == 'mail' else name) == value
+    assert request(script, 'mem') == '8192M' and (tmp_path / 'out').is_dir() is False
+    assert script.index('export WORD=$HOME\ntrue\n') < script.index('expandable_segments:True') < script.index('watch --out')
+    assert 'gres' not in plimsoll('slurm', '--memory', '8G', '--time', '2:00:00', '--', 'true', cwd=tmp_path).stdout
+    assert (tmp_path / 'logs').is_dir()  # of --output by default, which Slurm does not make
+    for wrong in ['--partition', 'a b'], ['--gres', 'x\n#SBATCH --mem=1'], ['--setup', 'a\nb'], ['--qos', '']:
+        plimsoll('slurm', '--memory', '8G', '--time', '5', *wrong, '--', 'true', code=2, cwd=tmp_path)
+
+
+def test_the_program_runs_under_watch_with_its_words(tmp_path):
+    script = plimsoll('slurm', '--memory', '1G', '--time', '5', '--setup', 'export WORD=set', '--', 'bash', '-c', 'echo "$WORD|$1|$2" > seen', 'x', 'a b', "it's",
+                      cwd=tmp_path).stdout
+    done = subprocess.run(['bash', '-s'], input=script, text=True, capture_output=True, env={**os.environ, 'SLURM_JOB_ID': '7'}, check=False, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / 'seen').read_text() == "set|a b|it's\n" and (tmp_path / 'watch-7' / 'timeline.jsonl').exists()
+    like = plimsoll('slurm', '--like', tmp_path / 'watch-7', '--time', '5', '--', 'true', cwd=tmp_path).stdout
+    asked = json.loads(plimsoll('doctor', tmp_path / 'watch-7', '--json').stdout)['next_mem_bytes']
+    assert request(like, 'mem') == f'{asked // MIB}M'
+    (tmp_path / 'empty').write_text('')
+    plimsoll('slurm', '--like', tmp_path / 'empty', '--time', '5', '--', 'true', code=2, cwd=tmp_path)
+
+
+def test_a_shape_before_there_is_data(tmp_path):
+    script = plimsoll('slurm', '--time', '1:00:00', '--memory', '4G', 'train', 'papers100M', '--model', 'sage', cwd=tmp_path).stdout
+    planned = json.loads(plimsoll('slurm', '--time', '1:00:00', '--memory', '4G', '--json', 'train', 'papers100M', cwd=tmp_path).stdout)
+    assert request(script, 'mem') == '4096M' and planned['memory_bytes'] == 4096 * MIB
+    plimsoll('slurm', '--time', '1:00:00', 'train', 'nothing', code=2, cwd=tmp_path)

@@ -1,11 +1,17 @@
 /* `plimsoll slurm VERB …`: a batch script for another verb's command; and the check of one. */
+#include "base/fail.h"
 #include "command/verb_plan.h"
+#include "doctor/doctor.h"
 #include "slurm/slurm_check.h"
 #include "slurm/slurm_script.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MIB ((int64_t)1 << 20)
 
@@ -15,7 +21,58 @@ typedef struct slurm {
     double try_seconds; /* --try; 0: not given */
     int64_t minutes;    /* --time; 0: not given */
     const char *check;  /* --check; NULL: not given */
+    const char *like;   /* --like; NULL: not given */
 } slurm_t;
+
+/* A value of an #SBATCH line: one printable word. */
+static bool is_word(const char *value)
+{
+    for (const char *at = value; *at != '\0'; at++)
+        if ((unsigned char)*at <= 0x20 || *at == 0x7f)
+            return false;
+    return value[0] != '\0';
+}
+
+/* False after an error message. */
+static bool check_requests(const slurm_t *slurm)
+{
+    const slurm_requests_t *requests = &slurm->script.requests;
+    const char *const values[] = {requests->gres,    requests->gpus, requests->partition,
+                                  requests->account, requests->qos,  requests->output,
+                                  requests->mail};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        if (values[i] != NULL && !is_word(values[i])) {
+            (void)cli_wrong_use(&slurm->common,
+                                "'%s' cannot stand in an #SBATCH line: it must be one word",
+                                values[i]);
+            return false;
+        }
+    return true;
+}
+
+/* Slurm opens --output when the job starts, and the job fails where its directory is missing. */
+static bool make_output_directory(const slurm_t *slurm)
+{
+    const char *output = slurm->script.requests.output;
+    const char *slash = strrchr(output, '/'), *pattern = strchr(output, '%');
+    char path[PLIM_PATH_MAX];
+    if (slash == NULL || slash == output || (pattern != NULL && pattern < slash))
+        return true;
+    (void)snprintf(path, sizeof path, "%.*s", (int)(slash - output), output);
+    for (char *at = path + 1; at != NULL; at = *at == '\0' ? NULL : at + 1) {
+        char *next = strchr(at, '/');
+        at = next != NULL ? next : at + strlen(at);
+        const char held = *at;
+        *at = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+            (void)cli_wrong_use(&slurm->common, "--output: %s cannot be made: %s", path,
+                                strerror(errno));
+            return false;
+        }
+        *at = held;
+    }
+    return true;
+}
 
 /* Takes --memory, --threads and --ranks out of the verb's words, since the script has them as
  * --mem, --cpus-per-task and --nodes. False after an error message. */
@@ -125,7 +182,9 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
         .train = {.common = {.verb = &cli_verb_train},
                   .training = PLIM_TRAINING_INIT,
                   .params = {.size = sizeof(plim_plan_params_t), .no_reading = true}},
+        .shape = PLIM_GENERATE_OPTIONS_INIT,
         .elsewhere = true};
+    struct stat about;
     train_t *train = &plan.train;
     slurm_script_t *script = &slurm->script;
     int exit_code;
@@ -140,6 +199,14 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     if (!check_training(slurm, train, argc - optind))
         return CLI_WRONG_USE;
     train->dataset = argv[optind];
+    if (stat(train->dataset, &about) != 0) {
+        char hint[192];
+        plan.shape.shape = cli_shape_named(train->dataset, hint);
+        if (plan.shape.shape != NULL)
+            (void)snprintf(script->notes[3], sizeof script->notes[3],
+                           "Planned for the shape: a dataset must be in %s when the job starts.",
+                           plan.shape.shape);
+    }
     train->common.memory = slurm->common.memory;
     train->common.threads = slurm->common.threads;
     train->common.quiet = true; /* the script's notes say it */
@@ -175,6 +242,56 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     return CLI_DONE;
 }
 
+/* --like: what the doctor would ask for next, from the record or the log of a job that ran. */
+static plim_status_t read_like(const char *path, doctor_t *doctor, int64_t *memory_out)
+{
+    struct stat about;
+    plim_status_t status;
+    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) {
+        status = doctor_read_directory(doctor, path);
+    } else {
+        const int file = open(path, O_RDONLY | O_CLOEXEC);
+        if (file < 0)
+            return plim__fail_errno(errno, "%s: cannot be read", path);
+        status = doctor_read(doctor, path, file);
+        (void)close(file);
+    }
+    json_t *found = status == PLIM_OK ? doctor_verdict(doctor) : NULL;
+    *memory_out = cli_json_int(found, "next_mem_bytes");
+    json_decref(found);
+    return status;
+}
+
+/* Returns CLI_DONE, or the exit code after an error message. */
+static int take_like(slurm_t *slurm)
+{
+    static plim_limits_t limits;
+    plim_job_t *job = NULL;
+    doctor_t *doctor = NULL;
+    int64_t memory = 0;
+    plim_status_t status = cli_find_limits(&slurm->common, &limits);
+    if (status == PLIM_OK)
+        status = cli_job_start_under(&slurm->common, &limits, limits.memory[limits.line].value,
+                                     false, true, &job);
+    status = cli_pass_failure(status);
+    if (status == PLIM_OK)
+        status = doctor_create(job, &doctor);
+    if (status == PLIM_OK)
+        status = read_like(slurm->like, doctor, &memory);
+    doctor_destroy(doctor);
+    if (job != NULL)
+        cli_job_end(job);
+    if (status != PLIM_OK)
+        return cli_program_failed(&slurm->common, status);
+    if (memory < MIB)
+        return cli_wrong_use(&slurm->common,
+                             "%s does not show how much memory the job needs (plimsoll doctor %s "
+                             "says why): give --memory SIZE",
+                             slurm->like, slurm->like);
+    slurm->common.memory = memory;
+    return CLI_DONE;
+}
+
 /* A verb without a plan: memory and time are the user's. */
 static int take_given(slurm_t *slurm)
 {
@@ -182,7 +299,8 @@ static int take_given(slurm_t *slurm)
     slurm_script_t *script = &slurm->script;
     if (slurm->common.memory < MIB || slurm->minutes == 0)
         return cli_wrong_use(&slurm->common,
-                             "only train has a plan; for %s give --memory SIZE and --time TIME",
+                             "only train has a plan; for %s give --memory SIZE (or --like RUN) and "
+                             "--time TIME",
                              script->verb);
     if (script->stage != NULL || slurm->try_seconds > 0 || script->ranks > 1)
         return cli_wrong_use(&slurm->common, "--stage, --try and --ranks are for train");
@@ -220,6 +338,16 @@ static int print_script(const slurm_t *slurm)
 static const char *const verbs[] = {"train",   "import", "generate", "evaluate",
                                     "predict", "watch",  NULL};
 
+/* Any program (`plimsoll slurm -- python train.py`): its memory is recorded by plimsoll watch. */
+static int run_program(slurm_t *slurm, char **words)
+{
+    slurm->script.verb = "watch";
+    slurm->script.watched = true;
+    slurm->script.words = words;
+    const int code = take_given(slurm);
+    return code == CLI_DONE ? print_script(slurm) : code;
+}
+
 /* Prints the script for the command `argv`, which begins with its verb. */
 static int run_verb(slurm_t *slurm, int argc, char **argv)
 {
@@ -229,7 +357,7 @@ static int run_verb(slurm_t *slurm, int argc, char **argv)
     if (verbs[i] == NULL)
         return cli_wrong_use(&slurm->common,
                              "a batch script is for train, import, generate, evaluate, predict or "
-                             "watch, not for '%s'",
+                             "watch, or for a program behind --, not for '%s'",
                              argv[0]);
     char **words = calloc((size_t)argc, sizeof *words);
     if (words == NULL)
@@ -262,6 +390,21 @@ static bool take_time(void *context, char *value, char ***next)
     return false;
 }
 
+static bool take_setup(void *context, char *value, char ***next)
+{
+    slurm_t *slurm = context;
+    slurm_requests_t *requests = &slurm->script.requests;
+    (void)next;
+    for (const char *at = value; *at != '\0'; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            return cli_wrong_use(&slurm->common, "--setup is one line of the script") == CLI_DONE;
+    if (requests->num_setup == SLURM_SETUP)
+        return cli_wrong_use(&slurm->common, "--setup: %d lines are too many", SLURM_SETUP + 1) ==
+               CLI_DONE;
+    requests->setup[requests->num_setup++] = value;
+    return true;
+}
+
 static bool take_try(void *context, char *value, char ***next)
 {
     slurm_t *slurm = context;
@@ -270,7 +413,8 @@ static bool take_try(void *context, char *value, char ***next)
 
 static int run(int argc, char **argv)
 {
-    slurm_t slurm = {.common = {.verb = &cli_verb_slurm, .in_order = true}};
+    slurm_t slurm = {.common = {.verb = &cli_verb_slurm, .in_order = true},
+                     .script.requests.output = "logs/%x_%j.out"};
     int exit_code;
     if (!cli_read_options(argc, argv, &slurm, &exit_code))
         return exit_code;
@@ -281,6 +425,15 @@ static int run(int argc, char **argv)
     if (optind == argc)
         return cli_wrong_use(&slurm.common,
                              "give the command, like: plimsoll slurm train DIR --epochs 10");
+    if (slurm.like != NULL && slurm.common.memory > 0)
+        return cli_wrong_use(&slurm.common, "give --like or --memory, not both");
+    if (!check_requests(&slurm) || !make_output_directory(&slurm))
+        return CLI_WRONG_USE;
+    exit_code = slurm.like != NULL ? take_like(&slurm) : CLI_DONE;
+    if (exit_code != CLI_DONE)
+        return exit_code;
+    if (strcmp(argv[optind - 1], "--") == 0)
+        return run_program(&slurm, argv + optind);
     return run_verb(&slurm, argc - optind, argv + optind);
 }
 
@@ -306,6 +459,27 @@ static const cli_option_t own_options[] = {
      "to all nodes; the copies stay there. '--stage --scratch DIR' after train does that too, "
      "also without --ranks, and '$TMPDIR' is expanded as above.",
      CLI_AT(slurm_t, script.ranks), CLI_RANGE(1, PLIM_RANKS_MAX)},
+    {"like", "RUN",
+     "take the memory from a job that ran: a record of plimsoll watch, a run, or a log",
+     "What plimsoll doctor would ask for next: the measured peak and a fifth, or its estimate.",
+     CLI_AT(slurm_t, like), .kind = CLI_TEXT},
+    {"gres", "SPEC", "generic resources, such as gpu:1", CLI_AT(slurm_t, script.requests.gres),
+     .kind = CLI_TEXT},
+    {"gpus", "N", "GPUs of the job", CLI_AT(slurm_t, script.requests.gpus), .kind = CLI_TEXT},
+    {"partition", "NAME", "partition of the cluster", CLI_AT(slurm_t, script.requests.partition),
+     .kind = CLI_TEXT},
+    {"account", "NAME", "account that pays", CLI_AT(slurm_t, script.requests.account),
+     .kind = CLI_TEXT},
+    {"qos", "NAME", "quality of service", CLI_AT(slurm_t, script.requests.qos), .kind = CLI_TEXT},
+    {"output", "FILE", "where the job's output goes, with Slurm's patterns; default logs/%x_%j.out",
+     "The directory is made now, since Slurm does not make it.",
+     CLI_AT(slurm_t, script.requests.output), .kind = CLI_TEXT},
+    {"mail", "ADDRESS", "mail there when the job ends or fails",
+     CLI_AT(slurm_t, script.requests.mail), .kind = CLI_TEXT},
+    {"setup", "LINE",
+     "a line of the script before the command, such as 'module load cuda' or 'source "
+     "venv/bin/activate'; may be given again",
+     CLI_BY(take_setup)},
     {"check", "FILE",
      "read a batch script and the Python file that it runs, any, not only ours, and report what "
      "contradicts what; exit code 1 if there is anything",
@@ -320,7 +494,8 @@ const cli_verb_t cli_verb_slurm = {
     .summary = "print a batch script for another verb's command, or check one",
     .help =
         "usage: plimsoll slurm [options] train DIR [train's options] | sbatch\n"
-        "       plimsoll slurm --memory SIZE --time TIME VERB ...\n"
+        "       plimsoll slurm --memory SIZE|--like RUN --time TIME VERB ...\n"
+        "       plimsoll slurm --memory SIZE|--like RUN --time TIME -- PROGRAM ...\n"
         "       plimsoll slurm --check FILE [--json]\n\n"
         "Prints a complete batch script for a plimsoll command. For train, memory comes from the\n"
         "plan and time from a trial, with margins that the script states. Signalled by Slurm "
@@ -328,7 +503,9 @@ const cli_verb_t cli_verb_slurm = {
         "limit, the job saves the run, queues itself again and continues where it was. Memory and\n"
         "threads stand in the script once: --memory and --threads, before or after VERB, become\n"
         "--mem and --cpus-per-task, and the command takes what Slurm grants. VERB may also be\n"
-        "import, generate, evaluate, predict or watch, which have no plan.\n",
+        "import, generate, evaluate, predict or watch, which have no plan, and behind -- any "
+        "program,\n"
+        "which then runs under plimsoll watch.\n",
     .groups = groups,
     .first_operand = verbs,
     .operand = ":directory",
