@@ -161,6 +161,7 @@ int main(int argc, char **argv)
 {
     bench_t bench = {0};
     struct rusage usage;
+    plim_plan_info_t info = PLIM_PLAN_INFO_INIT;
     if (argc < 4)
         return 2;
     const int streams = atoi(argv[3]), rounds = argc > 4 ? atoi(argv[4]) : 3;
@@ -172,9 +173,11 @@ int main(int argc, char **argv)
     (void)printf("{\"rounds\": [");
     for (int64_t i = 0; i < rounds && streams == 3 && status == PLIM_OK; i++)
         status = measure(&bench, i);
+    if (status == PLIM_OK)
+        status = plim_plan_info(bench.plan, &info);
     if (status == PLIM_OK && getrusage(RUSAGE_SELF, &usage) == 0)
-        (void)printf("], \"planned_bytes\": %" PRId64 ", \"peak_bytes\": %" PRId64 "}\n",
-                     plim_plan_peak(bench.plan), (int64_t)usage.ru_maxrss * 1024);
+        (void)printf("], \"planned_bytes\": %" PRId64 ", \"peak_bytes\": %" PRId64 "}\n", info.peak,
+                     (int64_t)usage.ru_maxrss * 1024);
     if (status != PLIM_OK)
         (void)fprintf(stderr, "%s\n", plim_last_error());
     tear_down(&bench);

@@ -71,13 +71,12 @@ typedef struct plim_generate_options {
     int64_t num_features;
     int64_t num_classes;
     plim_dtype_t features; /* PLIM_F16 or PLIM_F32, or 0: the shape's */
-    int reserved;          /* 0 */
 } plim_generate_options_t;
 
 #define PLIM_GENERATE_OPTIONS_INIT                                                                 \
     {                                                                                              \
         sizeof(plim_generate_options_t), NULL, NULL, NULL, 1.0, 0.0, 0, 0, 0, 0, 0,                \
-            (plim_dtype_t)0, 0                                                                     \
+            (plim_dtype_t)0                                                                        \
     }
 
 /* Generates a dataset: the same bytes for the same options, for any memory, threads, engine and

@@ -55,7 +55,6 @@ typedef struct plim_recipe {
     plim_dtype_t index_type; /* ids, indptr and indices as PLIM_I32 or PLIM_I64 */
     uint64_t arrays; /* PLIM_EDGE_INDEX, PLIM_EDGE_IDS or both; 0: neither. In native form only with
                         at most one hop, or in a dataset of many graphs */
-    int64_t reserved[3]; /* 0; for later versions: plim_training_t contains a recipe */
 } plim_recipe_t;
 
 /* Delivers rows as PLIM_F32; the stored type (info's feature_type) saves the conversion. For a
@@ -63,10 +62,7 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, false, PLIM_F32, PLIM_I32, 0,                                                   \
-        {                                                                                          \
-            0, 0, 0                                                                                \
-        }                                                                                          \
+            false, false, PLIM_F32, PLIM_I32, 0                                                    \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */

@@ -12,14 +12,21 @@
 extern "C" {
 #endif
 
+/* The place of a dataset's lists, or of its rows. */
+typedef enum plim_place {
+    PLIM_PLACE_AUTO = 0, /* the planner chooses */
+    PLIM_PLACE_MEMORY,
+    PLIM_PLACE_DISK /* behind a cache */
+} plim_place_t;
+
 /* Choices that the caller fixes; 0: the planner chooses. */
 typedef struct plim_plan_params {
-    size_t size;        /* of this struct, as PLIM_PLAN_PARAMS_INIT sets it */
-    int64_t memory;     /* a line below the job's; 0: the job's line */
-    int num_slots;      /* batches in flight */
-    int64_t window;     /* maximum number of steps that are sampled together */
-    int topology;       /* 1: in memory, 2: on disk */
-    int rows;           /* 1: in memory, 2: on disk */
+    size_t size;    /* of this struct, as PLIM_PLAN_PARAMS_INIT sets it */
+    int64_t memory; /* a line below the job's; 0: the job's line */
+    int num_slots;  /* batches in flight */
+    int64_t window; /* maximum number of steps that are sampled together */
+    plim_place_t topology;
+    plim_place_t rows;
     int64_t part_seeds; /* maximum seeds in a part: batches come in parts */
     int64_t part_nodes; /* its sizes, from plim_run_read: keeps the bits of a resumed run */
     int64_t part_edges;
@@ -34,19 +41,16 @@ typedef struct plim_plan_params {
     int num_streams;
     bool weigh_nodes; /* for expected reads, measure how often each node is needed: for each hop
                          a pass over the lists, once for a dataset and a recipe */
-    char reserved[3];
 } plim_plan_params_t;
 
 #define PLIM_PLAN_PARAMS_INIT                                                                      \
     {                                                                                              \
-        sizeof(plim_plan_params_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, false, false, NULL, 0,     \
-            false, ""                                                                              \
+        .size = sizeof(plim_plan_params_t)                                                         \
     }
 
 /*
  * A plan: the choices of a loader or a training under a line, and the bytes of each account. It
- * never changes; any thread may read it. It is reference-counted and keeps its job alive. The
- * getters below allocate nothing and cannot fail; in a forked child they are 0 and "{}".
+ * never changes; any thread may read it. It is reference-counted and keeps its job alive.
  */
 typedef struct plim_plan plim_plan_t;
 
@@ -54,25 +58,88 @@ typedef struct plim_plan plim_plan_t;
 PLIM_API void plim_plan_retain(plim_plan_t *plan);
 PLIM_API void plim_plan_release(plim_plan_t *plan);
 
-/* Bytes: the line of the plan (PLIM_LINE_NONE: none); the peak, including process and reserve; and
- * the minimum, the lowest line under which the recipe runs, which is at most the peak. Below the
- * minimum of PyG's form, and at that of a counted plan, it depends on the batches drawn. */
-PLIM_API int64_t plim_plan_line(const plim_plan_t *plan);
-PLIM_API int64_t plim_plan_peak(const plim_plan_t *plan);
-PLIM_API int64_t plim_plan_minimum(const plim_plan_t *plan);
+/* The phases of a run; each holds different memory. */
+typedef enum plim_phase {
+    PLIM_PHASE_START = 0,  /* the loader is made: the caches are chosen and filled */
+    PLIM_PHASE_TRAIN,      /* steps */
+    PLIM_PHASE_EVALUATE,   /* evaluation between epochs */
+    PLIM_PHASE_CHECKPOINT, /* a checkpoint is written */
+    PLIM_PHASE_PREDICT     /* exact prediction of all nodes afterwards, in a process of its own */
+} plim_phase_t;
 
-/* Maximum seeds in a part of a batch; 0: as many as fit a slot. */
-PLIM_API int64_t plim_plan_part_seeds(const plim_plan_t *plan);
+#define PLIM_PHASES 5
 
-/*
- * The whole plan as one JSON object: accounts, total_bytes, line_bytes (missing without a line),
- * minimum_bytes, the choices (topology and features: "memory" or "disk", workers, list_cache_bytes,
- * row_cache_bytes, window_steps, window_draws, window_rows, slots, slot_nodes, slot_edges,
- * part_seeds, part_nodes, part_edges, io_depth, io_merge_bytes, scratch_bytes), guessed, counted
- * (plim_stream_start counts batches), and the expectations for an epoch; for a training also
- * phases, peak_phase and recompute. The text belongs to the plan.
- */
-PLIM_API const char *plim_plan_json(const plim_plan_t *plan);
+/* The figures of a plan. Bytes unless a field says otherwise. */
+typedef struct plim_plan_info {
+    size_t size;     /* of this struct */
+    int64_t line;    /* of the plan; PLIM_LINE_NONE: none */
+    int64_t peak;    /* including process and reserve */
+    int64_t minimum; /* the lowest line under which the recipe runs, at most the peak. Below the
+                        minimum of PyG's form, and at that of a counted plan, it depends on the
+                        batches drawn */
+    /* The loader. */
+    plim_place_t topology, rows;
+    int workers; /* threads that build batches, the caller's included */
+    int slots;   /* batches in flight */
+    int64_t list_cache_bytes;
+    int64_t row_cache_bytes;
+    int64_t window_steps; /* at most so many steps are sampled together */
+    int64_t window_draws; /* entries of draws that a window holds */
+    int64_t window_rows;  /* rows that it holds */
+    int64_t slot_nodes;   /* capacity of a slot */
+    int64_t slot_edges;
+    int64_t part_seeds; /* maximum seeds in a part of a batch; 0: as many as fit a slot */
+    int64_t part_nodes; /* a part with more nodes is halved; 0: slot_nodes */
+    int64_t part_edges;
+    bool counted; /* plim_stream_start counts the batches of an epoch */
+    bool guessed; /* batch sizes are estimated from degrees, not drawn; with many graphs: the
+                     largest graph is estimated from the mean */
+    int io_depth; /* reads in flight */
+    int64_t io_merge_bytes; /* reads closer than this are merged */
+    int64_t scratch_bytes;  /* maximum disk space of the packed cached rows */
+    /* A training; false and 0 for a loader alone. */
+    bool trains;
+    bool recompute; /* layers' inputs are computed again */
+    plim_phase_t peak_phase;
+    int64_t phase_bytes[PLIM_PHASES]; /* sums of the accounts */
+    int64_t gradient_bytes;           /* that ranks exchange for a batch */
+    /* Expectations; 0: unknown. */
+    int64_t batch_nodes, batch_edges; /* numbers, of a batch */
+    int64_t batch_bytes;              /* of its rows and blocks */
+    int64_t epoch_steps;
+    int64_t epoch_reads; /* their number, without evaluation */
+    int64_t epoch_read_bytes;
+    int64_t run_read_bytes;     /* of a training, with start and evaluations */
+    int64_t disk_bytes;         /* upper bound for the run directory and scratch */
+    int64_t predict_disk_bytes; /* upper bound for predicting all nodes afterwards */
+} plim_plan_info_t;
+
+#define PLIM_PLAN_INFO_INIT                                                                        \
+    {                                                                                              \
+        .size = sizeof(plim_plan_info_t)                                                           \
+    }
+
+/* PLIM_ERR_USAGE for an output without a size, or in a forked child. Any thread; allocates
+ * nothing. */
+PLIM_API plim_status_t plim_plan_info(const plim_plan_t *plan, plim_plan_info_t *info_out);
+
+/* One account of a plan. */
+typedef struct plim_plan_account {
+    size_t size;                      /* of this struct */
+    char name[32];                    /* "row cache" */
+    int64_t bytes;                    /* the most over all phases */
+    int64_t phase_bytes[PLIM_PHASES]; /* of a training; 0 for a loader alone */
+} plim_plan_account_t;
+
+#define PLIM_PLAN_ACCOUNT_INIT                                                                     \
+    {                                                                                              \
+        .size = sizeof(plim_plan_account_t)                                                        \
+    }
+
+/* The index-th account, in the order of the plan; false if there is none (or in a forked child, or
+ * without a size). Any thread. */
+PLIM_API bool plim_plan_account(const plim_plan_t *plan, int index,
+                                plim_plan_account_t *account_out);
 
 /*
  * Fits a loader for the recipe under the job's line; params may be NULL. The planner takes steps
@@ -83,7 +150,7 @@ PLIM_API const char *plim_plan_json(const plim_plan_t *plan);
  * not depend on that; they follow from dataset.json and, with many graphs, from the largest one.
  * The process counts as at least 24 MiB, so that plans do not differ by some pages.
  *
- * The caller releases the plan. Any thread. Peak memory: below the line; the plan itself 20 KiB.
+ * The caller releases the plan. Any thread. Peak memory: below the line; the plan itself 12 KiB.
  * PLIM_ERR_BUDGET, with the minimum line, if nothing fits; PLIM_ERR_USAGE for params or a recipe
  * without a size, or a recipe that the dataset cannot serve; PLIM_ERR_IO, PLIM_ERR_DATA,
  * PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.

@@ -71,16 +71,12 @@ typedef struct plim_model {
     bool recompute;   /* recompute layers' inputs in backward instead of keeping them; same bits */
     bool loops_twice; /* GCN: self-loops in the dataset count beside the node itself, as in runs of
                          early versions; else a node counts once, as in PyTorch Geometric */
-    int64_t reserved[4]; /* 0 */
 } plim_model_t;
 
 #define PLIM_MODEL_INIT                                                                            \
     {                                                                                              \
         PLIM_GCN, 2, 64, 1, PLIM_MEAN, PLIM_NORM_NONE, PLIM_RELU, 0.0f, false, PLIM_POOL_MEAN,     \
-            PLIM_PRECISION_F32, false, false,                                                      \
-        {                                                                                          \
-            0, 0, 0, 0                                                                             \
-        }                                                                                          \
+            PLIM_PRECISION_F32, false, false                                                       \
     }
 
 typedef enum plim_optimiser_kind { PLIM_ADAM = 0, PLIM_ADAMW, PLIM_SGD } plim_optimiser_kind_t;
@@ -100,15 +96,11 @@ typedef struct plim_optimiser {
     plim_schedule_t schedule;
     int64_t schedule_epochs;
     double schedule_factor;
-    int64_t reserved[4]; /* 0 */
 } plim_optimiser_t;
 
 #define PLIM_OPTIMISER_INIT                                                                        \
     {                                                                                              \
-        PLIM_ADAM, 0.01, 0.0, 0.9, 0.999, 1e-8, 0.0, 0.0, PLIM_SCHEDULE_NONE, 0, 0.1,              \
-        {                                                                                          \
-            0, 0, 0, 0                                                                             \
-        }                                                                                          \
+        PLIM_ADAM, 0.01, 0.0, 0.9, 0.999, 1e-8, 0.0, 0.0, PLIM_SCHEDULE_NONE, 0, 0.1               \
     }
 
 /* The splits that a run evaluates between epochs: a sum of 1 (train), 2 (valid) and 4 (test). A run
@@ -145,7 +137,6 @@ typedef struct plim_training {
                                            one 0: the recipe's */
     plim_eval_splits_t eval_splits;
     bool eval_exact; /* whole neighbourhoods, layer by layer, instead of batches */
-    char reserved[3];
     /* Weights to begin with, a safetensors file with the model's names and shapes, of a run or of
      * PyTorch Geometric; NULL: drawn by the recipe's seed. A run that continues has its own. */
     const char *init;
@@ -166,7 +157,7 @@ typedef struct plim_training {
     {                                                                                              \
         sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
-            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_EVAL_AUTO, false, "", NULL, 1, NULL                     \
+            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_EVAL_AUTO, false, NULL, 1, NULL                         \
     }
 
 /* Enumerations whose values have names, as in run.json. */
@@ -232,12 +223,11 @@ typedef struct plim_train_result {
     double score[3];    /* at the best epoch, or of the last weights if there is none */
     bool early;         /* ended by patience */
     bool sampled;       /* scores are of drawn neighbourhoods */
-    char reserved[6];
 } plim_train_result_t;
 
 #define PLIM_TRAIN_RESULT_INIT                                                                     \
     {                                                                                              \
-        sizeof(plim_train_result_t), 0, 0, 0.0, {0.0, 0.0, 0.0}, false, false, ""                  \
+        sizeof(plim_train_result_t), 0, 0, 0.0, {0.0, 0.0, 0.0}, false, false                      \
     }
 
 /*
@@ -248,7 +238,7 @@ typedef struct plim_train_result {
  *
  * A run computes the same bits under any line under which whole batches fit. Otherwise (or with
  * microbatch, or params->part_seeds) batches are computed in the fewest equal parts that fit (to a
- * quarter of their number), plim_plan_part_seeds is the number of seeds in a part, and the log
+ * quarter of their number), part_seeds of the plan is the number of seeds in a part, and the log
  * warns: losses then agree in f32 to about 1e-6, which large learning rates magnify, and to the bit
  * among all runs of the same part_seeds.
  */
@@ -367,14 +357,13 @@ typedef struct plim_run_info {
     bool scored;        /* at its end all splits were scored */
     bool early;         /* ended by patience */
     bool sampled;       /* scores are of drawn neighbourhoods */
-    char reserved[5];
     plim_training_t training;
 } plim_run_info_t;
 
 #define PLIM_RUN_INFO_INIT                                                                         \
     {                                                                                              \
         sizeof(plim_run_info_t), "", "", -1, -1, 0, 0, 0, 0, {0.0, 0.0, 0.0}, false, false, false, \
-            "", PLIM_TRAINING_INIT                                                                 \
+            PLIM_TRAINING_INIT                                                                     \
     }
 
 /* Reads run.json and the position of last.safetensors. Any thread, also while the run trains. Peak

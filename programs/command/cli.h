@@ -177,12 +177,23 @@ void cli_print_text(FILE *out, const char *text);
 /* Text as JSON; bytes that are not UTF-8 become '?'. */
 json_t *cli_json_text(const char *text);
 
-json_t *cli_json_plan(const plim_plan_t *plan);
+/* The figures of a plan and its accounts; and the same as JSON. */
+#define CLI_PLAN_ACCOUNTS 32
+typedef struct cli_plan {
+    plim_plan_info_t info;
+    int num_accounts;
+    plim_plan_account_t accounts[CLI_PLAN_ACCOUNTS];
+} cli_plan_t;
+plim_status_t cli_plan_read(const plim_plan_t *plan, cli_plan_t *plan_out);
+json_t *cli_plan_json(const cli_plan_t *plan);
+
+/* The phases of a plan by their JSON names ("train"). */
+const char *cli_phase_name(plim_phase_t phase);
 
 /* The minimum of a plan as every text names it: in whole MiB, rounded up, so that --memory takes
  * it. In bytes, and "92 MiB". */
-int64_t cli_minimum_line(const json_t *plan);
-const char *cli_minimum_text(const json_t *plan, char text_out[24]);
+int64_t cli_minimum_line(const cli_plan_t *plan);
+const char *cli_minimum_text(const cli_plan_t *plan, char text_out[24]);
 
 /* An integer of an object, 0 if missing; whether one of its words is `word`. */
 int64_t cli_json_int(const json_t *object, const char *name);

@@ -129,26 +129,9 @@ json_t *cli_json_text(const char *text)
     return json_string(plain);
 }
 
-json_t *cli_json_plan(const plim_plan_t *plan)
-{
-    return json_loads(plim_plan_json(plan), 0, NULL);
-}
-
 int64_t cli_json_int(const json_t *object, const char *name)
 {
     return json_integer_value(json_object_get(object, name));
-}
-
-int64_t cli_minimum_line(const json_t *plan)
-{
-    const int64_t mib = (int64_t)1 << 20;
-    return (cli_json_int(plan, "minimum_bytes") + mib - 1) / mib * mib;
-}
-
-const char *cli_minimum_text(const json_t *plan, char text_out[24])
-{
-    (void)snprintf(text_out, 24, "%lld MiB", (long long)(cli_minimum_line(plan) >> 20));
-    return text_out;
 }
 
 bool cli_json_is(const json_t *object, const char *name, const char *word)

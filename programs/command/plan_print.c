@@ -38,36 +38,27 @@ static void print_bytes(int64_t bytes)
         (void)printf(" %10.1f", (double)bytes / MIB);
 }
 
-static void print_row(const char *name, const json_t *object)
+static void print_row(const char *name, const int64_t phase_bytes[PLIM_PHASES])
 {
     (void)printf("%-24.24s", name);
-    for (int phase = 0; phase < TRAIN_PHASES; phase++)
-        print_bytes(train_phase_bytes(object, phase));
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        print_bytes(phase_bytes[phase]);
     (void)printf("\n");
 }
 
-static void print_table(const json_t *plan)
+static void print_table(const cli_plan_t *plan)
 {
-    const json_t *account;
-    size_t i;
     (void)printf("%-24s", "MiB");
-    for (int phase = 0; phase < TRAIN_PHASES; phase++)
-        (void)printf(" %10s", train_phase_name(phase));
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        (void)printf(" %10s", cli_phase_name((plim_phase_t)phase));
     (void)printf("\n");
-    json_array_foreach(json_object_get(plan, "accounts"), i, account)
-        print_row(json_string_value(json_object_get(account, "name")), account);
-    for (int dash = 0; dash < 24 + 11 * TRAIN_PHASES; dash++)
+    for (int i = 0; i < plan->num_accounts; i++)
+        print_row(plan->accounts[i].name, plan->accounts[i].phase_bytes);
+    for (int dash = 0; dash < 24 + 11 * PLIM_PHASES; dash++)
         (void)putchar('-');
     (void)putchar('\n');
-    print_row("total", plan);
-    (void)printf("%-24s", "");
-    for (int phase = 0; phase < TRAIN_PHASES; phase++) {
-        const bool peak = cli_json_is(plan, "peak_phase", train_phase_name(phase));
-        (void)printf(" %10s", peak ? "^ peak" : "");
-        if (peak)
-            break;
-    }
-    (void)printf("\n\n");
+    print_row("total", plan->info.phase_bytes);
+    (void)printf("%-24s%*s\n\n", "", 11 * (int)(plan->info.peak_phase + 1), "^ peak");
 }
 
 static void print_item(const char *name, const char *text)
@@ -76,17 +67,9 @@ static void print_item(const char *name, const char *text)
         (void)printf("%-10s %s\n", name, text);
 }
 
-static const char *peak_text(const json_t *plan)
-{
-    int phase = 0;
-    while (phase + 1 < TRAIN_PHASES && !cli_json_is(plan, "peak_phase", train_phase_name(phase)))
-        phase++;
-    return train_phase_text(phase);
-}
-
 static void print_line(const plan_t *plan, const plan_found_t *found)
 {
-    const json_t *made = found->plan;
+    const cli_plan_t *made = &found->plan;
     char total[24], line[24], minimum[24];
     if (found->line == PLIM_LINE_NONE)
         (void)printf("%-10s none\n", "line");
@@ -94,9 +77,10 @@ static void print_line(const plan_t *plan, const plan_found_t *found)
         (void)printf("%-10s %s, from %s: the training %s\n", "line",
                      plim_size_text(found->line, line), plan->line_source,
                      found->fits ? "fits" : "does not fit");
-    (void)plim_size_text(cli_json_int(made, "total_bytes"), total);
+    (void)plim_size_text(made->info.peak, total);
     if (found->fits)
-        (void)printf("%-10s peak %s (%s)\n", "memory", total, peak_text(made));
+        (void)printf("%-10s peak %s (%s)\n", "memory", total,
+                     train_phase_text(made->info.peak_phase));
     (void)printf("%-10s %s%s\n", "minimum", cli_minimum_text(made, minimum),
                  found->fits ? "" : "; what follows is the plan for it");
 }
@@ -143,22 +127,22 @@ static void print_trial(const plan_t *plan, const train_t *train, const plan_fou
 /* Prints the places of data, the computation of batches, and the expectations. */
 static void print_rest(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
-    const json_t *expect = json_object_get(found->plan, "expect");
+    const plim_plan_info_t *info = &found->plan.info;
     train_plan_texts_t texts;
     char run[24], predict[24];
-    train_plan_texts(found->plan, &train->training, &texts);
+    train_plan_texts(&found->plan, &train->training, &texts);
     print_item("graph", texts.graph);
     print_item("features", texts.features);
     print_item("batch", texts.batch);
     print_item("parts", texts.parts);
     print_item("recompute", texts.recompute);
     print_item("epoch", texts.epoch);
-    plan_ranks_print(found->plan);
+    plan_ranks_print(plan, train, found);
     print_trial(plan, train, found);
     (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
-                 plim_size_text(cli_json_int(expect, "disk_bytes"), run),
-                 plim_size_text(cli_json_int(expect, "predict_disk_bytes"), predict));
-    if (json_is_true(json_object_get(found->plan, "guessed")) && plan->shape.shape == NULL)
+                 plim_size_text(info->disk_bytes, run),
+                 plim_size_text(info->predict_disk_bytes, predict));
+    if (info->guessed && plan->shape.shape == NULL)
         print_item(
             "note",
             found->info.num_graphs > 0
@@ -170,7 +154,7 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
 /* The peak and a margin, but no more than the line, which may be all that nodes have. */
 static int64_t ask_mebibytes(const plan_found_t *found)
 {
-    const int64_t mib = (int64_t)1 << 20, peak = cli_json_int(found->plan, "total_bytes");
+    const int64_t mib = (int64_t)1 << 20, peak = found->plan.info.peak;
     const int64_t asked = peak + peak / PLAN_MEMORY_SHARE + PLAN_MEMORY_SPARE;
     const int64_t least = (peak - 1) / mib + 1;
     if (!found->fits || found->line >= asked)
@@ -234,17 +218,19 @@ void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *fo
     print_heading(plan, train, found);
     print_line(plan, found);
     print_rest(plan, train, found);
-    print_table(found->plan);
+    print_table(&found->plan);
     print_ask(plan, found);
     print_advice(plan, found);
     cli_flush();
 }
 
-json_t *plan_json(const plan_t *plan, const plan_found_t *found)
+json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
-    json_t *object = json_copy(found->plan), *advice = json_array();
+    json_t *object = cli_plan_json(&found->plan), *advice = json_array();
     const plan_ask_t ask = plan_ask(plan, found);
     const json_int_t memory = ask.mebibytes << 20;
+    if (plan->ranks > 0)
+        (void)json_object_set_new(object, "ranks", plan_ranks_json(plan, train, found));
     (void)json_object_set_new(object, "event", json_string("plan"));
     for (int i = 0; i < found->num_advice; i++)
         (void)json_array_append_new(

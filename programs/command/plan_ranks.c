@@ -22,35 +22,38 @@ bool plan_resolve_ranks(plan_t *plan, train_t *train)
     return false;
 }
 
-void plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found)
+static int64_t rank_shares(const plan_t *plan, const train_t *train)
 {
-    const int64_t shares = train->training.shares;
-    const int64_t rank_shares = (shares - 1) / plan->ranks + 1;
-    const double gradient = (double)cli_json_int(found->plan, "gradient_bytes");
-    const double ranks = (double)plan->ranks;
-    (void)json_object_set_new(
-        found->plan, "ranks",
-        json_pack("{s:I, s:I, s:I, s:f, s:i, s:I, s:b}", "count", (json_int_t)plan->ranks, "shares",
-                  (json_int_t)shares, "rank_shares", (json_int_t)rank_shares, "exchange_bytes",
-                  2 * gradient * (ranks - 1) / ranks, "collectives", COLLECTIVES, "mpi_bytes",
-                  (json_int_t)plan_mpi_bytes(plan), "mpi_measured", (int)(cli_ranks() != NULL)));
+    return (train->training.shares - 1) / plan->ranks + 1;
 }
 
-void plan_ranks_print(const json_t *plan)
+/* Bytes that a rank sends and receives in a step. */
+static double exchange_bytes(const plan_t *plan, const plan_found_t *found)
 {
-    const json_t *ranks = json_object_get(plan, "ranks");
+    const double ranks = (double)plan->ranks;
+    return 2 * (double)found->plan.info.gradient_bytes * (ranks - 1) / ranks;
+}
+
+json_t *plan_ranks_json(const plan_t *plan, const train_t *train, const plan_found_t *found)
+{
+    return json_pack("{s:I, s:I, s:I, s:f, s:i, s:I, s:b}", "count", (json_int_t)plan->ranks,
+                     "shares", (json_int_t)train->training.shares, "rank_shares",
+                     (json_int_t)rank_shares(plan, train), "exchange_bytes",
+                     exchange_bytes(plan, found), "collectives", COLLECTIVES, "mpi_bytes",
+                     (json_int_t)plan_mpi_bytes(plan), "mpi_measured", (int)(cli_ranks() != NULL));
+}
+
+void plan_ranks_print(const plan_t *plan, const train_t *train, const plan_found_t *found)
+{
     char bytes[24];
-    if (ranks == NULL)
+    if (plan->ranks == 0)
         return;
     (void)printf("%-10s %lld, each with this line and these threads; MPI's memory: %s (%s)\n",
-                 "ranks", (long long)cli_json_int(ranks, "count"),
-                 plim_size_text(cli_json_int(ranks, "mpi_bytes"), bytes),
-                 json_is_true(json_object_get(ranks, "mpi_measured")) ? "measured" : "assumed");
+                 "ranks", (long long)plan->ranks, plim_size_text(plan_mpi_bytes(plan), bytes),
+                 cli_ranks() != NULL ? "measured" : "assumed");
     (void)printf(
         "%-10s %s a step in %d collectives; a rank computes at most %lld of %lld shares of a "
         "batch\n",
-        "exchange",
-        plim_size_text((int64_t)json_number_value(json_object_get(ranks, "exchange_bytes")), bytes),
-        COLLECTIVES, (long long)cli_json_int(ranks, "rank_shares"),
-        (long long)cli_json_int(ranks, "shares"));
+        "exchange", plim_size_text((int64_t)exchange_bytes(plan, found), bytes), COLLECTIVES,
+        (long long)rank_shares(plan, train), (long long)train->training.shares);
 }

@@ -146,13 +146,12 @@ static void print_head(const plan_t *plan)
 }
 
 /* Choices of the planner that save memory and keep the result. */
-static void print_steps_down(const json_t *made, const train_t *train)
+static void print_steps_down(const cli_plan_t *made, const train_t *train)
 {
     const int64_t seeds = train_part_seeds(made, &train->training);
-    const bool rows = cli_json_is(made, "features", "disk");
-    const bool lists = cli_json_is(made, "topology", "disk");
-    const bool again =
-        json_is_true(json_object_get(made, "recompute")) && !train->training.model.recompute;
+    const bool rows = made->info.rows == PLIM_PLACE_DISK;
+    const bool lists = made->info.topology == PLIM_PLACE_DISK;
+    const bool again = made->info.recompute && !train->training.model.recompute;
     char parts[48] = "";
     if (seeds > 0 && train->training.microbatch == 0)
         (void)snprintf(parts, sizeof parts, "%lld seeds at a time", (long long)seeds);
@@ -178,7 +177,7 @@ static void print_values(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS]
 
 static void print_row(const plan_t *plan, const row_t *row, const train_t *train)
 {
-    const json_t *expect = json_object_get(row->found->plan, "expect");
+    const cli_plan_t *made = &row->found->plan;
     char total[24], minimum[24], read[24];
     print_values(plan, row->values);
     if (!row->sensible) {
@@ -186,15 +185,12 @@ static void print_row(const plan_t *plan, const row_t *row, const train_t *train
         return;
     }
     (void)printf("%10s %10s  %-4s ",
-                 row->found->fits
-                     ? plim_size_text(cli_json_int(row->found->plan, "total_bytes"), total)
-                     : "-",
-                 cli_minimum_text(row->found->plan, minimum), row->found->fits ? "yes" : "no");
-    (void)printf("%10s  ", row->found->fits
-                               ? plim_size_text(cli_json_int(expect, "epoch_read_bytes"), read)
-                               : "-");
+                 row->found->fits ? plim_size_text(made->info.peak, total) : "-",
+                 cli_minimum_text(made, minimum), row->found->fits ? "yes" : "no");
+    (void)printf("%10s  ",
+                 row->found->fits ? plim_size_text(made->info.epoch_read_bytes, read) : "-");
     if (row->found->fits)
-        print_steps_down(row->found->plan, train);
+        print_steps_down(made, train);
     (void)printf("\n");
     cli_flush();
 }
@@ -207,9 +203,9 @@ static json_t *json_choice(const plan_t *plan, char *const values[PLAN_SWEEP_KEY
     return choice;
 }
 
-static json_t *json_row(const plan_t *plan, const row_t *row)
+static json_t *json_row(const plan_t *plan, const train_t *train, const row_t *row)
 {
-    json_t *object = row->sensible ? plan_json(plan, row->found) : json_object();
+    json_t *object = row->sensible ? plan_json(plan, train, row->found) : json_object();
     (void)json_object_set_new(object, "choice", json_choice(plan, row->values));
     if (!row->sensible)
         (void)json_object_set_new(object, "error", cli_json_text(cli_last_error()));
@@ -258,17 +254,14 @@ static plim_status_t sweep_one(const plan_t *all, int64_t index, json_t *rows, b
     plim_status_t status = plan_find(plan, &plan->train, line, false, &found, wrong_out);
     if (*wrong_out || (status != PLIM_OK && status != PLIM_ERR_USAGE))
         return status;
-    if (status == PLIM_OK && plan->ranks > 0)
-        plan_ranks(plan, &plan->train, &found);
     const row_t row = {values, status == PLIM_OK, &found};
     if (rows != NULL)
-        (void)json_array_append_new(rows, json_row(plan, &row));
+        (void)json_array_append_new(rows, json_row(plan, &plan->train, &row));
     else
         print_row(plan, &row, &plan->train);
     if (!row.sensible)
         cli_remark("%s", cli_last_error());
     *fits_out = row.sensible && found.fits;
-    plan_found_end(&found);
     return PLIM_OK;
 }
 

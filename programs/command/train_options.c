@@ -441,14 +441,14 @@ static bool is_scored(const plim_training_t *training, const plim_dataset_info_t
     return false;
 }
 
-int train_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+int train_idle(const train_t *train, const plim_dataset_info_t *info, const cli_plan_t *plan,
                const char *texts_out[TRAIN_IDLE_MAX])
 {
     const plim_training_t *training = &train->training;
     const plim_model_t *model = &training->model;
     const bool steps = training->optimiser.schedule == PLIM_SCHEDULE_STEP;
     const bool single = model->num_layers == 1 && info->num_graphs == 0;
-    const bool rows_in_memory = cli_json_is(plan, "features", "memory");
+    const bool rows_in_memory = plan->info.rows == PLIM_PLACE_MEMORY;
     const bool never = training->eval_every == 0;
     const struct {
         const char *name;
@@ -484,7 +484,7 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const json
     return count;
 }
 
-void train_warn_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan)
+void train_warn_idle(const train_t *train, const plim_dataset_info_t *info, const cli_plan_t *plan)
 {
     const char *texts[TRAIN_IDLE_MAX];
     const int count = train_idle(train, info, plan, texts);

@@ -32,31 +32,20 @@ json_t *train_json_score(double score)
     return isfinite(score) ? json_real(score) : json_null();
 }
 
-const char *train_phase_name(int phase)
+const char *train_phase_text(plim_phase_t phase)
 {
-    static const char *const names[TRAIN_PHASES] = {"start", "train", "evaluate", "checkpoint",
-                                                    "predict"};
-    return names[phase];
-}
-
-const char *train_phase_text(int phase)
-{
-    static const char *const texts[TRAIN_PHASES] = {
-        "while starting", "while training", "while evaluating", "while writing a checkpoint",
-        "while predicting"};
+    static const char *const texts[PLIM_PHASES] = {"while starting", "while training",
+                                                   "while evaluating", "while writing a checkpoint",
+                                                   "while predicting"};
     return texts[phase];
 }
 
-int64_t train_phase_bytes(const json_t *object, int phase)
-{
-    return cli_json_int(json_object_get(object, "phases"), train_phase_name(phase));
-}
-
 /* "on disk, 1.2 GiB of it cached". */
-static void place_text(bool in_memory, int64_t kept, const char *of, char *text_out, size_t size)
+static void place_text(plim_place_t place, int64_t kept, const char *of, char *text_out,
+                       size_t size)
 {
     char bytes[24];
-    if (in_memory)
+    if (place == PLIM_PLACE_MEMORY)
         (void)snprintf(text_out, size, "in memory");
     else if (kept == 0)
         (void)snprintf(text_out, size, "on disk");
@@ -75,37 +64,33 @@ static int64_t share_seeds(const plim_training_t *training)
     return (training->recipe.batch_size - 1) / training->shares + 1;
 }
 
-int64_t train_part_seeds(const json_t *plan, const plim_training_t *training)
+int64_t train_part_seeds(const cli_plan_t *plan, const plim_training_t *training)
 {
-    const int64_t seeds = cli_json_int(plan, "part_seeds");
+    const int64_t seeds = plan->info.part_seeds;
     return seeds < share_seeds(training) ? seeds : 0;
 }
 
-void train_plan_texts(const json_t *plan, const plim_training_t *training,
+void train_plan_texts(const cli_plan_t *plan, const plim_training_t *training,
                       train_plan_texts_t *texts_out)
 {
-    const json_t *expect = json_object_get(plan, "expect");
+    const plim_plan_info_t *info = &plan->info;
     const int64_t part_seeds = train_part_seeds(plan, training);
-    const int64_t batch_nodes = cli_json_int(expect, "batch_nodes");
-    const int64_t steps = cli_json_int(expect, "epoch_steps");
-    const int64_t reads = cli_json_int(expect, "epoch_reads");
+    const int64_t steps = info->epoch_steps;
     char nodes[24], edges[24], bytes[24];
     train_plan_texts_t texts = {.graph = ""};
-    place_text(cli_json_is(plan, "topology", "memory"), cli_json_int(plan, "list_cache_bytes"),
-               "it", texts.graph, sizeof texts.graph);
-    place_text(cli_json_is(plan, "features", "memory"), cli_json_int(plan, "row_cache_bytes"),
-               "them", texts.features, sizeof texts.features);
+    place_text(info->topology, info->list_cache_bytes, "it", texts.graph, sizeof texts.graph);
+    place_text(info->rows, info->row_cache_bytes, "them", texts.features, sizeof texts.features);
     if (part_seeds > 0)
         (void)snprintf(texts.parts, sizeof texts.parts,
                        "%" PRId64 " of %" PRId64 " seeds at a time", part_seeds,
                        share_seeds(training));
-    if (json_is_true(json_object_get(plan, "recompute")))
+    if (info->recompute)
         (void)snprintf(texts.recompute, sizeof texts.recompute, "activations are recomputed");
-    if (batch_nodes > 0)
+    if (info->batch_nodes > 0)
         (void)snprintf(texts.batch, sizeof texts.batch, "about %s nodes, %s edges, %s",
-                       cli_count_text((double)batch_nodes, nodes),
-                       cli_count_text((double)cli_json_int(expect, "batch_edges"), edges),
-                       plim_size_text(cli_json_int(expect, "batch_bytes"), bytes));
+                       cli_count_text((double)info->batch_nodes, nodes),
+                       cli_count_text((double)info->batch_edges, edges),
+                       plim_size_text(info->batch_bytes, bytes));
     int used = 0;
     const int64_t updates = train_updates(steps, training);
     if (steps > 0)
@@ -114,11 +99,12 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training,
     if (updates < steps)
         used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
                          " in %" PRId64 " update%s", updates, updates == 1 ? "" : "s");
-    if (reads > 0)
+    if (info->epoch_reads > 0)
         (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
-                       ", about %s reads of %s in all", cli_count_text((double)reads, nodes),
-                       plim_size_text(cli_json_int(expect, "epoch_read_bytes"), bytes));
-    else if (steps > 0 && cli_json_int(plan, "window_steps") > 0)
+                       ", about %s reads of %s in all",
+                       cli_count_text((double)info->epoch_reads, nodes),
+                       plim_size_text(info->epoch_read_bytes, bytes));
+    else if (steps > 0 && info->window_steps > 0)
         (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
                        "; the caches hold nearly everything");
     *texts_out = texts;
@@ -202,18 +188,18 @@ void train_print_where(const plim_job_t *job)
 }
 
 static void print_plan_event(const train_t *train, const plim_dataset_info_t *info,
-                             const json_t *plan, const char *run)
+                             const cli_plan_t *plan, const char *run)
 {
-    json_t *object = json_copy((json_t *)plan), *list = json_array();
-    const int64_t steps = cli_json_int(json_object_get(plan, "expect"), "epoch_steps");
+    json_t *object = cli_plan_json(plan), *list = json_array();
     const char *idle[TRAIN_IDLE_MAX];
     const int count = train_idle(train, info, plan, idle);
     for (int i = 0; i < count; i++)
         (void)json_array_append_new(list, json_string(idle[i]));
     (void)json_object_set_new(object, "event", json_string("plan"));
     (void)json_object_set_new(object, "run", cli_json_text(run));
-    (void)json_object_set_new(object, "epoch_updates",
-                              json_integer(train_updates(steps, &train->training)));
+    (void)json_object_set_new(
+        object, "epoch_updates",
+        json_integer(train_updates(plan->info.epoch_steps, &train->training)));
     (void)json_object_set_new(object, "shares", json_integer(train->training.shares));
     (void)json_object_set_new(object, "without_effect", list);
     (void)json_object_set_new(
@@ -225,26 +211,27 @@ static void print_plan_event(const train_t *train, const plim_dataset_info_t *in
     cli_print_json(object);
 }
 
-void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const cli_plan_t *plan,
                       const char *run)
 {
     const char *loss = plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)];
     const char *metric =
         plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)];
-    const int64_t limit = cli_json_int(plan, "line_bytes"); /* 0: none */
+    const int64_t *bytes = plan->info.phase_bytes;
+    const bool limited = plan->info.line != PLIM_LINE_NONE;
     char total[24], line[24], minimum[24];
     train_plan_texts_t texts;
-    int peak = 0; /* the largest phase of this process: predicting is another one */
-    for (int phase = 0; phase + 1 < TRAIN_PHASES; phase++)
-        if (train_phase_bytes(plan, phase) > train_phase_bytes(plan, peak))
-            peak = phase;
+    plim_phase_t peak = PLIM_PHASE_START; /* the largest of this process */
+    for (int phase = 0; phase < PLIM_PHASE_PREDICT; phase++)
+        if (bytes[phase] > bytes[peak])
+            peak = (plim_phase_t)phase;
     if (train->common.json)
         print_plan_event(train, info, plan, run);
     train_plan_texts(plan, &train->training, &texts);
-    (void)plim_size_text(limit, line);
-    cli_remark("plan: peak %s%s%s (%s); minimum %s",
-               plim_size_text(train_phase_bytes(plan, peak), total), limit == 0 ? "" : " of ",
-               limit == 0 ? "" : line, train_phase_text(peak), cli_minimum_text(plan, minimum));
+    (void)plim_size_text(plan->info.line, line);
+    cli_remark("plan: peak %s%s%s (%s); minimum %s", plim_size_text(bytes[peak], total),
+               limited ? " of " : "", limited ? line : "", train_phase_text(peak),
+               cli_minimum_text(plan, minimum));
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
         cli_remark("  %s%s%s", texts.parts,

@@ -177,38 +177,33 @@ static double per_second(double amount, double seconds)
     return seconds > 0 ? amount / seconds : 0;
 }
 
-static bool in_memory(const json_t *plan, const char *name)
+static const char *place_text(plim_place_t place)
 {
-    return cli_json_is(plan, name, "memory");
+    return place == PLIM_PLACE_MEMORY ? "in memory" : "on disk";
 }
 
-static void print_plan(const bench_t *bench, const json_t *plan)
+static void print_plan(const bench_t *bench, const cli_plan_t *plan)
 {
-    const int64_t line = cli_json_int(plan, "line_bytes"), slots = cli_json_int(plan, "slots");
-    const int64_t steps = cli_json_int(plan, "window_steps"),
-                  workers = cli_json_int(plan, "workers");
-    const json_t *account;
-    size_t i;
+    const plim_plan_info_t *info = &plan->info;
     char text[24], minimum[24];
     if (bench->common.json)
         return;
-    json_array_foreach(json_object_get(plan, "accounts"), i, account)(void)
-        printf("  %-18s %12s\n", json_string_value(json_object_get(account, "name")),
-               plim_size_text(cli_json_int(account, "bytes"), text));
-    (void)printf("  %-18s %12s  planned peak\n", "total",
-                 plim_size_text(cli_json_int(plan, "total_bytes"), text));
-    if (line > 0)
-        (void)printf("  %-18s %12s  minimum %s\n", "line", plim_size_text(line, text),
+    for (int i = 0; i < plan->num_accounts; i++)
+        (void)printf("  %-18s %12s\n", plan->accounts[i].name,
+                     plim_size_text(plan->accounts[i].bytes, text));
+    (void)printf("  %-18s %12s  planned peak\n", "total", plim_size_text(info->peak, text));
+    if (info->line != PLIM_LINE_NONE)
+        (void)printf("  %-18s %12s  minimum %s\n", "line", plim_size_text(info->line, text),
                      cli_minimum_text(plan, minimum));
-    (void)printf("topology %s, ", in_memory(plan, "topology") ? "in memory" : "on disk");
+    (void)printf("topology %s, ", place_text(info->topology));
     if (bench->has_rows)
-        (void)printf("rows %s, ", in_memory(plan, "features") ? "in memory" : "on disk");
-    if (steps > 0)
-        (void)printf("windows of up to %" PRId64 " steps, ", steps);
-    if (slots > 0)
-        (void)printf("%" PRId64 " slots of %s nodes, ", slots,
-                     cli_count_text((double)cli_json_int(plan, "slot_nodes"), text));
-    (void)printf("%" PRId64 " worker%s\n", workers, workers == 1 ? "" : "s");
+        (void)printf("rows %s, ", place_text(info->rows));
+    if (info->window_steps > 0)
+        (void)printf("windows of up to %" PRId64 " steps, ", info->window_steps);
+    if (info->slots > 0)
+        (void)printf("%d slots of %s nodes, ", info->slots,
+                     cli_count_text((double)info->slot_nodes, text));
+    (void)printf("%d worker%s\n", info->workers, info->workers == 1 ? "" : "s");
     cli_flush();
 }
 
@@ -217,7 +212,8 @@ static double percent(int64_t part, int64_t all)
     return all > 0 ? 100 * (double)part / (double)all : 0;
 }
 
-static void print_epoch(const bench_t *bench, const json_t *plan, const bench_epoch_t *epoch)
+static void print_epoch(const bench_t *bench, const plim_plan_info_t *info,
+                        const bench_epoch_t *epoch)
 {
     const plim_load_stats_t *stats = &epoch->stats;
     char edges[24], rows[24], transfers[24], bytes[24], took[24], waited[24];
@@ -233,9 +229,9 @@ static void print_epoch(const bench_t *bench, const json_t *plan, const bench_ep
     if (stats->parts > stats->batches)
         (void)printf(", %" PRId64 " parts", stats->parts);
     if (stats->windows > 0) {
-        if (stats->lists_cached > 0 && !in_memory(plan, "topology"))
+        if (stats->lists_cached > 0 && info->topology == PLIM_PLACE_DISK)
             (void)printf("; lists %.1f %% cached", percent(stats->lists_cached, stats->lists));
-        if (stats->rows_cached > 0 && !in_memory(plan, "features"))
+        if (stats->rows_cached > 0 && info->rows == PLIM_PLACE_DISK)
             (void)printf("; rows %.1f %% cached", percent(stats->rows_cached, stats->rows));
         (void)printf(
             "; %s I/Os, %s read, waited %s",
@@ -297,7 +293,7 @@ static json_t *describe_epoch(const bench_epoch_t *epoch)
 
 static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
                                 const plim_dataset_t *dataset, const plim_plan_t *plan,
-                                const json_t *choices, json_t *object)
+                                const plim_plan_info_t *info, json_t *object)
 {
     plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
     plim_loader_t *loader;
@@ -320,7 +316,7 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     for (int64_t i = 0; i < bench->epochs && status == PLIM_OK; i++) {
         status = run_epoch(bench, loader, stream, bench->first_epoch + i, &epoch);
         if (status == PLIM_OK) {
-            print_epoch(bench, choices, &epoch);
+            print_epoch(bench, info, &epoch);
             if (epochs != NULL)
                 (void)json_array_append_new(epochs, describe_epoch(&epoch));
         }
@@ -351,12 +347,13 @@ static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_datas
     plim_status_t status = plim_load_plan(job, dataset, &bench->recipe, &bench->params, &plan);
     if (status != PLIM_OK)
         return status;
-    json_t *choices = cli_json_plan(plan);
-    print_plan(bench, choices);
+    cli_plan_t figures;
+    status = cli_plan_read(plan, &figures);
+    print_plan(bench, &figures);
     if (bench->common.json)
-        *object = json_pack("{s:s, s:O}", "what", bench->what, "plan", choices);
-    status = run_epochs(bench, job, dataset, plan, choices, *object);
-    json_decref(choices);
+        *object = json_pack("{s:s, s:o}", "what", bench->what, "plan", cli_plan_json(&figures));
+    if (status == PLIM_OK)
+        status = run_epochs(bench, job, dataset, plan, &figures.info, *object);
     plim_plan_release(plan);
     if (status == PLIM_OK)
         cli_job_report(job, *object);

@@ -169,18 +169,12 @@ static plim_status_t plan_under(const plan_t *all, const plim_job_t *job,
         (void)snprintf(found->refusal, sizeof found->refusal, "%s", cli_last_error());
     if (status != PLIM_OK)
         return status;
-    plan_found_end(found);
-    found->plan = cli_json_plan(plan);
-    if (all != NULL)
+    status = cli_plan_read(plan, &found->plan);
+    found->planned = status == PLIM_OK;
+    if (status == PLIM_OK && all != NULL)
         status = find_trial(all, job, dataset, train, plan, found);
     plim_plan_release(plan);
     return status;
-}
-
-void plan_found_end(plan_found_t *found)
-{
-    json_decref(found->plan);
-    found->plan = NULL;
 }
 
 static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -215,7 +209,7 @@ static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *d
         status = plan_under(NULL, job, dataset, train, 0, found);
     if (status != PLIM_OK)
         return status;
-    return plan_under(NULL, job, dataset, train, cli_minimum_line(found->plan), found);
+    return plan_under(NULL, job, dataset, train, cli_minimum_line(&found->plan), found);
 }
 
 /* Finds changes that keep batches whole. Whole batches need more than the line: no limit here. */
@@ -248,7 +242,7 @@ static plim_status_t plan_under_line(const plan_t *plan, train_t *train, plan_fo
     *wrong_out = !train_resolve(train, &found->info);
     if (!*wrong_out)
         status = plan_under(plan, job, dataset, train, found->line, found);
-    found->fits = found->plan != NULL;
+    found->fits = found->planned;
     end(job, dataset);
     return status;
 }
@@ -282,7 +276,7 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
     if (status == PLIM_ERR_BUDGET && !found_out->fits)
         return plan_without_line(plan, train, advised, found_out, wrong_out);
     if (status == PLIM_OK && found_out->fits && advised &&
-        train_part_seeds(found_out->plan, &train->training) > 0)
+        train_part_seeds(&found_out->plan, &train->training) > 0)
         return advise_on_parts(plan, train, found_out);
     return status;
 }
@@ -362,7 +356,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     json_t *estimate = NULL;
     bool wrong;
     plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
-    plan->pyg.ours = cli_minimum_line(found->plan);
+    plan->pyg.ours = cli_minimum_line(&found->plan);
     const plim_status_t status = plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, &wrong);
     if (wrong)
         return CLI_WRONG_USE;
@@ -410,10 +404,8 @@ static int run(int argc, char **argv)
         return cli_failed(&train->common, status);
     if (plan.for_pyg)
         return run_for_pyg(&plan, &found);
-    train_warn_idle(train, &found.info, found.plan);
-    if (plan.ranks > 0)
-        plan_ranks(&plan, train, &found);
-    json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
+    train_warn_idle(train, &found.info, &found.plan);
+    json_t *object = train->common.json ? plan_json(&plan, train, &found) : NULL;
     if (object == NULL)
         plan_print(&plan, train, &found);
     if (!found.fits)

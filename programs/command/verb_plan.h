@@ -62,8 +62,9 @@ typedef struct plan {
 typedef struct plan_found {
     bool fits;
     int64_t line;
-    json_t *plan; /* under the line, or under the minimum if it does not fit */
-    bool tried;   /* `trial` is a trial of this training under the line */
+    bool planned;    /* `plan` is set */
+    cli_plan_t plan; /* under the line, or under the minimum if it does not fit */
+    bool tried;      /* `trial` is a trial of this training under the line */
     plim_trial_t trial;
     plim_dataset_info_t info;
     char refusal[1024]; /* if it does not fit */
@@ -79,8 +80,6 @@ plim_status_t plan_prepare(plan_t *plan);
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *wrong_out);
 
-void plan_found_end(plan_found_t *found);
-
 /* Resolves `train` and estimates it for PyTorch Geometric; the caller releases the object.
  * *wrong_out as above. */
 plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
@@ -92,9 +91,9 @@ plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_o
 #define PLAN_MPI_BYTES ((int64_t)64 << 20)
 int64_t plan_mpi_bytes(const plan_t *plan);
 
-/* Adds to the plan what plan->ranks ranks exchange, and how they divide a batch. */
-void plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found);
-void plan_ranks_print(const json_t *plan);
+/* What plan->ranks ranks exchange, and how they divide a batch; nothing without --ranks. */
+void plan_ranks_print(const plan_t *plan, const train_t *train, const plan_found_t *found);
+json_t *plan_ranks_json(const plan_t *plan, const train_t *train, const plan_found_t *found);
 
 /* Batches have a share for each rank, unless --shares says otherwise. False after an error message:
  * fewer shares than ranks. */
@@ -103,7 +102,7 @@ bool plan_resolve_ranks(plan_t *plan, train_t *train);
 /* Prints the plan: a summary, the table, and the lines for a batch script; or as one JSON object.
  */
 void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found);
-json_t *plan_json(const plan_t *plan, const plan_found_t *found);
+json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *found);
 
 /* What to ask a scheduler for: the peak with a share of it and bytes for the script's shell, but no
  * more than the line; PLAN_TIME_MARGIN times the time of the trial, and a minute. */

@@ -164,10 +164,11 @@ static void print_event(void *user, const plim_train_event_t *event)
 static void print_start(const train_t *train, const plim_dataset_t *dataset,
                         const plim_plan_t *plan, const char *run, bool chosen)
 {
-    json_t *choices = cli_json_plan(plan);
-    train_warn_idle(train, plim_dataset_info(dataset), choices);
-    train_print_plan(train, plim_dataset_info(dataset), choices, run);
-    json_decref(choices);
+    cli_plan_t figures;
+    if (cli_plan_read(plan, &figures) == PLIM_OK) {
+        train_warn_idle(train, plim_dataset_info(dataset), &figures);
+        train_print_plan(train, plim_dataset_info(dataset), &figures, run);
+    }
     if (chosen && train->common.quiet && !train->common.json)
         (void)printf("Run: %s\n", run); /* no other output names it */
     cli_flush();

@@ -36,19 +36,14 @@ bool train_resolve(train_t *train, const plim_dataset_info_t *info);
 
 /* Lists the given options without effect, each with the reason. Returns their number. */
 #define TRAIN_IDLE_MAX 18
-int train_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+int train_idle(const train_t *train, const plim_dataset_info_t *info, const cli_plan_t *plan,
                const char *texts_out[TRAIN_IDLE_MAX]);
 
 /* Warns about them, and remarks on words of other scripts that mean something else here. */
-void train_warn_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan);
+void train_warn_idle(const train_t *train, const plim_dataset_info_t *info, const cli_plan_t *plan);
 
-/* The phases of a plan by their JSON names ("train"), and as text ("while training"). */
-#define TRAIN_PHASES 5
-const char *train_phase_name(int phase);
-const char *train_phase_text(int phase);
-
-/* Bytes of a phase in an object with "phases": a plan, or one of its accounts. */
-int64_t train_phase_bytes(const json_t *object, int phase);
+/* A phase as text: "while training". */
+const char *train_phase_text(plim_phase_t phase);
 
 /* "0.4 s", "38 s", "12 min", "1.5 h". */
 const char *train_seconds_text(double seconds, char text_out[24]);
@@ -79,9 +74,9 @@ typedef struct train_plan_texts {
 } train_plan_texts_t;
 
 /* Seeds of a part where batches, or their shares, are computed in parts; 0: they are not. */
-int64_t train_part_seeds(const json_t *plan, const plim_training_t *training);
+int64_t train_part_seeds(const cli_plan_t *plan, const plim_training_t *training);
 
-void train_plan_texts(const json_t *plan, const plim_training_t *training,
+void train_plan_texts(const cli_plan_t *plan, const plim_training_t *training,
                       train_plan_texts_t *texts_out);
 
 /* "gcn, 2 layers, hidden 16, fan-out 3,2, batch 128, f32". */
@@ -94,7 +89,7 @@ void train_print_recipe(const train_t *train, const plim_dataset_info_t *info);
 void train_print_where(const plim_job_t *job);
 
 /* Prints the plan; with --json also the event "plan". */
-void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const cli_plan_t *plan,
                       const char *run);
 
 /* A plim_train_event_fn; `user` is a cli_common_t. */

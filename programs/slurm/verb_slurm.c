@@ -138,8 +138,8 @@ static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *fo
     const plan_ask_t ask = plan_ask(plan, found);
     const double run_s = found->trial.run_s;
     char total[24], minimum[24], run[24];
-    (void)plim_size_text(cli_json_int(found->plan, "total_bytes"), total);
-    (void)cli_minimum_text(found->plan, minimum);
+    (void)plim_size_text(found->plan.info.peak, total);
+    (void)cli_minimum_text(&found->plan, minimum);
     (void)train_seconds_text(run_s, run);
     script->cpus = ask.cpus;
     if (slurm->common.memory > 0) {
@@ -223,7 +223,7 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
         return CLI_WRONG_USE;
     if (!found.fits)
         return cli_failed_with(&slurm->common, PLIM_ERR_BUDGET, found.refusal, NULL);
-    train_warn_idle(train, &found.info, found.plan);
+    train_warn_idle(train, &found.info, &found.plan);
     if (slurm->minutes == 0 && !found.tried)
         return cli_wrong_use(&slurm->common,
                              "no trial of this training is kept here, so its time is not known: "
@@ -232,7 +232,6 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
                                                : ", or --try to train for 20 s now, best on a "
                                                  "node: srun plimsoll slurm --try train ...");
     take_plan(slurm, &plan, &found);
-    plan_found_end(&found);
     train_name_run(train, run);
     script->run = train->run == NULL ? run : NULL;
     script->resume = !train->requeued;

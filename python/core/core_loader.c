@@ -74,18 +74,23 @@ typedef struct creation {
     plim_loader_t *loader;
 } creation_t;
 
-/* The number of slots of a plan. */
-static long slots_of(const plim_plan_t *plan)
+static plim_plan_info_t info_of(const plim_plan_t *plan)
 {
-    static const char key[] = "\"slots\":";
-    const char *found = strstr(plim_plan_json(plan), key);
-    return found != NULL ? strtol(found + strlen(key), NULL, 10) : 0;
+    plim_plan_info_t info = PLIM_PLAN_INFO_INIT;
+    (void)plim_plan_info(plan, &info);
+    return info;
+}
+
+/* The number of slots of a plan. */
+static int slots_of(const plim_plan_t *plan)
+{
+    return info_of(plan).slots;
 }
 
 /* Whether each epoch is drawn once before it begins, to count its batches. */
 static bool is_counted(const plim_plan_t *plan)
 {
-    return strstr(plim_plan_json(plan), "\"counted\": true") != NULL;
+    return info_of(plan).counted;
 }
 
 /* A loop holds one batch while it asks for the next, and often a batch of another loader: plans
@@ -336,10 +341,63 @@ static PyObject *loader_headroom(loader_object_t *self, PyObject *none)
                          (long long)headroom.reserve, (long long)headroom.limit, headroom.source);
 }
 
+static const char *place_name(plim_place_t place)
+{
+    return place == PLIM_PLACE_MEMORY ? "memory" : "disk";
+}
+
+/* The figures of a loader's plan; without accounts. */
+static PyObject *plan_dict(const plim_plan_info_t *info)
+{
+    PyObject *plan = Py_BuildValue(
+        "{s:L,s:L,s:L,s:L,s:L,s:N,s:N,s:s,s:s,s:i,s:L,s:L,s:L,s:L,s:L,s:i,s:L,s:L,s:i,s:L,s:L,"
+        "s:{s:L,s:L,s:L,s:L,s:L,s:L,s:L}}",
+        "total_bytes", (long long)info->peak, "minimum_bytes", (long long)info->minimum,
+        "part_seeds", (long long)info->part_seeds, "part_nodes", (long long)info->part_nodes,
+        "part_edges", (long long)info->part_edges, "guessed", PyBool_FromLong(info->guessed),
+        "counted", PyBool_FromLong(info->counted), "topology", place_name(info->topology),
+        "features", place_name(info->rows), "workers", info->workers, "list_cache_bytes",
+        (long long)info->list_cache_bytes, "row_cache_bytes", (long long)info->row_cache_bytes,
+        "window_steps", (long long)info->window_steps, "window_draws",
+        (long long)info->window_draws, "window_rows", (long long)info->window_rows, "slots",
+        info->slots, "slot_nodes", (long long)info->slot_nodes, "slot_edges",
+        (long long)info->slot_edges, "io_depth", info->io_depth, "io_merge_bytes",
+        (long long)info->io_merge_bytes, "scratch_bytes", (long long)info->scratch_bytes, "expect",
+        "batch_nodes", (long long)info->batch_nodes, "batch_edges", (long long)info->batch_edges,
+        "batch_bytes", (long long)info->batch_bytes, "epoch_steps", (long long)info->epoch_steps,
+        "epoch_reads", (long long)info->epoch_reads, "epoch_read_bytes",
+        (long long)info->epoch_read_bytes, "disk_bytes", (long long)info->disk_bytes);
+    PyObject *line = info->line != PLIM_LINE_NONE ? PyLong_FromLongLong(info->line) : NULL;
+    if (plan != NULL && line != NULL && PyDict_SetItemString(plan, "line_bytes", line) != 0)
+        Py_CLEAR(plan);
+    Py_XDECREF(line);
+    return plan;
+}
+
+static PyObject *plan_accounts(const plim_plan_t *plan)
+{
+    plim_plan_account_t account = PLIM_PLAN_ACCOUNT_INIT;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list != NULL && plim_plan_account(plan, i, &account); i++) {
+        PyObject *entry =
+            Py_BuildValue("{s:s,s:L}", "name", account.name, "bytes", (long long)account.bytes);
+        if (entry == NULL || PyList_Append(list, entry) != 0)
+            Py_CLEAR(list);
+        Py_XDECREF(entry);
+    }
+    return list;
+}
+
 static PyObject *loader_plan(loader_object_t *self, void *none)
 {
     (void)none;
-    return PyUnicode_FromString(plim_plan_json(self->plan));
+    const plim_plan_info_t info = info_of(self->plan);
+    PyObject *plan = plan_dict(&info), *accounts = plan != NULL ? plan_accounts(self->plan) : NULL;
+    const bool done = accounts != NULL && PyDict_SetItemString(plan, "accounts", accounts) == 0;
+    Py_XDECREF(accounts);
+    if (!done)
+        Py_CLEAR(plan);
+    return plan;
 }
 
 static PyObject *loader_held(loader_object_t *self, void *none)

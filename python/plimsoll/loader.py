@@ -8,7 +8,6 @@ from __future__ import annotations
 import array
 import ctypes
 import inspect
-import json
 import logging
 import math
 import operator
@@ -639,8 +638,7 @@ class _StreamLoader:
         """The plan of the shared loader: its accounts and choices, in bytes."""
         self._connect()
         assert self._shared.core is not None
-        plan: dict[str, Any] = json.loads(self._shared.core.plan)
-        return plan
+        return self._shared.core.plan
 
     def stats(self) -> dict[str, Any]:
         """Counts since the shared loader was made: batches, rows read and cached, seconds of waiting."""

@@ -22,14 +22,6 @@ static plim_status_t check_size(const void *sized, const char *type)
     return PLIM_OK;
 }
 
-static plim_status_t refuse_newer(const char *type)
-{
-    return plim__fail(PLIM_ERR_USAGE,
-                      "%s has a field set that this version (%s) does not know; use a newer "
-                      "libplimsoll",
-                      type, plim_version());
-}
-
 plim_status_t plim__params_take(const void *params, const char *type, void *known_out,
                                 size_t known_size)
 {
@@ -38,17 +30,12 @@ plim_status_t plim__params_take(const void *params, const char *type, void *know
     const char *bytes = params;
     for (size_t i = known_size; i < size; i++)
         if (bytes[i] != 0)
-            return refuse_newer(type);
+            return plim__fail(PLIM_ERR_USAGE,
+                              "%s has a field set that this version (%s) does not know; use a "
+                              "newer libplimsoll",
+                              type, plim_version());
     memcpy(known_out, params, size < known_size ? size : known_size);
     memcpy(known_out, &known_size, sizeof known_size);
-    return PLIM_OK;
-}
-
-plim_status_t plim__reserved_check(const int64_t *reserved, size_t count, const char *type)
-{
-    for (size_t i = 0; i < count; i++)
-        if (reserved[i] != 0)
-            return refuse_newer(type);
     return PLIM_OK;
 }
 

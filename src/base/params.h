@@ -18,12 +18,6 @@
 plim_status_t plim__params_take(const void *params, const char *type, void *known_out,
                                 size_t known_size);
 
-/* The size to take of a struct that ends in reserved bytes, which callers leave 0. */
-#define PLIM__SIZE_USED(type) offsetof(type, reserved)
-
-/* PLIM_ERR_USAGE when one of `count` reserved words of a struct inside of another one is set. */
-plim_status_t plim__reserved_check(const int64_t *reserved, size_t count, const char *type);
-
 /* Whether an output struct's size is set; called before any work. PLIM_ERR_USAGE. */
 plim_status_t plim__output_check(const void *output, const char *type);
 

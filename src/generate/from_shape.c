@@ -51,8 +51,7 @@ PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
     plim__arena_t arena;
     plim_generate_options_t known = PLIM_GENERATE_OPTIONS_INIT;
     PLIM_ENTER(job);
-    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known,
-                               PLIM__SIZE_USED(plim_generate_options_t)));
+    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
     if (known.shape == NULL)
         return plim__fail(PLIM_ERR_USAGE, "no shape given");
     PLIM_TRY(plim__shape_resolve(&known, &shape));

@@ -225,8 +225,7 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
     plim__dataset_writer_t *writer;
     plim_generate_options_t known = PLIM_GENERATE_OPTIONS_INIT;
     PLIM_ENTER(job);
-    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known,
-                               PLIM__SIZE_USED(plim_generate_options_t)));
+    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
     if (known.shape == NULL || known.target == NULL)
         return plim__fail(PLIM_ERR_USAGE, "give a shape and a target directory");
     PLIM_TRY(plim__shape_resolve(&known, &shape));

@@ -1,143 +1,19 @@
-/* The plan object and its JSON text. */
+/* The plan object and its public figures. */
 #include "load/plan_data.h"
 
 #include "base/fail.h"
+#include "base/params.h"
 #include "base/process.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* A text that grows in a buffer of PLIM__PLAN_JSON bytes, which is enough; it is never exceeded. */
-typedef struct text {
-    char *at;
-    size_t left;
-} text_t;
-
-static void add(text_t *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void add(text_t *text, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    const int length = vsnprintf(text->at, text->left, format, arguments);
-    va_end(arguments);
-    const size_t used = length < 0                     ? 0
-                        : (size_t)length >= text->left ? text->left - 1
-                                                       : (size_t)length;
-    text->at += used;
-    text->left -= used;
-}
-
-static void add_count(text_t *text, const char *name, int64_t value)
-{
-    add(text, ", \"%s\": %lld", name, (long long)value);
-}
-
-static void add_word(text_t *text, const char *name, const char *word)
-{
-    add(text, ", \"%s\": \"%s\"", name, word);
-}
-
-static const char *const phase_names[PLIM__PHASES] = {"start", "train", "evaluate", "checkpoint",
-                                                      "predict"};
-
-static void add_phases(text_t *text, const int64_t phase[PLIM__PHASES])
-{
-    add(text, ", \"phases\": {");
-    for (int i = 0; i < PLIM__PHASES; i++)
-        add(text, "%s\"%s\": %lld", i > 0 ? ", " : "", phase_names[i], (long long)phase[i]);
-    add(text, "}");
-}
-
-/* Accounts have phases only in the plan of a training run. */
-static void add_accounts(text_t *text, const plim__plan_account_t *accounts, int count, bool phases)
-{
-    add(text, "\"accounts\": [");
-    for (int i = 0; i < count; i++) {
-        add(text, "%s{\"name\": \"%s\"", i > 0 ? ", " : "", accounts[i].name);
-        add_count(text, "bytes", accounts[i].bytes);
-        if (phases)
-            add_phases(text, accounts[i].phase);
-        add(text, "}");
-    }
-    add(text, "]");
-}
-
-static void add_expectation(text_t *text, const plim__expectation_t *expect, bool trains)
-{
-    add(text, ", \"expect\": {\"batch_nodes\": %lld", (long long)expect->batch_nodes);
-    add_count(text, "batch_edges", expect->batch_edges);
-    add_count(text, "batch_bytes", expect->batch_bytes);
-    add_count(text, "epoch_steps", expect->epoch_steps);
-    add_count(text, "epoch_reads", expect->epoch_reads);
-    add_count(text, "epoch_read_bytes", expect->epoch_read_bytes);
-    add_count(text, "disk_bytes", expect->disk_bytes);
-    if (trains) {
-        add_count(text, "run_read_bytes", expect->run_read_bytes);
-        add_count(text, "predict_disk_bytes", expect->predict_disk_bytes);
-    }
-    add(text, "}");
-}
-
-static void add_choices(text_t *text, const plim__load_plan_t *load)
-{
-    add_count(text, "part_seeds", load->part_seeds);
-    add_count(text, "part_nodes", load->part_nodes);
-    add_count(text, "part_edges", load->part_edges);
-    add(text, ", \"guessed\": %s", load->guessed ? "true" : "false");
-    add(text, ", \"counted\": %s", load->counted ? "true" : "false");
-    add_word(text, "topology", load->topology_in_memory ? "memory" : "disk");
-    add_word(text, "features", load->rows_in_memory ? "memory" : "disk");
-    add_count(text, "workers", load->workers);
-    add_count(text, "list_cache_bytes", (int64_t)load->list_cache_bytes);
-    add_count(text, "row_cache_bytes", (int64_t)load->row_cache_bytes);
-    add_count(text, "window_steps", load->window_steps);
-    add_count(text, "window_draws", load->window_draws);
-    add_count(text, "window_rows", load->window_rows);
-    add_count(text, "slots", load->num_slots);
-    add_count(text, "slot_nodes", load->slot_nodes);
-    add_count(text, "slot_edges", load->slot_edges);
-    add_count(text, "io_depth", load->io_depth);
-    add_count(text, "io_merge_bytes", (int64_t)load->merge_distance);
-    add_count(text, "scratch_bytes", load->scratch_bytes);
-}
-
-void plim__plan_seal(plim_plan_t *plan, bool trains)
-{
-    plim__train_plan_t *all = &plan->numbers;
-    const plim__load_plan_t *load = &all->load;
-    text_t text = {plan->json, PLIM__PLAN_JSON};
-    plan->trains = trains;
-    add(&text, "{");
-    if (trains)
-        add_accounts(&text, all->accounts, all->num_accounts, true);
-    else
-        add_accounts(&text, load->accounts, load->num_accounts, false);
-    if (trains) {
-        add_phases(&text, all->phase);
-        add_word(&text, "peak_phase", phase_names[all->peak_phase]);
-        add(&text, ", \"recompute\": %s", all->recompute ? "true" : "false");
-        add_count(&text, "gradient_bytes", all->gradient_bytes);
-    }
-    add_count(&text, "total_bytes", plim_plan_peak(plan));
-    if (plim_plan_line(plan) != PLIM_LINE_NONE)
-        add_count(&text, "line_bytes", plim_plan_line(plan));
-    add_count(&text, "minimum_bytes", plim_plan_minimum(plan));
-    add_choices(&text, load);
-    add_expectation(&text, trains ? &all->expect : &load->expect, trains);
-    add(&text, "}");
-}
-
 plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out)
 {
-    const size_t bytes =
-        plim__arena_piece(1, sizeof(plim_plan_t), 1) + plim__arena_piece(PLIM__PLAN_JSON, 1, 1);
+    const size_t bytes = plim__arena_piece(1, sizeof(plim_plan_t), 1);
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, "plan", bytes, &arena));
     plim_plan_t *plan = plim__arena_carve(&arena, 1, sizeof *plan, 1);
-    plan->json = plim__arena_carve(&arena, PLIM__PLAN_JSON, 1, 1);
     plan->process = getpid();
     plan->arena = arena;
     plan->job = *job;
@@ -175,27 +51,81 @@ PLIM_API void plim_plan_release(plim_plan_t *plan)
     plim_job_release(&job);
 }
 
-PLIM_API int64_t plim_plan_line(const plim_plan_t *plan)
+static plim_place_t place(bool in_memory)
 {
-    return plan->trains ? plan->numbers.line : plan->numbers.load.line;
+    return in_memory ? PLIM_PLACE_MEMORY : PLIM_PLACE_DISK;
 }
 
-PLIM_API int64_t plim_plan_peak(const plim_plan_t *plan)
+static void give_loader(const plim__load_plan_t *load, plim_plan_info_t *info)
 {
-    return plan->trains ? plan->numbers.total : plan->numbers.load.total;
+    info->topology = place(load->topology_in_memory);
+    info->rows = place(load->rows_in_memory);
+    info->workers = load->workers;
+    info->slots = load->num_slots;
+    info->list_cache_bytes = (int64_t)load->list_cache_bytes;
+    info->row_cache_bytes = (int64_t)load->row_cache_bytes;
+    info->window_steps = load->window_steps;
+    info->window_draws = load->window_draws;
+    info->window_rows = load->window_rows;
+    info->slot_nodes = load->slot_nodes;
+    info->slot_edges = load->slot_edges;
+    info->part_seeds = load->part_seeds;
+    info->part_nodes = load->part_nodes;
+    info->part_edges = load->part_edges;
+    info->counted = load->counted;
+    info->guessed = load->guessed;
+    info->io_depth = load->io_depth;
+    info->io_merge_bytes = (int64_t)load->merge_distance;
+    info->scratch_bytes = load->scratch_bytes;
 }
 
-PLIM_API int64_t plim_plan_minimum(const plim_plan_t *plan)
+static void give_expectation(const plim__expectation_t *expect, plim_plan_info_t *info)
 {
-    return plan->trains ? plan->numbers.minimum : plan->numbers.load.minimum;
+    info->batch_nodes = expect->batch_nodes;
+    info->batch_edges = expect->batch_edges;
+    info->batch_bytes = expect->batch_bytes;
+    info->epoch_steps = expect->epoch_steps;
+    info->epoch_reads = expect->epoch_reads;
+    info->epoch_read_bytes = expect->epoch_read_bytes;
+    info->run_read_bytes = expect->run_read_bytes;
+    info->disk_bytes = expect->disk_bytes;
+    info->predict_disk_bytes = expect->predict_disk_bytes;
 }
 
-PLIM_API int64_t plim_plan_part_seeds(const plim_plan_t *plan)
+PLIM_API plim_status_t plim_plan_info(const plim_plan_t *plan, plim_plan_info_t *info_out)
 {
-    return plan->numbers.load.part_seeds;
+    const plim__train_plan_t *all = &plan->numbers;
+    const plim__load_plan_t *load = &all->load;
+    PLIM_TRY(plim__output_check(info_out, "plim_plan_info_t"));
+    PLIM_TRY(plim__process_check(plan->process));
+    plim_plan_info_t info = {.trains = plan->trains};
+    give_loader(load, &info);
+    give_expectation(plan->trains ? &all->expect : &load->expect, &info);
+    info.line = plan->trains ? all->line : load->line;
+    info.peak = plan->trains ? all->total : load->total;
+    info.minimum = plan->trains ? all->minimum : load->minimum;
+    info.recompute = all->recompute;
+    info.peak_phase = all->peak_phase;
+    info.gradient_bytes = all->gradient_bytes;
+    memcpy(info.phase_bytes, all->phase, sizeof info.phase_bytes);
+    plim__output_give(info_out, &info, sizeof info);
+    return PLIM_OK;
 }
 
-PLIM_API const char *plim_plan_json(const plim_plan_t *plan)
+PLIM_API bool plim_plan_account(const plim_plan_t *plan, int index,
+                                plim_plan_account_t *account_out)
 {
-    return plim__process_is(plan->process) ? plan->json : "{}";
+    const plim__train_plan_t *all = &plan->numbers;
+    const int count = plan->trains ? all->num_accounts : all->load.num_accounts;
+    if (account_out == NULL || account_out->size == 0 || !plim__process_is(plan->process) ||
+        index < 0 || index >= count)
+        return false;
+    const plim__plan_account_t *account =
+        plan->trains ? &all->accounts[index] : &all->load.accounts[index];
+    plim_plan_account_t given = {.bytes = account->bytes};
+    memcpy(given.name, account->name, sizeof given.name);
+    if (plan->trains)
+        memcpy(given.phase_bytes, account->phase, sizeof given.phase_bytes);
+    plim__output_give(account_out, &given, sizeof given);
+    return true;
 }

@@ -12,23 +12,12 @@
 #include <plimsoll/plan.h>
 #include <stdatomic.h>
 
-/* The phases of a run; each holds different memory. */
-typedef enum plim__phase {
-    PLIM__PHASE_START = 0,  /* the loader is made: the caches are chosen and filled */
-    PLIM__PHASE_TRAIN,      /* steps */
-    PLIM__PHASE_EVALUATE,   /* evaluation between epochs */
-    PLIM__PHASE_CHECKPOINT, /* a checkpoint is written */
-    PLIM__PHASE_PREDICT     /* exact prediction of all nodes afterwards, in a process of its own */
-} plim__phase_t;
-
-#define PLIM__PHASES 5
-
 #define PLIM__PLAN_ACCOUNTS 24
 
 typedef struct plim__plan_account {
     char name[32];
-    int64_t bytes;               /* the most over all phases */
-    int64_t phase[PLIM__PHASES]; /* in each of them */
+    int64_t bytes;              /* the most over all phases */
+    int64_t phase[PLIM_PHASES]; /* in each of them */
 } plim__plan_account_t;
 
 /* What the plan expects of a run; 0 = unknown. */
@@ -124,8 +113,8 @@ typedef struct plim__train_plan {
     plim__load_plan_t load;
     int num_accounts;
     plim__plan_account_t accounts[PLIM__PLAN_ACCOUNTS]; /* with the loader's */
-    int64_t phase[PLIM__PHASES];                        /* sums of the accounts */
-    plim__phase_t peak_phase;                           /* the one of `total` */
+    int64_t phase[PLIM_PHASES];                         /* sums of the accounts */
+    plim_phase_t peak_phase;                            /* the one of `total` */
     int64_t total, line, minimum;
     int64_t model_bytes;           /* besides the loader's, over all phases */
     int64_t gradient_bytes;        /* that ranks exchange for a batch */
@@ -134,7 +123,7 @@ typedef struct plim__train_plan {
     plim__expectation_t expect;
 } plim__train_plan_t;
 
-/* The public object. Its numbers are constant once it is sealed. */
+/* The public object. Its numbers are constant once it is handed out. */
 struct plim_plan {
     pid_t process;
     plim_job_t job; /* retained */
@@ -142,11 +131,7 @@ struct plim_plan {
     atomic_int references;
     bool trains; /* false: only `numbers.load` is set */
     plim__train_plan_t numbers;
-    char *json; /* (PLIM__PLAN_JSON) */
 };
-
-/* Upper bound of a plan's JSON text: 24 accounts of at most 330 bytes, and the other fields. */
-#define PLIM__PLAN_JSON 12288
 
 /*
  * Creates an empty plan, account "plan", before the numbers are computed, so that they include it.
@@ -156,8 +141,5 @@ plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out);
 
 /* PLIM_ERR_USAGE if the plan is for another dataset. */
 plim_status_t plim__plan_check_dataset(const plim_plan_t *plan, const plim_dataset_info_t *info);
-
-/* Writes the JSON text of the numbers. */
-void plim__plan_seal(plim_plan_t *plan, bool trains);
 
 #endif

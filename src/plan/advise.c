@@ -342,7 +342,7 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
     PLIM_TRY(plim__plan_create(job, &plan));
     plim_status_t status = plan_together(&own, dataset, &settings, &wanted, &plan->numbers);
     if (status == PLIM_OK) {
-        plim__plan_seal(plan, true);
+        plan->trains = true;
         *plan_out = plan;
         return PLIM_OK;
     }

@@ -63,15 +63,21 @@ static bool has_draws(const plim__load_facts_t *facts)
     return facts->recipe->num_hops > 0 || plim_dataset_info(facts->dataset)->num_graphs > 0;
 }
 
+/* The caller's choice that rules out this place. */
+static plim_place_t forbidden_by(bool in_memory)
+{
+    return in_memory ? PLIM_PLACE_DISK : PLIM_PLACE_MEMORY;
+}
+
 /* Whether the params allow it. Without rows they count as in memory, and lists that nothing is
  * drawn from stay on disk. */
 static bool allowed(const plim__load_facts_t *facts, const arrangement_t *arrangement)
 {
     const plim_plan_params_t *params = facts->params;
     const bool topology = has_draws(facts)
-                              ? params->topology != (arrangement->topology_in_memory ? 2 : 1)
+                              ? params->topology != forbidden_by(arrangement->topology_in_memory)
                               : !arrangement->topology_in_memory;
-    const bool rows = has_rows(facts) ? params->rows != (arrangement->rows_in_memory ? 2 : 1)
+    const bool rows = has_rows(facts) ? params->rows != forbidden_by(arrangement->rows_in_memory)
                                       : arrangement->rows_in_memory;
     return topology && rows;
 }
@@ -245,8 +251,8 @@ static void enter(plim__load_plan_t *plan, const char *name, int64_t bytes)
     plim__plan_account_t *account = &plan->accounts[plan->num_accounts++];
     (void)snprintf(account->name, sizeof account->name, "%s", name);
     account->bytes = bytes;
-    for (int phase = 0; phase < PLIM__PHASES; phase++)
-        account->phase[phase] = phase == PLIM__PHASE_PREDICT ? 0 : bytes;
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        account->phase[phase] = phase == PLIM_PHASE_PREDICT ? 0 : bytes;
 }
 
 static int64_t sum_accounts(const plim__load_plan_t *plan)
@@ -315,7 +321,7 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
 /*
  * Fills the plan's accounts and `start` from its choices and returns the accounts' sum, without
  * what is on the ledger already. While the loader is made it may hold more: `start` is the peak
- * then, and the accounts' phase[PLIM__PHASE_START] is their part of it. Saturates at INT64_MAX.
+ * then, and the accounts' phase[PLIM_PHASE_START] is their part of it. Saturates at INT64_MAX.
  */
 static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset,
                             plim__load_plan_t *plan)
@@ -346,7 +352,7 @@ static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset
     enter(plan, "threads", plim__cost_pages(plim__loader_threads_estimate(plan, &parts)));
     const int64_t sum = sum_accounts(plan);
     for (int i = first; i < plan->num_accounts && making > sum; i++)
-        plan->accounts[i].phase[PLIM__PHASE_START] = 0;
+        plan->accounts[i].phase[PLIM_PHASE_START] = 0;
     plan->start = plim__max_i64(sum, making);
     return sum;
 }
@@ -611,7 +617,7 @@ static bool comfortable(const plim__load_facts_t *facts, const arrangement_t *ar
                         const plim__load_plan_t *plan)
 {
     if (!arrangement->topology_in_memory || arrangement->rows_in_memory ||
-        facts->params->topology == 1)
+        facts->params->topology == PLIM_PLACE_MEMORY)
         return true;
     plim__load_plan_t self = *plan, other;
     take_minimum(facts, &(arrangement_t){false, false}, &other);

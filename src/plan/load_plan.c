@@ -83,7 +83,7 @@ static void add_held(const plim__load_facts_t *facts, plim__load_plan_t *plan)
         accounts[held++].bytes = other;
     }
     for (int i = 0; i < held; i++)
-        for (int phase = 0; phase < PLIM__PHASES; phase++)
+        for (int phase = 0; phase < PLIM_PHASES; phase++)
             accounts[i].phase[phase] = accounts[i].bytes;
     memcpy(accounts + held, plan->accounts, (size_t)plan->num_accounts * sizeof accounts[0]);
     plan->num_accounts += held;
@@ -596,7 +596,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     plim_plan_t *plan;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__params_take(recipe, "plim_recipe_t", &drawn, PLIM__SIZE_USED(plim_recipe_t)));
+    PLIM_TRY(plim__params_take(recipe, "plim_recipe_t", &drawn, sizeof drawn));
     if (params != NULL)
         PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &known, sizeof known));
     PLIM_TRY(plim__plan_create(job, &plan));
@@ -605,7 +605,6 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
         plim_plan_release(plan);
         return status;
     }
-    plim__plan_seal(plan, false);
     *plan_out = plan;
     return PLIM_OK;
 }

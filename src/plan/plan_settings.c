@@ -192,16 +192,10 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
     return PLIM_OK;
 }
 
-#define RESERVED_CHECK(inner, type)                                                                \
-    plim__reserved_check((inner).reserved, sizeof(inner).reserved / sizeof *(inner).reserved, type)
-
 plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
                                         const plim_training_t *training)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    PLIM_TRY(RESERVED_CHECK(training->model, "plim_model_t"));
-    PLIM_TRY(RESERVED_CHECK(training->recipe, "plim_recipe_t"));
-    PLIM_TRY(RESERVED_CHECK(training->optimiser, "plim_optimiser_t"));
     PLIM_TRY(check_dataset(dataset));
     PLIM_TRY(check_model(info, training));
     const plim_recipe_t recipe = plim__plan_settings_recipe(info, training);

@@ -62,15 +62,14 @@ static void add_accounts(plim__train_plan_t *plan, const plim__plan_account_t *a
 {
     for (int i = 0; i < count; i++) {
         plim__plan_account_t *account = account_of(plan, name_of(accounts[i].name));
-        for (int phase = 0; phase < PLIM__PHASES; phase++)
+        for (int phase = 0; phase < PLIM_PHASES; phase++)
             account->phase[phase] =
                 plim__add_saturating_i64(account->phase[phase], accounts[i].phase[phase]);
     }
 }
 
 /* Adds bytes of one phase to the account of that name. */
-static void add_bytes(plim__train_plan_t *plan, const char *name, plim__phase_t phase,
-                      int64_t bytes)
+static void add_bytes(plim__train_plan_t *plan, const char *name, plim_phase_t phase, int64_t bytes)
 {
     plim__plan_account_t *account = account_of(plan, name_of(name));
     account->phase[phase] = plim__add_saturating_i64(account->phase[phase], bytes);
@@ -85,7 +84,7 @@ static void sum_phases(plim__train_plan_t *plan)
     for (int i = 0; i < plan->num_accounts; i++) {
         plim__plan_account_t account = plan->accounts[i];
         account.bytes = 0;
-        for (int phase = 0; phase < PLIM__PHASES; phase++) {
+        for (int phase = 0; phase < PLIM_PHASES; phase++) {
             account.bytes = plim__max_i64(account.bytes, account.phase[phase]);
             plan->phase[phase] = plim__add_saturating_i64(plan->phase[phase], account.phase[phase]);
         }
@@ -93,11 +92,11 @@ static void sum_phases(plim__train_plan_t *plan)
             plan->accounts[kept++] = account;
     }
     plan->num_accounts = kept;
-    plan->peak_phase = PLIM__PHASE_START;
-    for (int phase = 0; phase < PLIM__PHASES; phase++)
+    plan->peak_phase = PLIM_PHASE_START;
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
         if (plan->phase[phase] > plan->phase[plan->peak_phase] &&
-            (phase != PLIM__PHASE_PREDICT || plan->phase[phase] <= plan->line))
-            plan->peak_phase = (plim__phase_t)phase;
+            (phase != PLIM_PHASE_PREDICT || plan->phase[phase] <= plan->line))
+            plan->peak_phase = (plim_phase_t)phase;
     plan->total = plan->phase[plan->peak_phase];
 }
 
@@ -237,9 +236,9 @@ static int64_t early_bytes(int workers)
 }
 
 enum {
-    IN_START = 1 << PLIM__PHASE_START,
-    IN_CHECKPOINT = 1 << PLIM__PHASE_CHECKPOINT,
-    ONCE_MADE = 1 << PLIM__PHASE_TRAIN | 1 << PLIM__PHASE_EVALUATE | IN_CHECKPOINT
+    IN_START = 1 << PLIM_PHASE_START,
+    IN_CHECKPOINT = 1 << PLIM_PHASE_CHECKPOINT,
+    ONCE_MADE = 1 << PLIM_PHASE_TRAIN | 1 << PLIM_PHASE_EVALUATE | IN_CHECKPOINT
 };
 
 #define MODEL_ACCOUNTS 8
@@ -296,7 +295,7 @@ static int64_t model_cost(const plim_job_t *job, const plim_dataset_info_t *info
         plim__plan_account_t *account = &accounts_out[count++];
         (void)snprintf(account->name, sizeof account->name, "%s", entries[i].name);
         account->bytes = entries[i].bytes;
-        for (int phase = 0; phase < PLIM__PHASES; phase++)
+        for (int phase = 0; phase < PLIM_PHASES; phase++)
             account->phase[phase] = (entries[i].phases >> phase & 1) != 0 ? entries[i].bytes : 0;
     }
     if (accounts_out != NULL)
@@ -363,8 +362,8 @@ static void gather_accounts(const use_t *use, const plim__load_plan_t *load,
     add_accounts(plan, accounts, count);
     int64_t choosing = load->start;
     for (int i = load->num_held; i < load->num_accounts; i++)
-        choosing -= load->accounts[i].phase[PLIM__PHASE_START];
-    add_bytes(plan, "choosing", PLIM__PHASE_START, choosing);
+        choosing -= load->accounts[i].phase[PLIM_PHASE_START];
+    add_bytes(plan, "choosing", PLIM_PHASE_START, choosing);
 }
 
 /* Evaluation with batch norm uses running statistics, so it may work on parts of batches. */
@@ -417,8 +416,7 @@ static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
     sum_phases(&plan);
     plan.model_bytes = model_bytes(use, &plan.load);
     separate(&plan.load);
-    plan.load.checkpoint_bytes = plan.phase[PLIM__PHASE_CHECKPOINT] -
-                                 plan.phase[PLIM__PHASE_TRAIN] +
+    plan.load.checkpoint_bytes = plan.phase[PLIM_PHASE_CHECKPOINT] - plan.phase[PLIM_PHASE_TRAIN] +
                                  plim__cost_pages(PLIM__TRAINER_BYTES);
     if (tight && !use->quiet)
         plim__log(use->job, PLIM_LOG_INFO,
@@ -467,7 +465,7 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
 }
 
 /* Bytes of an account that the plan has in the phase so far. */
-static int64_t entered(const plim__train_plan_t *plan, plim__phase_t phase, const char *name)
+static int64_t entered(const plim__train_plan_t *plan, plim_phase_t phase, const char *name)
 {
     for (int i = 0; i < plan->num_accounts; i++)
         if (strcmp(plan->accounts[i].name, name) == 0)
@@ -476,7 +474,7 @@ static int64_t entered(const plim__train_plan_t *plan, plim__phase_t phase, cons
 }
 
 /* All of them, without the reserve. */
-static int64_t sum_entered(const plim__train_plan_t *plan, plim__phase_t phase)
+static int64_t sum_entered(const plim__train_plan_t *plan, plim_phase_t phase)
 {
     int64_t sum = -entered(plan, phase, "reserve");
     for (int i = 0; i < plan->num_accounts; i++)
@@ -485,7 +483,7 @@ static int64_t sum_entered(const plim__train_plan_t *plan, plim__phase_t phase)
 }
 
 /* A phase that takes more than training may need a larger reserve. */
-static void enter_reserve(const plim_job_t *job, plim__train_plan_t *plan, plim__phase_t phase)
+static void enter_reserve(const plim_job_t *job, plim__train_plan_t *plan, plim_phase_t phase)
 {
     const int64_t sum = sum_entered(plan, phase);
     const int64_t reserve = plim__footprint_minimum(sum, plim__job_threads(job)) - sum;
@@ -494,7 +492,7 @@ static void enter_reserve(const plim_job_t *job, plim__train_plan_t *plan, plim_
 
 /* Enters an exact pass over all nodes into a phase, at its minimum where it does not fit. */
 static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
-                        const plim_training_t *training, plim__phase_t phase,
+                        const plim_training_t *training, plim_phase_t phase,
                         plim__train_plan_t *plan, pass_cost_t *cost)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
@@ -548,11 +546,11 @@ static plim_status_t plan_evaluation(const plim_job_t *job, const plim_dataset_t
                                      const plim_training_t *training, plim__train_plan_t *plan,
                                      plim__exact_cost_t *exact_out)
 {
-    const plim__phase_t phase = PLIM__PHASE_EVALUATE;
+    const plim_phase_t phase = PLIM_PHASE_EVALUATE;
     pass_cost_t cost;
     char line[PLIM__SIZE_TEXT];
     for (int i = 0; i < plan->num_accounts; i++)
-        plan->accounts[i].phase[phase] = plan->accounts[i].phase[PLIM__PHASE_PREDICT];
+        plan->accounts[i].phase[phase] = plan->accounts[i].phase[PLIM_PHASE_PREDICT];
     add_bytes(plan, "activations", phase, plim__cost_pages(PLIM__TRAINER_BYTES));
     add_bytes(plan, "evaluation", phase, score_bytes(job, dataset, training));
     enter_exact(job, dataset, training, phase, plan, &cost);
@@ -586,16 +584,16 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
     cost->minimum = evaluation.minimum + output;
     for (int i = 0; i < evaluation.num_accounts; i++) {
         const plim__plan_account_t *account = &evaluation.accounts[i];
-        const int64_t there = entered(plan, PLIM__PHASE_PREDICT, account->name);
-        add_bytes(plan, account->name, PLIM__PHASE_PREDICT,
+        const int64_t there = entered(plan, PLIM_PHASE_PREDICT, account->name);
+        add_bytes(plan, account->name, PLIM_PHASE_PREDICT,
                   plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
     }
-    add_bytes(plan, "evaluation", PLIM__PHASE_PREDICT, output);
+    add_bytes(plan, "evaluation", PLIM_PHASE_PREDICT, output);
 }
 
 /*
  * Adds the exact prediction of all nodes (for an MLP, or many graphs: of the largest split by
- * batches) as phase PLIM__PHASE_PREDICT, at its minimum where it does not fit, which is logged.
+ * batches) as phase PLIM_PHASE_PREDICT, at its minimum where it does not fit, which is logged.
  */
 static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_training_t *training, plim__train_plan_t *plan)
@@ -606,7 +604,7 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
     if (!plim__plan_settings_draws(info, training))
         enter_sampled(job, dataset, training, plan, &cost);
     else
-        enter_exact(job, dataset, training, PLIM__PHASE_PREDICT, plan, &cost);
+        enter_exact(job, dataset, training, PLIM_PHASE_PREDICT, plan, &cost);
     sum_phases(plan);
     const int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
     plan->expect.predict_disk_bytes = plim__add_saturating_i64(

@@ -6,25 +6,6 @@
 #include <plimsoll/plimsoll.h>
 #include <string.h>
 
-/* A later version may not put a field where callers of this one have padding. */
-#define ENDS_IN(type, last)                                                                        \
-    _Static_assert(offsetof(type, last) + sizeof((type *)NULL)->last == sizeof(type),              \
-                   #type " ends in padding: append reserved bytes")
-ENDS_IN(plim_job_params_t, transport);
-ENDS_IN(plim_transport_t, bytes);
-ENDS_IN(plim_limit_options_t, cpu_ranks);
-ENDS_IN(plim_import_options_t, seed);
-ENDS_IN(plim_generate_options_t, reserved);
-ENDS_IN(plim_recipe_t, reserved);
-ENDS_IN(plim_stream_params_t, share_count);
-ENDS_IN(plim_load_stats_t, starved_seconds);
-ENDS_IN(plim_plan_params_t, reserved);
-ENDS_IN(plim_model_t, reserved);
-ENDS_IN(plim_optimiser_t, reserved);
-ENDS_IN(plim_training_t, start);
-ENDS_IN(plim_train_result_t, reserved);
-ENDS_IN(plim_inference_t, hits);
-
 typedef struct known {
     size_t size;
     int64_t first, second;

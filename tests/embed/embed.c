@@ -466,7 +466,7 @@ static int load(plim_job_t *job, const char *path)
     const plim_stream_params_t training = PLIM_STREAM_PARAMS_INIT;
     uint64_t whole, forked;
     recipe.batch_size = 128;
-    params.topology = params.rows = 2; /* from disk: windows, caches, I/O threads */
+    params.topology = params.rows = PLIM_PLACE_DISK; /* from disk: windows, caches, I/O threads */
     EXPECT_OK(plim_dataset_open(job, path, &dataset));
     EXPECT_OK(plim_load_plan(job, dataset, &recipe, &params, &plan));
     EXPECT_OK(plim_loader_create(job, dataset, plan, &loader));

@@ -111,11 +111,21 @@ typedef struct way {
 } way_t;
 
 static const way_t ways[] = {
-    {PLIM_IO_THREADS, {.topology = 2, .rows = 2, .row_cache = -1, .list_cache = -1}},
-    {PLIM_IO_THREADS, {.topology = 2, .rows = 2, .row_cache = 200000, .list_cache = 50000}},
-    {PLIM_IO_AUTO, {.topology = 2, .rows = 2, .row_cache = -1, .list_cache = -1}},
-    {PLIM_IO_AUTO, {.topology = 2, .rows = 2, .row_cache = 200000, .list_cache = 50000}},
-    {PLIM_IO_AUTO, {.topology = 1, .rows = 1}}};
+    {PLIM_IO_THREADS,
+     {.topology = PLIM_PLACE_DISK, .rows = PLIM_PLACE_DISK, .row_cache = -1, .list_cache = -1}},
+    {PLIM_IO_THREADS,
+     {.topology = PLIM_PLACE_DISK,
+      .rows = PLIM_PLACE_DISK,
+      .row_cache = 200000,
+      .list_cache = 50000}},
+    {PLIM_IO_AUTO,
+     {.topology = PLIM_PLACE_DISK, .rows = PLIM_PLACE_DISK, .row_cache = -1, .list_cache = -1}},
+    {PLIM_IO_AUTO,
+     {.topology = PLIM_PLACE_DISK,
+      .rows = PLIM_PLACE_DISK,
+      .row_cache = 200000,
+      .list_cache = 50000}},
+    {PLIM_IO_AUTO, {.topology = PLIM_PLACE_MEMORY, .rows = PLIM_PLACE_MEMORY}}};
 
 typedef struct world {
     plim_job_t job;

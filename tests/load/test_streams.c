@@ -489,7 +489,7 @@ static void test_streams_are_planned_together(void **state)
     params[1].num_hops = 3;
     params[1].fanout[0] = params[1].fanout[1] = params[1].fanout[2] = 5;
     params[1].batch_size = 10;
-    for (int where = 1; where <= 2; where++) {
+    for (plim_place_t where = PLIM_PLACE_MEMORY; where <= PLIM_PLACE_DISK; where++) {
         plim_plan_params_t wanted = {
             .topology = where, .rows = where, .row_cache = -1, .list_cache = -1};
         const int64_t before = plim__ledger_reserved(fixture.job.ledger);
@@ -614,7 +614,7 @@ static void test_shares_are_planned_as_such(void **state)
     plim_stream_params_t stream = PLIM_STREAM_PARAMS_INIT;
     plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
     plim_plan_t *plan;
-    long nodes[3]; /* of a slot */
+    int64_t nodes[3]; /* of a slot */
     (void)state;
     recipe.form = PLIM_PYG;
     recipe.batch_size = 8;
@@ -625,9 +625,9 @@ static void test_shares_are_planned_as_such(void **state)
         stream.batch_size = i == 0 ? 8 : 64;
         stream.num_shares = i == 1 ? 8 : 1;
         assert_ok(plim_load_plan(&fixture.job, fixture.dataset, &recipe, &params, &plan));
-        const char *slot = strstr(plim_plan_json(plan), "\"slot_nodes\":");
-        assert_non_null(slot);
-        nodes[i] = strtol(strchr(slot, ':') + 1, NULL, 10);
+        plim_plan_info_t info = PLIM_PLAN_INFO_INIT;
+        assert_ok(plim_plan_info(plan, &info));
+        nodes[i] = info.slot_nodes;
         plim_plan_release(plan);
     }
     assert_int_equal(nodes[0], nodes[1]);

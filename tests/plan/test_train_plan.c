@@ -41,22 +41,22 @@ static int64_t bytes_of(const plim__train_plan_t *plan, const char *name)
 
 static void check_sums(const plim__train_plan_t *plan)
 {
-    int64_t sum[PLIM__PHASES] = {0}, most = 0;
+    int64_t sum[PLIM_PHASES] = {0}, most = 0;
     assert_in_range(plan->num_accounts, 1, PLIM__PLAN_ACCOUNTS);
     assert_true(plan->minimum <= plan->total);
     for (int i = 0; i < plan->num_accounts; i++) {
         const plim__plan_account_t *account = &plan->accounts[i];
         int64_t bytes = 0;
-        for (int phase = 0; phase < PLIM__PHASES; phase++) {
+        for (int phase = 0; phase < PLIM_PHASES; phase++) {
             assert_true(account->phase[phase] >= 0);
             bytes = account->phase[phase] > bytes ? account->phase[phase] : bytes;
             sum[phase] += account->phase[phase];
         }
         assert_true(bytes > 0 && account->bytes == bytes);
     }
-    for (int phase = 0; phase < PLIM__PHASES; phase++) {
+    for (int phase = 0; phase < PLIM_PHASES; phase++) {
         assert_int_equal(plan->phase[phase], sum[phase]);
-        if (phase != PLIM__PHASE_PREDICT || sum[phase] <= plan->line) /* else a warning says so */
+        if (phase != PLIM_PHASE_PREDICT || sum[phase] <= plan->line) /* else a warning says so */
             most = sum[phase] > most ? sum[phase] : most;
     }
     assert_int_equal(plan->total, most);

@@ -179,7 +179,7 @@ static void test_other_settings(void **state)
         if (i == 2)
             call.training.shares = 150; /* more than a batch has seeds */
         if (i == 3) {
-            call.wanted.topology = call.wanted.rows = 2;
+            call.wanted.topology = call.wanted.rows = PLIM_PLACE_DISK;
             call.wanted.row_cache = -1;
             call.wanted.window = 3;
         }

@@ -39,7 +39,7 @@ static void settings_come_back_exactly(void **state)
     training->recipe.seed = UINT64_MAX - 1;
     training->optimiser = (plim_optimiser_t){PLIM_SGD,           0.1 + 0.2, 1.0 / 3, 0.7,
                                              nextafter(1, 0),    5e-324,    1e300,   0.1,
-                                             PLIM_SCHEDULE_STEP, 7,         2.0 / 3, {0}};
+                                             PLIM_SCHEDULE_STEP, 7,         2.0 / 3};
     training->loss = PLIM_LOSS_BCE;
     training->metric = PLIM_METRIC_ROC_AUC;
     training->epochs = INT32_MAX;

@@ -192,7 +192,7 @@ static void test_runs_have_the_same_bits(void **state)
     (void)state;
     assert_ok(test_train("plain", &training, &way, &result));
     way.threads = 3;
-    way.wanted.topology = way.wanted.rows = 2;
+    way.wanted.topology = way.wanted.rows = PLIM_PLACE_DISK;
     way.wanted.row_cache = -1;
     way.wanted.window = 3;
     training.epochs = 1;

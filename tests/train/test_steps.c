@@ -2,6 +2,7 @@
  * one's own ends as plim_train does. */
 /* labels: asan tsan */
 #include "load/loader.h"
+#include "load/plan_data.h"
 #include "nn/dense_object.h"
 #include "nn/model_internal.h"
 #include "support/loader.h"
@@ -191,7 +192,7 @@ static void test_gradients_of_shares_sum_up_to_the_batch(void **state)
 {
     plim_plan_params_t disk = PLIM_PLAN_PARAMS_INIT; /* windows of three steps */
     (void)state;
-    disk.topology = disk.rows = 2;
+    disk.topology = disk.rows = PLIM_PLACE_DISK;
     disk.row_cache = -1;
     disk.window = 3;
     check_shares(NULL);
@@ -252,7 +253,7 @@ static void test_a_larger_stream_leaves_room_to_save(void **state)
     params.streams = &larger;
     params.num_streams = 1;
     open_bed_as(&training, &params, &bed);
-    const int64_t line = plim_plan_minimum(bed.plan) + ((int64_t)16 << 20);
+    const int64_t line = bed.plan->numbers.minimum + ((int64_t)16 << 20);
     test_bed_close(&bed);
     test_bed_open(line, &training, NULL, &bed);
     assert_ok(plim_loader_stream(bed.loader, &larger, &stream));

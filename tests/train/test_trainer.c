@@ -64,7 +64,8 @@ static void test_threads_and_memory_change_nothing(void **state)
     way.threads = 1;
     assert_ok(test_train("one", &training, &way, &result));
     test_assert_same_run("two", "one");
-    way.wanted = (plim_plan_params_t){.topology = 2, .rows = 2, .row_cache = -1, .window = 3};
+    way.wanted = (plim_plan_params_t){
+        .topology = PLIM_PLACE_DISK, .rows = PLIM_PLACE_DISK, .row_cache = -1, .window = 3};
     assert_ok(test_train("disk", &training, &way, &result));
     test_assert_same_run("two", "disk");
 }
@@ -181,10 +182,10 @@ static void test_what_makes_no_sense_is_refused(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
     plim__train_plan_t plan;
-    plim_training_t wrong[18];
+    plim_training_t wrong[15];
     (void)state;
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
-    for (size_t i = 0; i < 18; i++)
+    for (size_t i = 0; i < 15; i++)
         wrong[i] = test_training_small();
     wrong[0].model.num_layers = 3;
     wrong[1].model.hidden = 0;
@@ -204,10 +205,7 @@ static void test_what_makes_no_sense_is_refused(void **state)
     wrong[12].recipe.replace = true;
     wrong[13].recipe.batch_size = 0;
     wrong[14].recipe.fanout[0] = -2;
-    wrong[15].model.reserved[0] = 1;
-    wrong[16].recipe.reserved[0] = 1;
-    wrong[17].optimiser.reserved[3] = 1;
-    for (size_t i = 0; i < 18; i++)
+    for (size_t i = 0; i < 15; i++)
         assert_int_equal(plim__train_plan(&job, dataset, &wrong[i], NULL, &plan), PLIM_ERR_USAGE);
     plim_dataset_release(dataset);
     test_job_end(&job);
@@ -309,7 +307,7 @@ static void test_the_least_line_is_enough(void **state)
     }
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
     assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
-    const int64_t minimum = plim_plan_minimum(plan);
+    const int64_t minimum = plan->numbers.minimum;
     plim_plan_release(plan);
     plim_dataset_release(dataset);
     test_job_end(&job);
@@ -319,7 +317,7 @@ static void test_the_least_line_is_enough(void **state)
     whole.dataset = dataset;
     whole.plan = plan;
     assert_ok(train_whole(&job, &whole));
-    assert_true(plim__ledger_peak(job.ledger) <= plim_plan_peak(plan));
+    assert_true(plim__ledger_peak(job.ledger) <= plan->numbers.total);
     plim_plan_release(plan);
     plim_dataset_release(dataset);
     test_job_end(&job);
