@@ -221,7 +221,7 @@ def test_evaluate_and_predict(mpi, odd, tmp_path, how):
     assert sorted(path.name for path in odd.iterdir()) == before
 
 
-@pytest.mark.parametrize('option, value', [('--lr', 0.5), ('--run', 'other'), ('dataset', None)])
+@pytest.mark.parametrize('option, value', [('--lr', 0.5), *(pytest.param(*words, marks=pytest.mark.nightly) for words in (('--run', 'other'), ('dataset', None)))])
 def test_other_words_of_one_rank(mpi, graph, tmp_path, option, value):
     """All end with exit code 2 and one error that names rank and option, before anything is written."""
     if option == 'dataset':

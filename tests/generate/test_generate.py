@@ -154,6 +154,7 @@ def test_access_and_accuracy_are_as_promised(tmp_path):
     assert code == 0, found['claims']
 
 
+@pytest.mark.nightly
 def test_spread_makes_it_gradually_harder(tmp_path):
     caught = []
     for spread in (0, 0.15, 0.3, 1):
