@@ -1,6 +1,5 @@
 #include "core.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
@@ -195,22 +194,21 @@ static PyObject *version(PyObject *module, PyObject *none)
     return PyUnicode_FromString(plim_version());
 }
 
-/* Free bytes of the C library's heaps before they are given back; -1 before glibc 2.33. */
+/* malloc_trim and mallopt are glibc's; another allocator in the process is not touched by them. */
 static PyObject *trim(PyObject *module, PyObject *none)
 {
-    struct information { /* as struct mallinfo2 */
-        size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks,
-            keepcost;
-    };
-    long long bytes = -1;
     (void)module, (void)none;
-    Py_BEGIN_ALLOW_THREADS const void *symbol = dlsym(RTLD_DEFAULT, "mallinfo2");
-    struct information (*information)(void);
-    memcpy(&information, &symbol, sizeof information);
-    if (information != NULL)
-        bytes = (long long)information().fordblks;
-    (void)malloc_trim(0);
-    Py_END_ALLOW_THREADS return PyLong_FromLongLong(bytes);
+    Py_BEGIN_ALLOW_THREADS(void) malloc_trim(0);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+/* glibc begins with this threshold, and raises it to as much as 32 MiB when such a block is freed.
+ */
+static PyObject *map_large_blocks(PyObject *module, PyObject *none)
+{
+    (void)module, (void)none;
+    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    Py_RETURN_NONE;
 }
 
 #define WITH_KEYWORDS(function) (PyCFunction)(void (*)(void))(function)
@@ -226,8 +224,9 @@ static PyMethodDef functions[] = {
      "Plans as loader() does, under a line of its own, and creates nothing."},
     {"peak", core_peak, METH_NOARGS, "Begins to sample the memory of this process."},
     {"trim", trim, METH_NOARGS,
-     "Gives free memory of the C library's heap back to the kernel; returns its bytes, -1: "
-     "unknown."},
+     "Gives free memory of the C library's heap back to the kernel."},
+    {"map_large_blocks", map_large_blocks, METH_NOARGS,
+     "Has the C library map each block of 128 KiB or more by itself and unmap it when freed."},
     {"limits", WITH_KEYWORDS(core_limits), METH_VARARGS | METH_KEYWORDS,
      "The limits on this process's memory and threads."},
     {"size_parse", core_size_parse, METH_O, "The bytes of a size such as '4G'."},

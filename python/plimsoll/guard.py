@@ -5,10 +5,11 @@ A training step takes memory between two batches and frees most of it again:
     batch ──► step: activations, gradients ──► next batch asked for
       held            peak                        held
 
-The guard measures how much a step takes, and compares that with what the process may still hold when the next batch is asked for. The
-loader's caches are no need: the kernel drops them at once. Nor is what the C library's heap has freed and keeps, which the guard gives
-back to the kernel first. A step that begins in a heap without such memory is measured exactly: the second of each loader
-always does, and every step does while memory is short.
+The guard measures how much memory a step takes, and compares that with what the process may still hold when the next batch is asked for.
+Two things are not counted as needed: the loader's caches, which the kernel drops at once, and memory that the C library's heap has freed
+but keeps. While memory is short, and in each loader's first two steps, the guard gives that memory back to the kernel before it measures.
+Freed blocks in a heap also leave gaps that no later block fits, and steps then take more and more. So where a step twice as large might
+not fit, the guard has the C library map each large block by itself.
 """
 from __future__ import annotations
 
@@ -64,25 +65,13 @@ class _Steps:
 
     def __init__(self) -> None:
         self.measured = 0
-        self.growth = self.least = 0  # bytes that the largest and the smallest took, …
-        self.heap = 0  # … of which these stay free in the C library's heap
+        self.growth = 0  # bytes that the largest took
         self.seconds = float('inf')  # of the fastest
 
-    def add(self, growth: int, heap: int) -> None:
+    def add(self, growth: int) -> None:
         """One more step. The first is replaced by the second, which is measured better."""
-        if self.measured < 2:
-            self.growth, self.least, self.heap = growth, growth, heap
-        else:
-            self.growth, self.least, self.heap = max(growth, self.growth), min(growth, self.least), max(heap, self.heap)
+        self.growth = growth if self.measured < 2 else max(growth, self.growth)
         self.measured += 1
-
-    @property
-    def next(self) -> int:
-        """Bytes that the next one may take. Where it fills a heap, blocks of slightly other sizes leave gaps: half of it was seen,
-        but no more than what the steps differ by, once there are some.
-        """
-        gaps = min(self.heap, self.growth) // 2
-        return self.growth + (min(gaps, self.growth - self.least) if self.measured > 2 else gaps)
 
 
 class StepGuard:
@@ -99,6 +88,7 @@ class StepGuard:
         self._faults = 0  # at the last look
         self._batches = 0  # asked for since the last look
         self._margin: float = float('inf')  # bytes that the tightest step left without being slow for it
+        self._maps = False  # the C library maps large blocks by themselves
         self._files = 0  # the most bytes of code and libraries that were in memory
 
     def check(self, owner: Any, core: _core.Loader) -> Shortage | None:
@@ -120,23 +110,25 @@ class StepGuard:
         now = Headroom(*core.headroom())
         peak, faults = self._peak.take()
         steps = self._steps.setdefault(owner, _Steps())
-        heap = 0
-        short = max(now.held + steps.next, peak - now.cached) > now.free
+        short = max(now.held + steps.growth, peak - now.cached) > now.free
         if short or steps.measured < 2:
-            held, heap = now.held, _core.trim()
+            _core.trim()
             now = Headroom(*core.headroom())
-            heap = held - now.held if heap < 0 else heap
+            self._peak.take()  # so that the next step's peak is not what the heap kept of this one
         self._files = max(self._files, now.files)
-        slowdown = self._measure(now, peak, heap, faults, began)
+        slowdown = self._measure(now, peak, faults, began)
+        if not self._maps and now.held + 2 * steps.growth > now.free:
+            _core.map_large_blocks()
+            self._maps = True
         self._next_look = began + (time.monotonic() - began) / (_SHARE_WHEN_SHORT if short else _SHARE_OF_TIME)
-        usual = now.held + now.cached + steps.next
+        usual = now.held + now.cached + steps.growth
         self._alarm = usual + (now.free + now.cached - usual) // 4
         self._owner, self._before, self._faults, self._since, self._batches = weakref.ref(owner), now, faults, time.monotonic(), 0
-        if now.held + steps.next <= now.bound - min(now.reserve, self._margin) and slowdown < _SLOWER:
+        if now.held + steps.growth <= now.bound - min(now.reserve, self._margin) and slowdown < _SLOWER:
             return None
-        return Shortage(steps.next, now, slowdown)
+        return Shortage(steps.growth, now, slowdown)
 
-    def _measure(self, now: Headroom, peak: int, heap: int, faults: int, at: float) -> float:
+    def _measure(self, now: Headroom, peak: int, faults: int, at: float) -> float:
         """Adds the step since the last look. Returns how much slower it was, where code was read again and again; else 0."""
         before, owner = self._before, self._owner()
         if owner is None or before is None:
@@ -146,10 +138,10 @@ class StepGuard:
         if self._batches == 1:
             # What the first step has allocated and keeps is no need of the next.
             held = max(before.held, now.held) if steps.measured == 0 else before.held
-            steps.add(max(0, peak - now.cached - held), heap)
+            steps.add(max(0, peak - now.cached - held))
         steps.seconds = min(steps.seconds, seconds)
         read_again = (faults - self._faults) * mmap.PAGESIZE >= now.files
-        short = now.held + steps.next + self._files > now.bound
+        short = now.held + steps.growth + self._files > now.bound
         thrashing = read_again and short and seconds > _THRASHING_SECONDS
         if not thrashing:
             self._margin = min(self._margin, max(now.bound - (peak - now.cached), now.reserve // 2))

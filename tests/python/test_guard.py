@@ -120,6 +120,33 @@ class Loader:
     """Whose batches are asked for."""
 
 
+class Process:
+    """What a process holds by a core and a peak of a test, with freed memory that its heap keeps until it is trimmed."""
+
+    def __init__(self, monkeypatch, bound, held):
+        self.guard, self.core, self.peak = make(bound)
+        self.held, self.kept, self.maps = held, 0, False
+        self.core.headroom = lambda: tuple(self.core.room._replace(held=self.held + self.kept))
+        self.peak.take = self.take
+        monkeypatch.setattr('plimsoll.guard._core.trim', self.trim)
+        monkeypatch.setattr('plimsoll.guard._core.map_large_blocks', self.map)
+
+    def take(self):
+        peak, self.peak.bytes = self.peak.bytes, self.held + self.kept
+        return peak, 0
+
+    def trim(self):
+        self.kept = 0
+
+    def map(self):
+        self.maps = True
+
+    def step(self, size, kept):
+        """A step whose blocks need `size` bytes; a heap keeps some of them for later, and its gaps are as large."""
+        self.peak.bytes = max(self.peak.bytes, self.held + self.kept + size)
+        self.kept = 0 if self.maps else kept
+
+
 def test_each_loader_has_its_own_steps():
     guard, core, peak = make(500 * MIB)
     train, valid = Loader(), Loader()
@@ -135,6 +162,33 @@ def test_each_loader_has_its_own_steps():
     guard._next_look = 0
     short = guard.check(train, core)
     assert short is not None and short.needed >= 530 * MIB and short.step >= 300 * MIB
+
+
+def test_what_the_heap_keeps_is_not_the_next_steps(monkeypatch):
+    """An evaluation after a training step, whose blocks the heap keeps: it is measured without them."""
+    process = Process(monkeypatch, bound=500 * MIB, held=250 * MIB)
+    train, valid = Loader(), Loader()
+    process.map = lambda: None  # as another allocator
+    monkeypatch.setattr('plimsoll.guard._core.map_large_blocks', process.map)
+    for _ in range(3):
+        assert process.guard.check(train, process.core) is None
+        process.step(200 * MIB, kept=190 * MIB)
+    for _ in range(3):
+        assert process.guard.check(valid, process.core) is None
+        process.step(20 * MIB, kept=10 * MIB)
+    process.held += 100 * MIB
+    process.guard._next_look = 0
+    assert process.guard.check(valid, process.core) is None, 'a step of evaluation takes 20 MiB, not 200'
+
+
+def test_where_twice_the_step_would_not_fit_blocks_are_mapped(monkeypatch):
+    process, loader = Process(monkeypatch, bound=900 * MIB, held=300 * MIB), Loader()
+    for _ in range(2):
+        assert process.guard.check(loader, process.core) is None and not process.maps
+        process.step(200 * MIB, kept=0)
+    process.step(300 * MIB, kept=0)
+    process.guard._next_look = 0
+    assert process.guard.check(loader, process.core) is None and process.maps
 
 
 def test_reading_code_again_and_again_is_refused(monkeypatch):
