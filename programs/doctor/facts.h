@@ -8,7 +8,7 @@
 #ifndef DOCTOR_FACTS_H
 #define DOCTOR_FACTS_H
 
-#include "base/json_piece.h"
+#include "base/json_scan.h"
 #include "base/printable.h"
 #include "doctor/doctor.h"
 #include "doctor/script.h"

@@ -5,7 +5,7 @@
 #ifndef REPORT_PAGE_H
 #define REPORT_PAGE_H
 
-#include "base/json_piece.h"
+#include "base/json_scan.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #ifndef REPORT_RUN_RECORD_H
 #define REPORT_RUN_RECORD_H
 
-#include "base/json_piece.h"
+#include "base/json_scan.h"
 #include "report/track.h"
 
 #include <plimsoll/status.h>

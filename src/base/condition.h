@@ -2,7 +2,7 @@
  * Waiting for a change that other threads make under a lock. It stands in place of pthread_cond_t,
  * whose signals glibc before 2.41 may lose when several threads wait (its bug 25847): a thread then
  * sleeps for ever. All functions are called with the lock held, always the same for one condition.
- * A wait may return early: check again what was waited for. All zeros is a condition that nobody
+ * A wait may return early: check again what was waited for. All zeros is a condition that no thread
  * waits for.
  */
 #ifndef PLIM_BASE_CONDITION_H

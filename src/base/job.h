@@ -79,7 +79,7 @@ void plim__job_deliver(const plim_job_t *job);
 /* The job's threads, limited to 1 … PLIM__THREADS_MAX. */
 int plim__job_threads(const plim_job_t *job);
 
-/* PLIM_ERR_STOPPED if the stop flag is set; called between pieces of long work. Delivers. */
+/* PLIM_ERR_STOPPED if the stop flag is set; called between steps of long work. Delivers. */
 plim_status_t plim__job_check(const plim_job_t *job);
 
 /* The same without delivering: for code that may run while a lock is held. */

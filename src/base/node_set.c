@@ -48,17 +48,18 @@ int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from)
     return plim__node_set_list(set, from, 1, &node) == 1 ? node : -1;
 }
 
-int64_t plim__node_set_select(const plim__node_set_t *set, int64_t rank)
+int64_t plim__node_set_select(const plim__node_set_t *set, int64_t position)
 {
-    int64_t low = 0, high = set->num_lines; /* the last line with `before` <= rank is in between */
+    int64_t low = 0,
+            high = set->num_lines; /* the last line with `before` <= position is in between */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (set->lines[middle].before <= (uint64_t)rank)
+        if (set->lines[middle].before <= (uint64_t)position)
             low = middle;
         else
             high = middle;
     }
-    int64_t left = rank - (int64_t)set->lines[low].before;
+    int64_t left = position - (int64_t)set->lines[low].before;
     for (int64_t word = 0; word < 7; word++) {
         uint64_t bits = set->lines[low].bits[word];
         int64_t here = __builtin_popcountll(bits);

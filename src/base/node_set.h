@@ -1,7 +1,7 @@
 /*
- * A set of nodes as a bit vector that can count: membership, the rank of a member among all, and
- * the members in ascending order. One cache line holds 448 nodes and how many members come before
- * them, so a question costs one cache miss:
+ * A set of nodes as a bit vector that can count: membership, the position of a member among all,
+ * and the members in ascending order. One cache line holds 448 nodes and how many members come
+ * before them, so a question costs one cache miss:
  *
  *     | members before this line | bits of nodes 448 i … 448 i + 447 |   64 bytes
  *
@@ -39,7 +39,7 @@ plim__node_set_t plim__node_set_make(void *lines, int64_t universe);
 
 void plim__node_set_clear(plim__node_set_t *set);
 
-/* Computes ranks and `count`. */
+/* Computes positions and `count`. */
 void plim__node_set_seal(plim__node_set_t *set);
 
 /* The smallest member that is `from` or larger, or -1. */
@@ -49,8 +49,8 @@ int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from);
 int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
                             int64_t *nodes_out);
 
-/* The member of this rank, 0 … count-1. Sealed sets only. */
-int64_t plim__node_set_select(const plim__node_set_t *set, int64_t rank);
+/* The member of this position, 0 … count-1. Sealed sets only. */
+int64_t plim__node_set_select(const plim__node_set_t *set, int64_t position);
 
 static inline void plim__node_set_prefetch(const plim__node_set_t *set, int64_t node)
 {
@@ -75,7 +75,7 @@ static inline bool plim__node_set_has(const plim__node_set_t *set, int64_t node)
 }
 
 /* Number of members below `node` if it is a member; otherwise -1. Sealed sets only. */
-static inline int64_t plim__node_set_rank(const plim__node_set_t *set, int64_t node)
+static inline int64_t plim__node_set_position(const plim__node_set_t *set, int64_t node)
 {
     const plim__node_set_line_t *line = &set->lines[(uint64_t)node / PLIM__NODE_SET_BITS];
     uint64_t bit = (uint64_t)node % PLIM__NODE_SET_BITS;
@@ -83,10 +83,10 @@ static inline int64_t plim__node_set_rank(const plim__node_set_t *set, int64_t n
     uint64_t below = ((uint64_t)1 << bit % 64) - 1;
     if ((line->bits[word] >> bit % 64 & 1) == 0)
         return -1;
-    uint64_t rank = line->before;
+    uint64_t position = line->before;
     for (uint64_t i = 0; i < word; i++)
-        rank += (uint64_t)__builtin_popcountll(line->bits[i]);
-    return (int64_t)(rank + (uint64_t)__builtin_popcountll(line->bits[word] & below));
+        position += (uint64_t)__builtin_popcountll(line->bits[i]);
+    return (int64_t)(position + (uint64_t)__builtin_popcountll(line->bits[word] & below));
 }
 
 #endif

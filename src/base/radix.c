@@ -146,10 +146,10 @@ static void sort_run(uint64_t *from, uint64_t *other, int64_t count, int bits, u
         memcpy(result, sorted, (size_t)count * sizeof *result);
 }
 
-uint64_t *plim__radix_sort(uint64_t *keys, uint64_t *spare, int64_t count, int bits)
+uint64_t *plim__radix_sort(uint64_t *keys, uint64_t *scratch, int64_t count, int bits)
 {
     if (count <= RUN_MAX && count > RUN_FEW)
-        return sort_low(keys, spare, count, bits);
+        return sort_low(keys, scratch, count, bits);
     /* Low bit of the digit that gives parts of about RUN_AIM keys. */
     int low = bits;
     bool swapped = false;
@@ -161,7 +161,7 @@ uint64_t *plim__radix_sort(uint64_t *keys, uint64_t *spare, int64_t count, int b
         }
     if ((low + LOW_BITS - 1) / LOW_BITS % 2 != 0)
         swapped = !swapped;
-    uint64_t *result = swapped && count > RUN_FEW ? spare : keys;
-    sort_run(keys, spare, count, bits, result);
+    uint64_t *result = swapped && count > RUN_FEW ? scratch : keys;
+    sort_run(keys, scratch, count, bits, result);
     return result;
 }

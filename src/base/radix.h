@@ -6,9 +6,9 @@
 
 /*
  * Sorts `count` keys ascending by their lowest `bits` bits (0 … 64); the bits above must be equal
- * in all keys. `spare` holds as many keys and is overwritten; returns the array with the result.
+ * in all keys. `scratch` holds as many keys and is overwritten; returns the array with the result.
  * Memory: about 20 KiB of stack. Thread-safe.
  */
-uint64_t *plim__radix_sort(uint64_t *keys, uint64_t *spare, int64_t count, int bits);
+uint64_t *plim__radix_sort(uint64_t *keys, uint64_t *scratch, int64_t count, int bits);
 
 #endif

@@ -131,10 +131,10 @@ plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, i
     return group.status == PLIM_OK ? PLIM_OK : plim__fail_restore(group.status, &group.failure);
 }
 
-/* `next` hands out pieces; a piece is taken when `turn` reaches it; `ended` stops all threads. */
+/* `next` hands out tasks; a task is taken when `turn` reaches it; `ended` stops all threads. */
 typedef struct ordered {
-    plim_status_t (*make)(void *context, int worker, int64_t piece);
-    plim_status_t (*take)(void *context, int worker, int64_t piece);
+    plim_status_t (*make)(void *context, int worker, int64_t task);
+    plim_status_t (*take)(void *context, int worker, int64_t task);
     void *context;
     int64_t count;
     pthread_mutex_t lock;
@@ -147,16 +147,16 @@ typedef struct ordered {
 static int64_t ordered_claim(ordered_t *ordered)
 {
     pthread_mutex_lock(&ordered->lock);
-    int64_t piece = ordered->ended || ordered->next == ordered->count ? -1 : ordered->next++;
+    int64_t task = ordered->ended || ordered->next == ordered->count ? -1 : ordered->next++;
     pthread_mutex_unlock(&ordered->lock);
-    return piece;
+    return task;
 }
 
-/* Waits until every earlier piece was taken; false if one of them failed. */
-static bool ordered_wait(ordered_t *ordered, int64_t piece)
+/* Waits until every earlier task was taken; false if one of them failed. */
+static bool ordered_wait(ordered_t *ordered, int64_t task)
 {
     pthread_mutex_lock(&ordered->lock);
-    while (!ordered->ended && ordered->turn != piece)
+    while (!ordered->ended && ordered->turn != task)
         plim__condition_wait(&ordered->moved, &ordered->lock);
     bool mine = !ordered->ended;
     pthread_mutex_unlock(&ordered->lock);
@@ -176,15 +176,15 @@ static plim_status_t ordered_work(void *argument, int worker)
 {
     ordered_t *ordered = argument;
     for (;;) {
-        int64_t piece = ordered_claim(ordered);
-        if (piece < 0)
+        int64_t task = ordered_claim(ordered);
+        if (task < 0)
             return PLIM_OK;
-        plim_status_t status = ordered->make(ordered->context, worker, piece);
-        /* An error waits for its turn too, so that the first piece's error is reported. */
-        if (!ordered_wait(ordered, piece))
+        plim_status_t status = ordered->make(ordered->context, worker, task);
+        /* An error waits for its turn too, so that the first task's error is reported. */
+        if (!ordered_wait(ordered, task))
             return PLIM_OK;
         if (status == PLIM_OK)
-            status = ordered->take(ordered->context, worker, piece);
+            status = ordered->take(ordered->context, worker, task);
         ordered_pass(ordered, status != PLIM_OK);
         if (status != PLIM_OK)
             return status;
@@ -192,8 +192,8 @@ static plim_status_t ordered_work(void *argument, int worker)
 }
 
 plim_status_t plim__ordered(int threads, int64_t count,
-                            plim_status_t (*make)(void *context, int worker, int64_t piece),
-                            plim_status_t (*take)(void *context, int worker, int64_t piece),
+                            plim_status_t (*make)(void *context, int worker, int64_t task),
+                            plim_status_t (*take)(void *context, int worker, int64_t task),
                             void *context)
 {
     ordered_t ordered = {.make = make,

@@ -47,19 +47,19 @@ void plim__thread_join(plim__thread_t *thread);
  * Calls work(context, worker) for worker 0 … threads-1 at once, the caller being worker 0, and
  * returns when all have returned: PLIM_OK, or the status and message of the first worker that
  * failed. At most PLIM__THREADS_MAX. If not all threads can be started (ulimit -u), the others do
- * the work: `work` must take its pieces from a shared counter, not from its number.
+ * the work: `work` must take its tasks from a shared counter, not from its number.
  */
 plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, int worker),
                              void *context);
 
 /*
- * For piece 0 … count-1: make(context, worker, piece) on any thread and in any order, then
- * take(context, worker, piece) in the order of the pieces, one at a time, by the worker that made
- * it (so the worker's buffers still hold the piece). Ends early on the first error and returns it.
+ * For task 0 … count-1: make(context, worker, task) on any thread and in any order, then
+ * take(context, worker, task) in the order of the tasks, one at a time, by the worker that made
+ * it (so the worker's buffers still hold the task). Ends early on the first error and returns it.
  */
 plim_status_t plim__ordered(int threads, int64_t count,
-                            plim_status_t (*make)(void *context, int worker, int64_t piece),
-                            plim_status_t (*take)(void *context, int worker, int64_t piece),
+                            plim_status_t (*make)(void *context, int worker, int64_t task),
+                            plim_status_t (*take)(void *context, int worker, int64_t task),
                             void *context);
 
 #endif

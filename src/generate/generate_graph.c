@@ -395,7 +395,7 @@ static plim_status_t draft_more(draft_t *draft, const pools_t *pools, const list
     return draft->count < draft->degree ? draft_fill(draft, list->key) : PLIM_OK;
 }
 
-static plim_status_t batch_settle(draft_t *draft, const pools_t *pools)
+static plim_status_t batch_finish(draft_t *draft, const pools_t *pools)
 {
     worker_t *worker = draft->worker;
     const int64_t *ids = worker->batch.ids;
@@ -420,7 +420,7 @@ static plim_status_t batch_add(draft_t *draft, const pools_t *pools, int64_t pla
     if (degree >= LONG_LIST)
         wanted = 0;
     if (worker->num_candidates + wanted > BATCH || worker->num_lists == BATCH)
-        PLIM_TRY(batch_settle(draft, pools));
+        PLIM_TRY(batch_finish(draft, pools));
     list_t *list = &worker->lists[worker->num_lists];
     list->degree = degree;
     list->key = plim__rng_u64(draft->graph->list_key, (uint64_t)place);
@@ -449,12 +449,12 @@ plim_status_t plim__graph_draw(plim__graph_t *graph, int number, int64_t block,
     pools_t pools = pools_at(graph, begin);
     for (int64_t i = 0; i < count; i++) {
         if (begin + i >= pools.end) {
-            PLIM_TRY(batch_settle(&draft, &pools));
+            PLIM_TRY(batch_finish(&draft, &pools));
             pools = pools_at(graph, begin + i);
         }
         if (worker->degrees[i] > 0)
             PLIM_TRY(batch_add(&draft, &pools, begin + i, worker->degrees[i]));
     }
-    PLIM_TRY(batch_settle(&draft, &pools));
+    PLIM_TRY(batch_finish(&draft, &pools));
     return draft_flush(&draft);
 }

@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#define PIECE_BYTES ((int64_t)1 << 20) /* bytes of features generated at once, */
-#define PIECE_ROWS ((int64_t)8192)     /* and maximum rows */
+#define TASK_BYTES ((int64_t)1 << 20) /* bytes of features generated at once, */
+#define TASK_ROWS ((int64_t)8192)     /* and maximum rows */
 #define RANK 16 /* dimension of the space of all means: a GCN of 16 channels learns papers100M */
 #define SUBJECTS 20 /* the archives of arXiv, whose categories are the classes of papers100M */
 #define MEANS_BYTES ((int64_t)1 << 20) /* the means of all classes are stored up to this size */
@@ -24,12 +24,12 @@ static const char *const column_names[NUM_COLUMNS] = {"features", "labels", "tra
                                                       "test"};
 
 typedef struct worker {
-    int64_t *places;         /* (piece_rows) */
-    int64_t *labels;         /* (piece_rows) */
-    int64_t *split_ids[3];   /* (piece_rows) each */
-    int64_t split_counts[3]; /* in this piece */
+    int64_t *places;         /* (task_rows) */
+    int64_t *labels;         /* (task_rows) */
+    int64_t *split_ids[3];   /* (task_rows) each */
+    int64_t split_counts[3]; /* in this task */
     int16_t *mean;           /* (padded): mean of a class, when rows_t has no means */
-    char *features;          /* (piece_rows, row_bytes) and the padding of the last row */
+    char *features;          /* (task_rows, row_bytes) and the padding of the last row */
 } worker_t;
 
 typedef struct rows {
@@ -46,7 +46,7 @@ typedef struct rows {
     uint64_t axis_key;
     double scale;       /* of a sum of coordinates, to the unit of means */
     uint64_t label_cut; /* labels with random bits below this are of another class */
-    int64_t piece_rows;
+    int64_t task_rows;
     int64_t padded; /* num_features rounded up to whole vectors */
     size_t row_bytes;
     int64_t *begins[2]; /* (num_classes + 1): first place of each class, core and periphery */
@@ -61,11 +61,11 @@ static int64_t padded_features(const plim__shape_t *shape)
     return (shape->num_features + PLIM__NOISE_LANES - 1) / PLIM__NOISE_LANES * PLIM__NOISE_LANES;
 }
 
-static int64_t rows_of_piece(const plim__shape_t *shape)
+static int64_t rows_per_task(const plim__shape_t *shape)
 {
     int64_t row =
         plim__max_i64(1, shape->num_features * (int64_t)plim__feature_bytes(shape->feature_type));
-    int64_t rows = plim__max_i64(1, plim__min_i64(PIECE_ROWS, PIECE_BYTES / row));
+    int64_t rows = plim__max_i64(1, plim__min_i64(TASK_ROWS, TASK_BYTES / row));
     return plim__min_i64(rows, shape->num_nodes);
 }
 
@@ -77,17 +77,17 @@ static size_t means_count(const plim__shape_t *shape)
                                                             : (size_t)(shape->num_classes * padded);
 }
 
-/* Bytes of a piece's rows. Rows are written in whole vectors, the last one past its end. */
+/* Bytes of a task's rows. Rows are written in whole vectors, the last one past its end. */
 static size_t features_bytes(const plim__shape_t *shape)
 {
-    size_t values = (size_t)(rows_of_piece(shape) * shape->num_features) + PLIM__NOISE_LANES;
+    size_t values = (size_t)(rows_per_task(shape) * shape->num_features) + PLIM__NOISE_LANES;
     return values * plim__feature_bytes(shape->feature_type);
 }
 
 static worker_t lay_out_worker(plim__arena_t *arena, const rows_t *rows)
 {
     worker_t worker = {.mean = NULL};
-    const size_t count = (size_t)rows->piece_rows;
+    const size_t count = (size_t)rows->task_rows;
     worker.places = plim__arena_carve(arena, count, sizeof(int64_t), 1);
     worker.labels = plim__arena_carve(arena, count, sizeof(int64_t), 1);
     for (int i = 0; i < 3; i++)
@@ -120,7 +120,7 @@ static rows_t draft_of(const plim_job_t *job, const plim__shape_t *shape)
 {
     return (rows_t){.job = job,
                     .shape = shape,
-                    .piece_rows = rows_of_piece(shape),
+                    .task_rows = rows_per_task(shape),
                     .padded = padded_features(shape),
                     .row_bytes =
                         (size_t)shape->num_features * plim__feature_bytes(shape->feature_type)};
@@ -274,12 +274,12 @@ static int split_of(const rows_t *rows, int64_t place)
     return split;
 }
 
-static plim_status_t make_piece(void *context, int number, int64_t piece)
+static plim_status_t make_task(void *context, int number, int64_t task)
 {
     rows_t *rows = context;
     worker_t *worker = &rows->workers[number];
-    int64_t begin = piece * rows->piece_rows;
-    int64_t count = plim__min_i64(rows->piece_rows, rows->shape->num_nodes - begin);
+    int64_t begin = task * rows->task_rows;
+    int64_t count = plim__min_i64(rows->task_rows, rows->shape->num_nodes - begin);
     PLIM_TRY(plim__job_check(rows->job));
     for (int64_t i = 0; i < count; i++)
         worker->places[i] = begin + i;
@@ -304,12 +304,12 @@ static plim_status_t make_piece(void *context, int number, int64_t piece)
     return PLIM_OK;
 }
 
-static plim_status_t take_piece(void *context, int number, int64_t piece)
+static plim_status_t take_task(void *context, int number, int64_t task)
 {
     rows_t *rows = context;
     const worker_t *worker = &rows->workers[number];
-    int64_t begin = piece * rows->piece_rows;
-    int64_t count = plim__min_i64(rows->piece_rows, rows->shape->num_nodes - begin);
+    int64_t begin = task * rows->task_rows;
+    int64_t count = plim__min_i64(rows->task_rows, rows->shape->num_nodes - begin);
     if (rows->columns[COLUMN_FEATURES] != NULL)
         PLIM_TRY(plim__column_write(rows->columns[COLUMN_FEATURES], worker->features,
                                     (size_t)count * rows->row_bytes));
@@ -347,9 +347,9 @@ plim_status_t plim__rows_write(const plim_job_t *job, const plim__shape_t *shape
     PLIM_TRY(rows_create(job, shape, &rows));
     plim_status_t status = open_columns(rows, buffer, writer);
     if (status == PLIM_OK)
-        status = plim__ordered(job->threads,
-                               (shape->num_nodes + rows->piece_rows - 1) / rows->piece_rows,
-                               make_piece, take_piece, rows);
+        status =
+            plim__ordered(job->threads, (shape->num_nodes + rows->task_rows - 1) / rows->task_rows,
+                          make_task, take_task, rows);
     for (int i = 0; i < NUM_COLUMNS && status == PLIM_OK; i++)
         if (rows->columns[i] != NULL)
             status = plim__column_close(rows->columns[i]);

@@ -39,9 +39,9 @@
 
 static plim_status_t open_streams(plim__exact_t *exact)
 {
-    plim__exact_stream_t *streams[] = {&exact->lists, &exact->rows, &exact->own, &exact->states};
+    plim__exact_reader_t *streams[] = {&exact->lists, &exact->rows, &exact->own, &exact->states};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
-        PLIM_TRY(plim__exact_stream_open(streams[i], exact->job));
+        PLIM_TRY(plim__exact_reader_open(streams[i], exact->job));
     return plim__engine_create(exact->job, 2, &exact->writer.engine);
 }
 
@@ -56,10 +56,10 @@ static plim_status_t open_file(const plim__exact_t *exact, const char *name, pli
 
 static void destroy(plim__exact_t *exact)
 {
-    plim__exact_stream_close(&exact->lists);
-    plim__exact_stream_close(&exact->rows);
-    plim__exact_stream_close(&exact->own);
-    plim__exact_stream_close(&exact->states);
+    plim__exact_reader_close(&exact->lists);
+    plim__exact_reader_close(&exact->rows);
+    plim__exact_reader_close(&exact->own);
+    plim__exact_reader_close(&exact->states);
     plim__engine_destroy(exact->writer.engine);
     plim__exact_sets_end(exact);
     if (exact->features.fd >= 0)
@@ -142,7 +142,7 @@ static plim__exact_source_t source_of_features(const plim__exact_t *exact)
                                   .width = exact->info->num_features,
                                   .row_bytes = row,
                                   .start = PLIM__NPY_HEADER,
-                                  .piece_rows = INT64_MAX};
+                                  .range_rows = INT64_MAX};
 }
 
 static plim__exact_source_t source_of_store(const plim__exact_t *exact,
@@ -154,17 +154,17 @@ static plim__exact_source_t source_of_store(const plim__exact_t *exact,
                                   .set = &exact->parts[layer + 1],
                                   .width = width,
                                   .row_bytes = width * (int64_t)sizeof(float),
-                                  .piece_rows = exact->sizes.piece_rows,
-                                  .piece_bytes = store->piece_bytes};
+                                  .range_rows = exact->sizes.range_rows,
+                                  .range_bytes = store->range_bytes};
 }
 
 static plim_status_t make_store(const plim__exact_t *exact, int layer, plim__exact_store_t *store)
 {
-    const size_t bytes = (size_t)exact->sizes.piece_rows * (size_t)exact->layers[layer].out * 4;
+    const size_t bytes = (size_t)exact->sizes.range_rows * (size_t)exact->layers[layer].out * 4;
     return plim__exact_store_create(
         store, exact->job, exact->params->scratch, exact->plans[layer].in_memory,
         (int64_t)plim__round_up(bytes, PLIM__PAGE),
-        plim__exact_pieces(exact, plim__max_i64(exact->parts[layer + 1].count, 1)));
+        plim__exact_num_ranges(exact, plim__max_i64(exact->parts[layer + 1].count, 1)));
 }
 
 /* Every layer but the last writes a store, which the next one reads. */
@@ -221,39 +221,40 @@ static bool ascending(const int64_t *nodes, int64_t count)
     return true;
 }
 
-/* Finds the ranks of requested nodes first … first + count - 1 that are this peer's; returns how
- * many. */
+/* Finds the positions of requested nodes first … first + count - 1 that are this peer's; returns
+ * how many. */
 static int64_t find_own(plim__exact_reorder_t *reorder, const plim__exact_source_t *source,
                         const int64_t *nodes, int64_t first, int64_t count)
 {
     int64_t own = 0;
     for (int64_t i = first; i < first + count; i++) {
-        const int64_t rank = plim__exact_rank(source->set, nodes != NULL ? nodes[i] : i);
-        if (rank >= 0)
-            reorder->keys[own++] = (uint64_t)rank;
+        const int64_t position = plim__exact_position(source->set, nodes != NULL ? nodes[i] : i);
+        if (position >= 0)
+            reorder->keys[own++] = (uint64_t)position;
     }
     return own;
 }
 
-/* Reads the rows of the ranks in `keys` to exact->h; sorted by rank, so that adjacent rows are read
- * together. */
+/* Reads the rows of the positions in `keys` to exact->h; sorted by position, so that adjacent rows
+ * are read together. */
 static plim_status_t read_rows(plim__exact_t *exact, plim__exact_reorder_t *reorder,
                                const plim__exact_source_t *source, int64_t rows)
 {
     int bits = 0;
-    while (((int64_t)1 << bits) < exact->sizes.piece_rows)
+    while (((int64_t)1 << bits) < exact->sizes.range_rows)
         bits++;
     const int64_t members = source->set->count;
-    int rank_bits = 1;
-    while (rank_bits < 62 - bits && ((int64_t)1 << rank_bits) < members)
-        rank_bits++;
+    int position_bits = 1;
+    while (position_bits < 62 - bits && ((int64_t)1 << position_bits) < members)
+        position_bits++;
     for (int64_t i = 0; i < rows; i++)
         reorder->keys[i] = reorder->keys[i] << bits | (uint64_t)i;
-    const uint64_t *keys = plim__radix_sort(reorder->keys, reorder->spare, rows, bits + rank_bits);
+    const uint64_t *keys =
+        plim__radix_sort(reorder->keys, reorder->sort_scratch, rows, bits + position_bits);
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t rank = (int64_t)(keys[i] >> bits);
+        const int64_t position = (int64_t)(keys[i] >> bits);
         const int64_t index = (int64_t)(keys[i] & (((uint64_t)1 << bits) - 1));
-        reorder->reads[i] = (plim__read_t){.offset = plim__exact_row_offset(source, rank),
+        reorder->reads[i] = (plim__read_t){.offset = plim__exact_row_offset(source, position),
                                            .size = (size_t)source->row_bytes,
                                            .to = exact->h + index * source->width};
     }
@@ -261,7 +262,7 @@ static plim_status_t read_rows(plim__exact_t *exact, plim__exact_reorder_t *reor
 }
 
 /* Gathers this peer's rows of requested nodes first … first + count - 1 in exact->h. */
-static plim_status_t reorder_piece(plim__exact_t *exact, plim__exact_reorder_t *reorder,
+static plim_status_t reorder_range(plim__exact_t *exact, plim__exact_reorder_t *reorder,
                                    const plim__exact_source_t *source, const int64_t *nodes,
                                    int64_t first, int64_t count)
 {
@@ -282,7 +283,7 @@ static plim_status_t take_in_order(plim__exact_t *exact, const plim__exact_sourc
                                    void *context)
 {
     const plim__reader_params_t params = plim__exact_reorder_reader((size_t)source->row_bytes);
-    plim__exact_reorder_t draft = {.piece_rows = exact->sizes.piece_rows}, *reorder;
+    plim__exact_reorder_t draft = {.range_rows = exact->sizes.range_rows}, *reorder;
     float *ordered = exact->peers == NULL ? exact->h : (float *)(void *)exact->writer.buffers[0];
     bool failed = false; /* on this peer, since the last agreement */
     plim_status_t status =
@@ -294,7 +295,7 @@ static plim_status_t take_in_order(plim__exact_t *exact, const plim__exact_sourc
     for (int64_t first = 0; first < count && !failed;) {
         const int64_t rows = plim__min_i64(exact->round_rows, count - first);
         if (status == PLIM_OK)
-            status = reorder_piece(exact, reorder, source, nodes, first, rows);
+            status = reorder_range(exact, reorder, source, nodes, first, rows);
         status = exact->peers != NULL ? plim__exact_collect(exact, status, nodes, first, rows,
                                                             source->width, ordered)
                                       : status;

@@ -56,7 +56,7 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
 int64_t plim__exact_disk_together(const plim_job_t *job, const plim__file_system_t *system,
                                   int64_t bytes);
 
-/* Receives rows of outputs in the requested order; called from one thread, pieces ascending. */
+/* Receives rows of outputs in the requested order; called from one thread, ranges ascending. */
 typedef plim_status_t (*plim__exact_take_fn)(void *context, int64_t first, int64_t rows,
                                              int64_t width, const float *outputs);
 

@@ -7,10 +7,10 @@
  *     exact_set.c     the nodes that each layer needs, and the file ranges of their lists and rows
  *     exact_pass.c    one layer: fills rows into memory, aggregates lists over them
  *     exact_output.c  from aggregated states to the layer's output rows
- *     exact_stream.c  reads ahead, writes behind
+ *     exact_reader.c  reads ahead, writes behind
  *     exact_peers.c   what the ranks of a job exchange
  *
- * A rank is the number of a node in a set here. The ranks of a job are called peers: see
+ * A position is the index of a node in a set. The ranks of a job are called peers here: see
  * plim__exact_set_t for what each of them computes.
  */
 #ifndef PLIM_INFER_EXACT_INTERNAL_H
@@ -30,8 +30,8 @@
 
 #include <stdatomic.h>
 
-#define PLIM__EXACT_AHEAD 6        /* maximum number of ranges of a stream in memory */
-#define PLIM__EXACT_AHEAD_STATES 3 /* the same for pieces of states, which are larger */
+#define PLIM__EXACT_AHEAD 6        /* maximum number of chunks of a reader in memory */
+#define PLIM__EXACT_AHEAD_STATES 3 /* the same for ranges of states, which are larger */
 #define PLIM__EXACT_TILE 32        /* rows of one product call of a worker */
 #define PLIM__EXACT_BATCH 256      /* neighbours' rows that are prefetched together */
 
@@ -101,18 +101,18 @@ static inline bool plim__exact_wants_root(const plim__exact_layer_t *layer)
     return !layer->aggregates || layer->root != NULL || layer->residual;
 }
 
-/* A range of bytes of a file, and the ranks whose rows or lists it holds. */
+/* A range of bytes of a file, and the positions whose rows or lists it holds. */
 typedef struct plim__exact_chunk {
     int64_t offset, size;
-    int64_t piece;
-    int64_t first, end; /* ranks */
+    int64_t range;
+    int64_t first, end; /* positions */
 } plim__exact_chunk_t;
 
 /* Returns the next range, at most a stream's capacity; false after the last. */
 typedef bool (*plim__exact_next_fn)(void *context, plim__exact_chunk_t *chunk_out);
 
 /* Reads ranges of a file or of memory ahead and returns them in order. */
-typedef struct plim__exact_stream {
+typedef struct plim__exact_reader {
     const plim_job_t *job;
     plim__engine_t *engine;
     int ahead; /* 2 … PLIM__EXACT_AHEAD */
@@ -127,48 +127,48 @@ typedef struct plim__exact_stream {
     plim__exact_next_fn next;
     void *context;
     bool more;
-} plim__exact_stream_t;
+} plim__exact_reader_t;
 
 /* Carves the buffers for `ahead` ranges of at most `capacity` bytes. */
-void plim__exact_stream_lay_out(plim__arena_t *arena, plim__exact_stream_t *stream, int ahead,
+void plim__exact_reader_lay_out(plim__arena_t *arena, plim__exact_reader_t *stream, int ahead,
                                 int64_t capacity);
-plim_status_t plim__exact_stream_open(plim__exact_stream_t *stream, const plim_job_t *job);
-void plim__exact_stream_close(plim__exact_stream_t *stream);
+plim_status_t plim__exact_reader_open(plim__exact_reader_t *stream, const plim_job_t *job);
+void plim__exact_reader_close(plim__exact_reader_t *stream);
 
 /* Starts reading the ranges that `next` returns, from the file or the memory. Drops earlier
  * ranges. */
-void plim__exact_stream_start(plim__exact_stream_t *stream, const plim__file_t *file,
+void plim__exact_reader_start(plim__exact_reader_t *stream, const plim__file_t *file,
                               const char *memory, plim__exact_next_fn next, void *context);
 
 /* Waits for the reads in flight and drops them. */
-void plim__exact_stream_drop(plim__exact_stream_t *stream);
+void plim__exact_reader_drop(plim__exact_reader_t *stream);
 
 /* The next chunk; NULL after the last. */
-const plim__exact_chunk_t *plim__exact_stream_peek(plim__exact_stream_t *stream);
+const plim__exact_chunk_t *plim__exact_reader_peek(plim__exact_reader_t *stream);
 
 /* Waits for the next chunk. Its bytes stay valid until the next call. PLIM_ERR_IO, PLIM_ERR_DATA,
  * PLIM_ERR_STOPPED. */
-plim_status_t plim__exact_stream_take(plim__exact_stream_t *stream, plim__exact_chunk_t *chunk_out,
+plim_status_t plim__exact_reader_take(plim__exact_reader_t *stream, plim__exact_chunk_t *chunk_out,
                                       char **data_out);
 
 /* A matrix between two layers, or states between two passes, in memory or in a nameless file. Each
- * piece begins at a page. */
+ * range begins at a page. */
 typedef struct plim__exact_store {
     plim__arena_t memory; /* base NULL: in the file */
     plim__file_t file;
     plim_ledger_t *ledger;
     int account;
     size_t charged; /* bytes on the ledger for a file system in memory */
-    int64_t piece_bytes;
+    int64_t range_bytes;
 } plim__exact_store_t;
 
 /* PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. A zeroed store is harmless to destroy. */
 plim_status_t plim__exact_store_create(plim__exact_store_t *store, const plim_job_t *job,
-                                       const char *scratch, bool in_memory, int64_t piece_bytes,
-                                       int64_t pieces);
+                                       const char *scratch, bool in_memory, int64_t range_bytes,
+                                       int64_t ranges);
 void plim__exact_store_destroy(plim__exact_store_t *store);
 
-/* Writes pieces to a store while the next ones are computed. */
+/* Writes ranges to a store while the next ones are computed. */
 typedef struct plim__exact_writer {
     plim__engine_t *engine;
     char *buffers[2];
@@ -177,11 +177,11 @@ typedef struct plim__exact_writer {
     int turn;
 } plim__exact_writer_t;
 
-/* Carves the buffers for pieces of at most `capacity` bytes. */
+/* Carves the buffers for ranges of at most `capacity` bytes. */
 void plim__exact_writer_lay_out(plim__arena_t *arena, plim__exact_writer_t *writer,
                                 int64_t capacity);
 
-/* Returns the memory for the piece at `offset` of the store; put() then writes it. */
+/* Returns the memory for the range at `offset` of the store; put() then writes it. */
 plim_status_t plim__exact_writer_place(plim__exact_writer_t *writer, plim__exact_store_t *store,
                                        int64_t offset, void **to_out);
 void plim__exact_writer_put(plim__exact_writer_t *writer, plim__exact_store_t *store,
@@ -193,12 +193,12 @@ plim_status_t plim__exact_writer_flush(plim__exact_writer_t *writer);
 typedef struct plim__exact_sizes {
     int workers;        /* threads of the team */
     int64_t chunk;      /* bytes of a read */
-    int64_t piece_rows; /* destinations whose outputs are computed together */
-    int64_t states;     /* bytes of a piece of states, of all slices */
-    int64_t written;    /* bytes of a piece of a matrix or of one slice's states */
+    int64_t range_rows; /* destinations whose outputs are computed together */
+    int64_t states;     /* bytes of a range of states, of all slices */
+    int64_t written;    /* bytes of a range of a matrix or of one slice's states */
     int64_t x, y, h;    /* floats a row of these */
     int64_t tile;       /* floats a row of a worker's tile */
-    size_t kept;        /* bytes of an epilogue's statistics, for a piece */
+    size_t kept;        /* bytes of an epilogue's statistics, for a range */
     size_t front, behind, root, second, scores; /* bytes of these weights */
     int peers;
     size_t bytes; /* the arena, engines and threads */
@@ -226,13 +226,13 @@ typedef struct plim__exact_slice {
     int64_t first, count;
     int head, heads; /* attention: the heads that the columns belong to */
     int64_t width;   /* floats of a row: the columns, and two scores a head */
-    int64_t offset;  /* offset of its states in a piece of the store */
+    int64_t offset;  /* offset of its states in a range of the store */
 } plim__exact_slice_t;
 
 #define PLIM__EXACT_STRIPES 128 /* maximum number of stripes of a peer */
 
 /*
- * Nodes whose rows a layer computes or reads. A matrix of their rows is numbered by rank.
+ * Nodes whose rows a layer computes or reads. A matrix of their rows is numbered by position.
  *
  * Peers divide the nodes in stripes, ranges of 448 << shift node ids that they take in turn, so
  * that each has a part of every block of sources, of the requested nodes, and of long lists:
@@ -240,9 +240,9 @@ typedef struct plim__exact_slice {
  *     node       0 ─────► L ─────► 2L ─────► 3L ─────►
  *     peer          0         1         0         1
  *
- * A peer's part of a set is a set too, with ranks of its own: `peers` is then their number. A peer
- * computes and keeps the rows of its part; a layer's product goes to all peers when it is formed,
- * since sums need rows of any source.
+ * A peer's part of a set is a set too, with positions of its own: `peers` is then their number. A
+ * peer computes and keeps the rows of its part; a layer's product goes to all peers when it is
+ * formed, since sums need rows of any source.
  */
 typedef struct plim__exact_set {
     bool all; /* every node, or every node of the stripes; `members` is then not used */
@@ -271,21 +271,21 @@ static inline int64_t plim__exact_stripe_node(int shift, int64_t stripe)
     return (stripe << shift) * PLIM__NODE_SET_BITS;
 }
 
-int64_t plim__exact_stripe_rank(const plim__exact_set_t *set, int shift, int64_t stripe);
+int64_t plim__exact_stripe_position(const plim__exact_set_t *set, int shift, int64_t stripe);
 
-/* For ranks and nodes of a peer's part. */
-int64_t plim__exact_part_whole(const plim__exact_set_t *part, int64_t rank);
+/* For positions and nodes of a peer's part. */
+int64_t plim__exact_part_whole(const plim__exact_set_t *part, int64_t position);
 int64_t plim__exact_part_skip(const plim__exact_set_t *part, int64_t node);
 
-/* The rank in the whole set of the part's member `rank`. */
-static inline int64_t plim__exact_whole(const plim__exact_set_t *part, int64_t rank)
+/* The position in the whole set of the part's member `position`. */
+static inline int64_t plim__exact_whole(const plim__exact_set_t *part, int64_t position)
 {
-    return part->peers == 0 ? rank : plim__exact_part_whole(part, rank);
+    return part->peers == 0 ? position : plim__exact_part_whole(part, position);
 }
 
-static inline int64_t plim__exact_node_at(const plim__exact_set_t *set, int64_t rank)
+static inline int64_t plim__exact_node_at(const plim__exact_set_t *set, int64_t position)
 {
-    const int64_t whole = plim__exact_whole(set, rank);
+    const int64_t whole = plim__exact_whole(set, position);
     return set->all ? whole : plim__node_set_select(&set->members, whole);
 }
 
@@ -297,41 +297,41 @@ static inline int64_t plim__exact_node_after(const plim__exact_set_t *set, int64
     return near ? next : plim__exact_part_skip(set, next);
 }
 
-/* The rank of a node; -1 if it is not a member. */
-static inline int64_t plim__exact_rank(const plim__exact_set_t *set, int64_t node)
+/* The position of a node; -1 if it is not a member. */
+static inline int64_t plim__exact_position(const plim__exact_set_t *set, int64_t node)
 {
-    const int64_t rank = set->all ? node : plim__node_set_rank(&set->members, node);
-    if (set->peers == 0 || rank < 0)
-        return rank;
+    const int64_t position = set->all ? node : plim__node_set_position(&set->members, node);
+    if (set->peers == 0 || position < 0)
+        return position;
     const int64_t stripe = plim__exact_stripe(set->shift, node);
     if (stripe % set->peers != set->peer)
         return -1;
-    return set->before[stripe / set->peers] + rank -
-           plim__exact_stripe_rank(set, set->shift, stripe);
+    return set->before[stripe / set->peers] + position -
+           plim__exact_stripe_position(set, set->shift, stripe);
 }
 
-/* The end of the ranks from `rank` on that follow each other in the whole set too. */
-int64_t plim__exact_run_end(const plim__exact_set_t *set, int64_t rank);
+/* The end of the positions from `position` on that follow each other in the whole set too. */
+int64_t plim__exact_run_end(const plim__exact_set_t *set, int64_t position);
 
-/* The number of the part's members whose rank in the whole set is below `whole`. */
+/* The number of the part's members whose position in the whole set is below `whole`. */
 int64_t plim__exact_part_before(const plim__exact_set_t *part, int64_t whole);
 
 /* A layer's input, row by row: features.npy, or the output of the layer before. */
 typedef struct plim__exact_source {
     const plim__file_t *file; /* NULL: in memory */
     const char *memory;
-    const plim__exact_set_t *set; /* its ranks number the rows */
+    const plim__exact_set_t *set; /* its positions number the rows */
     bool half;
     int64_t width;
     int64_t row_bytes;
     int64_t start;                   /* offset of the first row */
-    int64_t piece_rows, piece_bytes; /* features.npy is one piece */
+    int64_t range_rows, range_bytes; /* features.npy is one range */
 } plim__exact_source_t;
 
 static inline int64_t plim__exact_row_offset(const plim__exact_source_t *source, int64_t row)
 {
-    return source->start + row / source->piece_rows * source->piece_bytes +
-           row % source->piece_rows * source->row_bytes;
+    return source->start + row / source->range_rows * source->range_bytes +
+           row % source->range_rows * source->row_bytes;
 }
 
 /* Rows that one thread prefetches and then aggregates. */
@@ -366,15 +366,15 @@ typedef struct plim__exact {
     plim__team_t *team;
     plim__offsets_t *offsets;
     plim__file_t indices, features;
-    plim__exact_stream_t lists, rows, own, states;
+    plim__exact_reader_t lists, rows, own, states;
     plim__exact_writer_t writer;
     plim__exact_batch_t (*batches)[2]; /* (workers) */
     float *tiles; /* (workers, PLIM__EXACT_TILE, sizes.tile): plim__exact_tile */
 
-    float *x;     /* (piece_rows, sizes.x) the destinations' own inputs */
-    float *y;     /* (piece_rows, sizes.y) between two products */
-    float *h;     /* (piece_rows, sizes.h) the output, if it is not stored */
-    float *state; /* a piece of the last slice's states */
+    float *x;     /* (range_rows, sizes.x) the destinations' own inputs */
+    float *y;     /* (range_rows, sizes.y) between two products */
+    float *h;     /* (range_rows, sizes.h) the output, if it is not stored */
+    float *state; /* a range of the last slice's states */
     void *kept;   /* an epilogue's statistics */
     float *packed_front, *packed_behind, *packed_root, *packed_second;
     float *scores; /* (2 * heads, in) attention's vectors, multiplied with the weight */
@@ -399,10 +399,10 @@ static inline float *plim__exact_tile(const plim__exact_t *exact, int worker)
     return exact->tiles + (int64_t)worker * PLIM__EXACT_TILE * exact->sizes.tile;
 }
 
-/* Number of pieces for so many rows. */
-static inline int64_t plim__exact_pieces(const plim__exact_t *exact, int64_t rows)
+/* Number of ranges for so many rows. */
+static inline int64_t plim__exact_num_ranges(const plim__exact_t *exact, int64_t rows)
 {
-    return (rows + exact->sizes.piece_rows - 1) / exact->sizes.piece_rows;
+    return (rows + exact->sizes.range_rows - 1) / exact->sizes.range_rows;
 }
 
 /* One row of the source as floats: columns [first, first + count). */
@@ -416,17 +416,17 @@ static inline void plim__exact_load(const plim__exact_t *exact, const char *row,
                          (size_t)count * sizeof(float));
 }
 
-/* Puts rows of a store into the requested order, a piece at a time. */
+/* Puts rows of a store into the requested order, a range at a time. */
 typedef struct plim__exact_reorder {
     plim__arena_t arena;
-    int64_t piece_rows;
-    plim__reader_t *reader; /* NULL: the store is in memory */
-    plim__read_t *reads;    /* (piece_rows) */
-    uint64_t *keys, *spare; /* (piece_rows) rank and index */
+    int64_t range_rows;
+    plim__reader_t *reader;        /* NULL: the store is in memory */
+    plim__read_t *reads;           /* (range_rows) */
+    uint64_t *keys, *sort_scratch; /* (range_rows) position and index */
 } plim__exact_reorder_t;
 
 /* exact_plan.c. The layouts of a plim__exact_t, whose sizes are set, and of a
- * plim__exact_reorder_t, whose piece_rows is set. */
+ * plim__exact_reorder_t, whose range_rows is set. */
 void plim__exact_lay_out(plim__arena_t *arena, void *exact);
 void plim__exact_reorder_lay_out(plim__arena_t *arena, void *reorder);
 plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes);
@@ -450,27 +450,27 @@ size_t plim__exact_resident_bytes(const plim__exact_choice_t *choice);
 plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, int64_t count);
 void plim__exact_sets_end(plim__exact_t *exact);
 
-/* Iterates over the lists of a set's members, in pieces of so many ranks; every rank is in a
- * chunk, and a chunk is in one stripe. */
+/* Iterates over the lists of a set's members, in ranges of so many positions; every position is in
+ * a chunk, and a chunk is in one stripe. */
 typedef struct plim__exact_lists {
     const plim__exact_t *exact;
     const plim__exact_set_t *set;
-    int64_t piece_rows;
+    int64_t range_rows;
     int64_t most; /* maximum entries of a chunk */
-    int64_t rank, node;
-    int64_t entry; /* entry at which the rank's list continues; -1: its first */
+    int64_t position, node;
+    int64_t entry; /* entry at which the position's list continues; -1: its first */
 } plim__exact_lists_t;
 plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim__exact_set_t *set);
 bool plim__exact_lists_next(void *lists, plim__exact_chunk_t *chunk_out);
 
-/* Iterates over the rows of `source` that belong to members [rank, end) of a set, in pieces of so
- * many ranks; a chunk is in one stripe. */
+/* Iterates over the rows of `source` that belong to members [position, end) of a set, in ranges of
+ * so many positions; a chunk is in one stripe. */
 typedef struct plim__exact_rows {
     const plim__exact_source_t *source;
     const plim__exact_set_t *set;
-    int64_t piece_rows;
+    int64_t range_rows;
     int64_t most; /* maximum bytes of a chunk */
-    int64_t rank, end, node;
+    int64_t position, end, node;
 } plim__exact_rows_t;
 plim__exact_rows_t plim__exact_rows_of(const plim__exact_t *exact, const plim__exact_set_t *set,
                                        int64_t first, int64_t end);
@@ -496,7 +496,7 @@ static inline bool plim__exact_check(plim__exact_t *exact, int64_t entry, int64_
 /* PLIM_ERR_DATA if plim__exact_check has found an invalid entry. */
 plim_status_t plim__exact_damage(plim__exact_t *exact);
 
-/* exact_pass.c: one layer. Pieces of its output go to the store, or to `output` in their order. */
+/* exact_pass.c: one layer. Ranges of its output go to the store, or to `output` in their order. */
 typedef plim_status_t (*plim__exact_output_fn)(void *context, int64_t first, int64_t rows,
                                                const float *h);
 typedef struct plim__exact_sink {
@@ -508,26 +508,26 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index,
                                     const plim__exact_sink_t *sink);
 
 /*
- * exact_output.c: computes the layer's output h (rows, out) of one piece from its aggregated
- * states. `states` holds those of the last slice, `others` the store's piece with those of the
+ * exact_output.c: computes the layer's output h (rows, out) of one range from its aggregated
+ * states. `states` holds those of the last slice, `others` the store's range with those of the
  * slices before it.
  */
-plim_status_t plim__exact_output_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
+plim_status_t plim__exact_output_range(plim__exact_t *exact, int64_t range, int64_t rows,
                                        const float *states, const char *others, float *h);
 
 /* exact_peers.c. Waits for all peers; an error of one becomes that of all. */
 plim_status_t plim__exact_agree(const plim__exact_t *exact, plim_status_t status);
 
-/* Makes the members of the peers' sets those of all; their ranks are not valid. */
+/* Makes the members of the peers' sets those of all; their positions are not valid. */
 plim_status_t plim__exact_unite(plim__exact_t *exact, plim__node_set_t *members);
 
 /* A range of the sources that peers form together: one stripe of each, or all if there is one. */
 typedef struct plim__exact_group {
-    int64_t first, end; /* ranks in exact->from */
+    int64_t first, end; /* positions in exact->from */
     int64_t stripe;     /* of peer 0 */
 } plim__exact_group_t;
 
-/* The group that begins at rank `first` of the sources and ends at `end` at the latest. */
+/* The group that begins at position `first` of the sources and ends at `end` at the latest. */
 plim__exact_group_t plim__exact_group_at(const plim__exact_t *exact, int64_t first, int64_t end);
 
 /* Gathers the rows of a group, which lie from `rows` on, from their peers. `status` is that of this

@@ -1,4 +1,4 @@
-/* From aggregated states to a layer's output rows, a piece of destinations at a time. */
+/* From aggregated states to a layer's output rows, a range of destinations at a time. */
 #include "infer/exact_internal.h"
 
 #include "base/check.h"
@@ -10,10 +10,10 @@
 
 #define TILE PLIM__EXACT_TILE
 
-/* The current piece. */
-typedef struct piece {
+/* The range of destinations in progress. */
+typedef struct output {
     plim__exact_t *exact;
-    int64_t first; /* rank of the piece's first destination */
+    int64_t first; /* position of the range's first destination */
     int64_t rows;
     const float *states;       /* states of the last slice */
     const char *others;        /* states of the slices before it */
@@ -21,39 +21,39 @@ typedef struct piece {
     float *h;                  /* (rows, out), after the second product */
     plim__exact_chunk_t chunk; /* own inputs of the destinations */
     const char *data;
-} piece_t;
+} output_t;
 
 static void load_tile(void *context, int worker, int64_t tile)
 {
     (void)worker;
-    const piece_t *piece = context;
-    const plim__exact_t *exact = piece->exact;
-    const int64_t rank = piece->chunk.first + tile * TILE;
-    const int64_t end = plim__min_i64(rank + TILE, piece->chunk.end);
-    int64_t node = plim__exact_node_at(exact->to, rank);
-    for (int64_t i = rank; i < end; i++) {
-        const int64_t place = plim__exact_rank(exact->source.set, node);
+    const output_t *output = context;
+    const plim__exact_t *exact = output->exact;
+    const int64_t position = output->chunk.first + tile * TILE;
+    const int64_t end = plim__min_i64(position + TILE, output->chunk.end);
+    int64_t node = plim__exact_node_at(exact->to, position);
+    for (int64_t i = position; i < end; i++) {
+        const int64_t place = plim__exact_position(exact->source.set, node);
         plim__exact_load(exact,
-                         piece->data +
-                             (plim__exact_row_offset(&exact->source, place) - piece->chunk.offset),
-                         0, exact->layer->in, exact->x + (i - piece->first) * exact->layer->in);
+                         output->data +
+                             (plim__exact_row_offset(&exact->source, place) - output->chunk.offset),
+                         0, exact->layer->in, exact->x + (i - output->first) * exact->layer->in);
         node = plim__exact_node_after(exact->to, node);
     }
 }
 
-/* Loads the own input rows of the destinations of piece `index`. */
-static plim_status_t load_own(piece_t *piece, int64_t index)
+/* Loads the own input rows of the destinations of range `index`. */
+static plim_status_t load_own(output_t *output, int64_t index)
 {
-    plim__exact_t *exact = piece->exact;
+    plim__exact_t *exact = output->exact;
     for (;;) {
-        const plim__exact_chunk_t *next = plim__exact_stream_peek(&exact->own);
+        const plim__exact_chunk_t *next = plim__exact_reader_peek(&exact->own);
         char *data;
-        if (next == NULL || next->piece != index)
+        if (next == NULL || next->range != index)
             return PLIM_OK;
-        PLIM_TRY(plim__exact_stream_take(&exact->own, &piece->chunk, &data));
-        piece->data = data;
-        plim__team_run(exact->team, (piece->chunk.end - piece->chunk.first + TILE - 1) / TILE,
-                       TILE * (50 + exact->layer->in / 8), load_tile, piece);
+        PLIM_TRY(plim__exact_reader_take(&exact->own, &output->chunk, &data));
+        output->data = data;
+        plim__team_run(exact->team, (output->chunk.end - output->chunk.first + TILE - 1) / TILE,
+                       TILE * (50 + exact->layer->in / 8), load_tile, output);
     }
 }
 
@@ -91,13 +91,13 @@ static void columns_of_state(const plim__exact_layer_t *layer, const plim__exact
     }
 }
 
-/* Assembles the aggregated columns of rows [row, row + rows) of the piece: to (rows, wide). */
-static void assemble(const piece_t *piece, int64_t row, int64_t rows, float *to)
+/* Assembles the aggregated columns of rows [row, row + rows) of the range: to (rows, wide). */
+static void assemble(const output_t *output, int64_t row, int64_t rows, float *to)
 {
-    const plim__exact_t *exact = piece->exact;
+    const plim__exact_t *exact = output->exact;
     const plim__exact_layer_t *layer = exact->layer;
     int64_t degrees[TILE];
-    int64_t node = plim__exact_node_at(exact->to, piece->first + row);
+    int64_t node = plim__exact_node_at(exact->to, output->first + row);
     for (int64_t i = 0; i < rows; i++) {
         degrees[i] = plim__offsets_degree(exact->offsets, node);
         node = plim__exact_node_after(exact->to, node);
@@ -106,7 +106,7 @@ static void assemble(const piece_t *piece, int64_t row, int64_t rows, float *to)
         const plim__exact_slice_t slice = plim__exact_slice(exact, s);
         const bool last = s == exact->choice.slices - 1;
         const float *states =
-            last ? piece->states : (const float *)(const void *)(piece->others + slice.offset);
+            last ? output->states : (const float *)(const void *)(output->others + slice.offset);
         for (int64_t i = 0; i < rows; i++)
             columns_of_state(layer, &slice, states + (row + i) * slice.width, degrees[i],
                              to + i * layer->wide + slice.first);
@@ -124,21 +124,21 @@ static void mean_of_heads(const plim__exact_layer_t *layer, int64_t rows, const 
         }
 }
 
-/* Computes one tile of the piece up to the first epilogue. */
+/* Computes one tile of the range up to the first epilogue. */
 static void multiply_tile(void *context, int worker, int64_t tile)
 {
-    const piece_t *piece = context;
-    const plim__exact_t *exact = piece->exact;
+    const output_t *output = context;
+    const plim__exact_t *exact = output->exact;
     const plim__exact_layer_t *layer = exact->layer;
     const int64_t row = tile * TILE;
-    const int64_t rows = plim__min_i64(TILE, piece->rows - row);
+    const int64_t rows = plim__min_i64(TILE, output->rows - row);
     const float *x = exact->x + row * layer->in;
-    float *y = piece->y + row * layer->inner;
+    float *y = output->y + row * layer->inner;
     float *a = plim__exact_tile(exact, worker);
     const bool begun = layer->aggregates;
     if (layer->aggregates) {
         const bool straight = layer->behind == NULL && !layer->mean_of_heads;
-        assemble(piece, row, rows, straight ? y : a);
+        assemble(output, row, rows, straight ? y : a);
         if (layer->behind != NULL)
             plim__tile_product(exact->packed_behind, layer->wide, layer->inner, rows, a,
                                layer->wide, false, y, layer->inner);
@@ -155,13 +155,13 @@ static void multiply_tile(void *context, int worker, int64_t tile)
 static void second_tile(void *context, int worker, int64_t tile)
 {
     (void)worker;
-    const piece_t *piece = context;
-    const plim__exact_t *exact = piece->exact;
+    const output_t *output = context;
+    const plim__exact_t *exact = output->exact;
     const plim__exact_layer_t *layer = exact->layer;
     const int64_t row = tile * TILE;
     plim__tile_product(exact->packed_second, layer->inner, layer->out,
-                       plim__min_i64(TILE, piece->rows - row), piece->y + row * layer->inner,
-                       layer->inner, false, piece->h + row * layer->out, layer->out);
+                       plim__min_i64(TILE, output->rows - row), output->y + row * layer->inner,
+                       layer->inner, false, output->h + row * layer->out, layer->out);
 }
 
 /* Applies an epilogue in place: y (rows, width); residual (rows, width) or NULL. */
@@ -175,21 +175,21 @@ static void apply_epilogue(const plim__exact_t *exact, const plim__epilogue_t *e
                            exact->kept);
 }
 
-plim_status_t plim__exact_output_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
+plim_status_t plim__exact_output_range(plim__exact_t *exact, int64_t range, int64_t rows,
                                        const float *states, const char *others, float *h)
 {
     const plim__exact_layer_t *layer = exact->layer;
     const bool twice = layer->second != NULL;
-    piece_t work = {.exact = exact,
-                    .first = piece * exact->sizes.piece_rows,
-                    .rows = rows,
-                    .states = states,
-                    .others = others,
-                    .y = twice ? exact->y : h,
-                    .h = h};
+    output_t work = {.exact = exact,
+                     .first = range * exact->sizes.range_rows,
+                     .rows = rows,
+                     .states = states,
+                     .others = others,
+                     .y = twice ? exact->y : h,
+                     .h = h};
     const int64_t tiles = (rows + TILE - 1) / TILE;
     const float *residual = layer->residual ? exact->x : NULL;
-    PLIM_TRY(load_own(&work, piece));
+    PLIM_TRY(load_own(&work, range));
     plim__team_run(exact->team, tiles, TILE * (200 + layer->in * layer->inner / 32), multiply_tile,
                    &work);
     apply_epilogue(exact, &layer->epilogue, rows, work.y, twice ? NULL : residual);

@@ -3,7 +3,7 @@
  *
  *     fill       the slice's columns of the block's sources, computed from the layer's input, into
  *                memory
- *     aggregate  the lists of each piece of destinations over these rows, into the piece's states
+ *     aggregate  the lists of each range of destinations over these rows, into the range's states
  *     put        the states to a store, or, in the layer's last pass, on to exact_output.c
  *
  * Aggregation looks at list entries in their order. An entry whose source is in memory gets a place
@@ -28,17 +28,17 @@
 #define TILE PLIM__EXACT_TILE
 #define LISTS 128 /* lists in a unit of work */
 #define FETCH_LINES                                                                                \
-    8                 /* cache lines of a row that are prefetched; the processor fetches the rest  \
-                       */
-#define RANK_AHEAD 24 /* entries between a rank's prefetch and its use */
-#define LOOKS 16      /* times that peers look after each other in a pass */
+    8 /* cache lines of a row that are prefetched; the processor fetches the rest                  \
+       */
+#define POSITION_AHEAD 24 /* entries between a position's prefetch and its use */
+#define LOOKS 16          /* times that peers look after each other in a pass */
 
 typedef struct fill {
     plim__exact_t *exact;
     const plim__exact_slice_t *slice;
-    int64_t first;             /* rank of the first row in memory */
+    int64_t first;             /* position of the first row in memory */
     plim__exact_chunk_t chunk; /* of this peer's sources */
-    int64_t whole;             /* rank of its first among all sources */
+    int64_t whole;             /* position of its first among all sources */
     const char *data;
 } fill_t;
 
@@ -54,16 +54,16 @@ static void pack_front(plim__exact_t *exact, const plim__exact_slice_t *slice)
                     exact->packed_front);
 }
 
-/* Loads rows rank … rank+rows-1 of this peer's input: all columns to `x` if a product follows,
- * otherwise the slice's columns to `to`. */
-static void load_rows(const fill_t *fill, int64_t rank, int64_t rows, float *x, float *to)
+/* Loads rows position … position+rows-1 of this peer's input: all columns to `x` if a product
+ * follows, otherwise the slice's columns to `to`. */
+static void load_rows(const fill_t *fill, int64_t position, int64_t rows, float *x, float *to)
 {
     const plim__exact_t *exact = fill->exact;
     const plim__exact_layer_t *layer = exact->layer;
     const plim__exact_slice_t *slice = fill->slice;
-    int64_t node = plim__exact_node_at(exact->held, rank);
+    int64_t node = plim__exact_node_at(exact->held, position);
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t place = plim__exact_rank(exact->source.set, node);
+        const int64_t place = plim__exact_position(exact->source.set, node);
         const char *row =
             fill->data + (plim__exact_row_offset(&exact->source, place) - fill->chunk.offset);
         if (layer->front != NULL)
@@ -76,10 +76,10 @@ static void load_rows(const fill_t *fill, int64_t rank, int64_t rows, float *x, 
 }
 
 /* Multiplies each row by the source's factor of GCN's weights. */
-static void scale_rows(const fill_t *fill, int64_t rank, int64_t rows, float *to)
+static void scale_rows(const fill_t *fill, int64_t position, int64_t rows, float *to)
 {
     const plim__exact_t *exact = fill->exact;
-    int64_t node = plim__exact_node_at(exact->held, rank);
+    int64_t node = plim__exact_node_at(exact->held, position);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t degree = plim__offsets_degree(exact->offsets, node);
         const float scale = 1.0f / sqrtf((float)(plim__min_i64(degree, exact->layer->fanout) + 1));
@@ -96,30 +96,30 @@ static void fill_tile(void *context, int worker, int64_t tile)
     const fill_t *fill = context;
     const plim__exact_t *exact = fill->exact;
     const plim__exact_layer_t *layer = exact->layer;
-    const int64_t rank = fill->chunk.first + tile * TILE;
-    const int64_t rows = plim__min_i64(TILE, fill->chunk.end - rank);
+    const int64_t position = fill->chunk.first + tile * TILE;
+    const int64_t rows = plim__min_i64(TILE, fill->chunk.end - position);
     const int64_t width = fill->slice->width;
     float *x = plim__exact_tile(exact, worker);
     float *to = exact->resident + (fill->whole + tile * TILE - fill->first) * width;
-    load_rows(fill, rank, rows, x, to);
+    load_rows(fill, position, rows, x, to);
     if (layer->front != NULL)
         plim__tile_product(exact->packed_front, layer->in, width, rows, x, layer->in, false, to,
                            width);
     if (layer->scale == PLIM__EXACT_GCN)
-        scale_rows(fill, rank, rows, to);
+        scale_rows(fill, position, rows, to);
 }
 
-/* Computes the columns of this peer's sources up to the one of rank `end`. */
+/* Computes the columns of this peer's sources up to the one of position `end`. */
 static plim_status_t fill_until(fill_t *fill, int64_t end)
 {
     plim__exact_t *exact = fill->exact;
     const int64_t cost = 100 + exact->layer->in * (fill->slice->width + 16) / 32;
     for (;;) {
-        const plim__exact_chunk_t *next = plim__exact_stream_peek(&exact->rows);
+        const plim__exact_chunk_t *next = plim__exact_reader_peek(&exact->rows);
         char *data;
         if (next == NULL || next->first >= end)
             return PLIM_OK;
-        PLIM_TRY(plim__exact_stream_take(&exact->rows, &fill->chunk, &data));
+        PLIM_TRY(plim__exact_reader_take(&exact->rows, &fill->chunk, &data));
         fill->data = data;
         fill->whole = plim__exact_whole(exact->held, fill->chunk.first);
         plim__team_run(exact->team, (fill->chunk.end - fill->chunk.first + TILE - 1) / TILE,
@@ -140,7 +140,7 @@ static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_slice_t *
     fill_t fill = {.exact = exact, .slice = slice, .first = first};
     if (exact->layer->front != NULL)
         pack_front(exact, slice);
-    plim__exact_stream_start(&exact->rows, exact->source.file, exact->source.memory,
+    plim__exact_reader_start(&exact->rows, exact->source.file, exact->source.memory,
                              plim__exact_rows_next, &rows);
     for (int64_t at = first; at < end;) {
         const plim__exact_group_t group = plim__exact_group_at(exact, at, end);
@@ -153,12 +153,12 @@ static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_slice_t *
     return PLIM_OK;
 }
 
-/* The aggregation of one piece of destinations. */
+/* The aggregation of one range of destinations. */
 typedef struct aggregation {
     plim__exact_t *exact;
     plim__stream_aggregate_t rule;
     int64_t first, end;  /* sources in memory */
-    int64_t first_state; /* rank */
+    int64_t first_state; /* position */
     float *states;
     plim__exact_chunk_t chunk;
     const char *data;
@@ -215,14 +215,15 @@ static bool walk_list(walk_t *walk, int64_t node, int64_t i, int64_t stop, int64
     const plim__exact_set_t *from = exact->from;
     const bool skips = exact->layer->skips_loops;
     const uint64_t held = (uint64_t)(aggregation->end - aggregation->first);
-    const int64_t own = own_done && !skips ? -1 : plim__exact_rank(from, node) - aggregation->first;
+    const int64_t own =
+        own_done && !skips ? -1 : plim__exact_position(from, node) - aggregation->first;
     for (; i < stop; i++) {
         const int64_t source = plim__exact_entry(exact, aggregation->data, i - aggregation->start);
         if (!plim__exact_check(exact, i, source))
             return own_done;
-        if (!from->all && i + RANK_AHEAD < stop) {
-            const int64_t later =
-                plim__exact_entry(exact, aggregation->data, i + RANK_AHEAD - aggregation->start);
+        if (!from->all && i + POSITION_AHEAD < stop) {
+            const int64_t later = plim__exact_entry(exact, aggregation->data,
+                                                    i + POSITION_AHEAD - aggregation->start);
             if ((uint64_t)later < (uint64_t)exact->info->num_nodes)
                 plim__node_set_prefetch(&from->members, later);
         }
@@ -233,18 +234,18 @@ static bool walk_list(walk_t *walk, int64_t node, int64_t i, int64_t stop, int64
         }
         if (skips && source == node)
             continue;
-        const int64_t rank = plim__exact_rank(from, source);
-        if (rank < 0) {
+        const int64_t position = plim__exact_position(from, source);
+        if (position < 0) {
             (void)plim__exact_check(exact, i, -1);
             return own_done;
         }
-        if ((uint64_t)(rank - aggregation->first) < held)
-            push(walk, rank - aggregation->first, state, own);
+        if ((uint64_t)(position - aggregation->first) < held)
+            push(walk, position - aggregation->first, state, own);
     }
     return own_done;
 }
 
-static void aggregate_lists(void *context, int worker, int64_t piece)
+static void aggregate_lists(void *context, int worker, int64_t task)
 {
     aggregation_t *aggregation = context;
     plim__exact_t *exact = aggregation->exact;
@@ -256,15 +257,15 @@ static void aggregate_lists(void *context, int worker, int64_t piece)
                                           FETCH_LINES),
                    .straddles = bytes % (int64_t)PLIM__LINE != 0,
                    .most = plim__max_i64(16, plim__min_i64(PLIM__EXACT_BATCH, 32768 / bytes))};
-    const int64_t first = aggregation->chunk.first + piece * LISTS;
+    const int64_t first = aggregation->chunk.first + task * LISTS;
     const int64_t end = plim__min_i64(first + LISTS, aggregation->chunk.end);
     int64_t node = plim__exact_node_at(exact->to, first);
-    for (int64_t rank = first; rank < end; rank++) {
+    for (int64_t position = first; position < end; position++) {
         const plim__list_t list = plim__offsets_list(exact->offsets, node);
         const int64_t list_end = list.start + list.degree;
         const int64_t begin = plim__max_i64(list.start, aggregation->start);
         const int64_t stop = plim__min_i64(list_end, aggregation->stop);
-        const int64_t state = rank - aggregation->first_state;
+        const int64_t state = position - aggregation->first_state;
         /* The start of an empty list may be outside of the chunk. */
         const bool continues = list.degree > 0 && begin > list.start;
         bool own_done = continues ? aggregation->own_done : !exact->layer->self;
@@ -272,7 +273,7 @@ static void aggregate_lists(void *context, int worker, int64_t piece)
         if (list.degree > 0 && stop < list_end) {
             aggregation->own_left = own_done; /* the chunk's last list: one thread writes this */
         } else if (!own_done) {
-            const int64_t own = plim__exact_rank(exact->from, node) - aggregation->first;
+            const int64_t own = plim__exact_position(exact->from, node) - aggregation->first;
             if ((uint64_t)own < (uint64_t)(aggregation->end - aggregation->first))
                 push(&walk, own, state, own);
         }
@@ -282,9 +283,9 @@ static void aggregate_lists(void *context, int worker, int64_t piece)
     aggregate_batch(aggregation, walk.batch);
 }
 
-/* Aggregates the lists of one piece of destinations over the sources [first, end) in memory. */
-static plim_status_t aggregate_piece(plim__exact_t *exact, const plim__exact_slice_t *slice,
-                                     int64_t first, int64_t end, int64_t piece, float *states)
+/* Aggregates the lists of one range of destinations over the sources [first, end) in memory. */
+static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_slice_t *slice,
+                                     int64_t first, int64_t end, int64_t range, float *states)
 {
     const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
     aggregation_t aggregation = {.exact = exact,
@@ -296,14 +297,14 @@ static plim_status_t aggregate_piece(plim__exact_t *exact, const plim__exact_sli
                                           .rows = exact->resident},
                                  .first = first,
                                  .end = end,
-                                 .first_state = piece * exact->sizes.piece_rows,
+                                 .first_state = range * exact->sizes.range_rows,
                                  .states = states};
     for (;;) {
-        const plim__exact_chunk_t *next = plim__exact_stream_peek(&exact->lists);
+        const plim__exact_chunk_t *next = plim__exact_reader_peek(&exact->lists);
         char *data;
-        if (next == NULL || next->piece != piece)
+        if (next == NULL || next->range != range)
             return PLIM_OK;
-        PLIM_TRY(plim__exact_stream_take(&exact->lists, &aggregation.chunk, &data));
+        PLIM_TRY(plim__exact_reader_take(&exact->lists, &aggregation.chunk, &data));
         aggregation.data = data;
         aggregation.start = (aggregation.chunk.offset - PLIM__NPY_HEADER) / bytes;
         aggregation.stop = aggregation.start + aggregation.chunk.size / bytes;
@@ -326,19 +327,19 @@ typedef struct pass {
     int64_t first, end; /* sources in memory */
     bool begins, ends;  /* the slice's first pass, the layer's last */
     const plim__exact_sink_t *sink;
-    int64_t piece, offset, size; /* the part of each piece of stored states that is read */
+    int64_t range, offset, size; /* the part of each range of stored states that is read */
 } pass_t;
 
 static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
 {
     pass_t *pass = context;
-    if (pass->piece >= plim__exact_pieces(pass->exact, pass->exact->to->count))
+    if (pass->range >= plim__exact_num_ranges(pass->exact, pass->exact->to->count))
         return false;
-    *chunk_out = (plim__exact_chunk_t){.offset = pass->piece * pass->exact->partial.piece_bytes +
+    *chunk_out = (plim__exact_chunk_t){.offset = pass->range * pass->exact->partial.range_bytes +
                                                  pass->offset,
                                        .size = pass->size,
-                                       .piece = pass->piece};
-    pass->piece++;
+                                       .range = pass->range};
+    pass->range++;
     return true;
 }
 
@@ -348,15 +349,15 @@ static void start_states(pass_t *pass, const plim__exact_plan_t *plan)
 {
     plim__exact_t *exact = pass->exact;
     const int64_t slot =
-        plan->stored_slices > 0 ? exact->partial.piece_bytes / plan->stored_slices : 0;
+        plan->stored_slices > 0 ? exact->partial.range_bytes / plan->stored_slices : 0;
     pass->offset = pass->ends ? 0 : pass->slice.offset;
     pass->size = pass->ends ? slot * plan->stored_slices : pass->begins ? 0 : slot;
     if (pass->size > 0)
-        plim__exact_stream_start(&exact->states, &exact->partial.file, NULL, next_states, pass);
+        plim__exact_reader_start(&exact->states, &exact->partial.file, NULL, next_states, pass);
 }
 
-/* Computes a piece of the layer's output and passes it to the sink. */
-static plim_status_t put_output(pass_t *pass, int64_t piece, int64_t rows, const float *states,
+/* Computes a range of the layer's output and passes it to the sink. */
+static plim_status_t put_output(pass_t *pass, int64_t range, int64_t rows, const float *states,
                                 const char *others)
 {
     plim__exact_t *exact = pass->exact;
@@ -364,40 +365,40 @@ static plim_status_t put_output(pass_t *pass, int64_t piece, int64_t rows, const
     void *h = exact->h;
     if (sink->store != NULL)
         PLIM_TRY(plim__exact_writer_place(&exact->writer, sink->store,
-                                          piece * sink->store->piece_bytes, &h));
-    PLIM_TRY(plim__exact_output_piece(exact, piece, rows, states, others, h));
+                                          range * sink->store->range_bytes, &h));
+    PLIM_TRY(plim__exact_output_range(exact, range, rows, states, others, h));
     if (sink->store == NULL)
-        return sink->output(sink->context, piece * exact->sizes.piece_rows, rows, h);
-    plim__exact_writer_put(&exact->writer, sink->store, piece * sink->store->piece_bytes,
+        return sink->output(sink->context, range * exact->sizes.range_rows, rows, h);
+    plim__exact_writer_put(&exact->writer, sink->store, range * sink->store->range_bytes,
                            rows * exact->layer->out * (int64_t)sizeof(float));
     return PLIM_OK;
 }
 
-static plim_status_t run_piece(pass_t *pass, int64_t piece)
+static plim_status_t run_range(pass_t *pass, int64_t range)
 {
     plim__exact_t *exact = pass->exact;
     const plim__stream_aggregate_t rule = {
         .kind = exact->layer->aggregate, .width = pass->slice.width, .heads = pass->slice.heads};
     const int64_t rows =
-        plim__min_i64(exact->sizes.piece_rows, exact->to->count - piece * exact->sizes.piece_rows);
+        plim__min_i64(exact->sizes.range_rows, exact->to->count - range * exact->sizes.range_rows);
     const int64_t size = rows * pass->slice.width * (int64_t)sizeof(float);
-    const int64_t place = piece * exact->partial.piece_bytes + pass->slice.offset;
+    const int64_t place = range * exact->partial.range_bytes + pass->slice.offset;
     void *states = exact->state;
     char *read = NULL;
     plim__exact_chunk_t chunk;
     if (!exact->layer->aggregates)
-        return put_output(pass, piece, rows, NULL, NULL);
+        return put_output(pass, range, rows, NULL, NULL);
     if (!pass->ends)
         PLIM_TRY(plim__exact_writer_place(&exact->writer, &exact->partial, place, &states));
     if (pass->size > 0)
-        PLIM_TRY(plim__exact_stream_take(&exact->states, &chunk, &read));
+        PLIM_TRY(plim__exact_reader_take(&exact->states, &chunk, &read));
     if (pass->begins)
         plim__stream_aggregate_begin(&rule, rows, states);
     else if (read != NULL)
         memcpy(states, read + (pass->slice.offset - pass->offset), (size_t)size);
-    PLIM_TRY(aggregate_piece(exact, &pass->slice, pass->first, pass->end, piece, states));
+    PLIM_TRY(aggregate_range(exact, &pass->slice, pass->first, pass->end, range, states));
     if (pass->ends)
-        return put_output(pass, piece, rows, states, read);
+        return put_output(pass, range, rows, states, read);
     plim__exact_writer_put(&exact->writer, &exact->partial, place, size);
     return PLIM_OK;
 }
@@ -405,23 +406,23 @@ static plim_status_t run_piece(pass_t *pass, int64_t piece)
 static plim_status_t run_pass(pass_t *pass, const plim__exact_plan_t *plan)
 {
     plim__exact_t *exact = pass->exact;
-    const int64_t pieces = plim__exact_pieces(exact, exact->to->count);
+    const int64_t ranges = plim__exact_num_ranges(exact, exact->to->count);
     const int looks = exact->peers != NULL ? LOOKS : 1;
     plim_status_t status = PLIM_OK;
-    int64_t piece = 0;
+    int64_t range = 0;
     plim__exact_lists_t lists = plim__exact_lists_of(exact, exact->to);
     plim__exact_rows_t own = plim__exact_rows_of(exact, exact->to, 0, exact->to->count);
     if (exact->layer->aggregates) {
         start_states(pass, plan);
-        plim__exact_stream_start(&exact->lists, &exact->indices, NULL, plim__exact_lists_next,
+        plim__exact_reader_start(&exact->lists, &exact->indices, NULL, plim__exact_lists_next,
                                  &lists);
     }
     if (pass->ends && plim__exact_wants_root(exact->layer))
-        plim__exact_stream_start(&exact->own, exact->source.file, exact->source.memory,
+        plim__exact_reader_start(&exact->own, exact->source.file, exact->source.memory,
                                  plim__exact_rows_next, &own);
     for (int look = 1; look <= looks; look++) {
-        for (; status == PLIM_OK && piece < pieces * look / looks; piece++)
-            status = run_piece(pass, piece);
+        for (; status == PLIM_OK && range < ranges * look / looks; range++)
+            status = run_range(pass, range);
         if (status == PLIM_OK && look == looks)
             status = plim__exact_writer_flush(&exact->writer);
         PLIM_TRY(plim__exact_agree(exact, status));
@@ -496,10 +497,10 @@ static void end_layer(plim__exact_t *exact)
 {
     plim__failure_t failure;
     plim__fail_save(&failure);
-    plim__exact_stream_drop(&exact->lists);
-    plim__exact_stream_drop(&exact->rows);
-    plim__exact_stream_drop(&exact->own);
-    plim__exact_stream_drop(&exact->states);
+    plim__exact_reader_drop(&exact->lists);
+    plim__exact_reader_drop(&exact->rows);
+    plim__exact_reader_drop(&exact->own);
+    plim__exact_reader_drop(&exact->states);
     (void)plim__exact_writer_flush(&exact->writer);
     (void)plim__fail_restore(PLIM_OK, &failure);
     plim__exact_store_destroy(&exact->partial);
@@ -510,7 +511,7 @@ static void end_layer(plim__exact_t *exact)
 static plim_status_t make_memory(plim__exact_t *exact, const plim__exact_plan_t *plan)
 {
     const size_t bytes = plim__exact_resident_bytes(&plan->choice);
-    const int64_t pieces = plim__exact_pieces(exact, plim__max_i64(exact->to->count, 1));
+    const int64_t ranges = plim__exact_num_ranges(exact, plim__max_i64(exact->to->count, 1));
     PLIM_TRY(plim__arena_create(exact->job->ledger, "exact rows", bytes, &exact->resident_arena));
     exact->resident = plim__arena_carve(&exact->resident_arena, 1, bytes, PLIM__PAGE);
     plim__arena_want_huge(exact->resident_arena.base, exact->resident_arena.size);
@@ -520,7 +521,7 @@ static plim_status_t make_memory(plim__exact_t *exact, const plim__exact_plan_t 
     if (plan->stored_slices == 0)
         return PLIM_OK;
     return plim__exact_store_create(&exact->partial, exact->job, exact->params->scratch, false,
-                                    plan->state_bytes / pieces, pieces);
+                                    plan->state_bytes / ranges, ranges);
 }
 
 plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index, const plim__exact_sink_t *sink)

@@ -81,15 +81,15 @@ plim__exact_group_t plim__exact_group_at(const plim__exact_t *exact, int64_t fir
         return (plim__exact_group_t){first, end, 0};
     const int64_t own = plim__exact_stripe(shift, plim__exact_node_at(exact->from, first));
     const int64_t stripe = own - own % peers;
-    const int64_t next = plim__exact_stripe_rank(exact->from, shift, stripe + peers);
+    const int64_t next = plim__exact_stripe_position(exact->from, shift, stripe + peers);
     return (plim__exact_group_t){first, plim__min_i64(next, end), stripe};
 }
 
-/* The rank of the first source of a stripe, as far as it is in the group. */
+/* The position of the first source of a stripe, as far as it is in the group. */
 static int64_t bound(const plim__exact_t *exact, const plim__exact_group_t *group, int64_t stripe)
 {
-    const int64_t rank = plim__exact_stripe_rank(exact->from, exact->held->shift, stripe);
-    return plim__max_i64(group->first, plim__min_i64(rank, group->end));
+    const int64_t position = plim__exact_stripe_position(exact->from, exact->held->shift, stripe);
+    return plim__max_i64(group->first, plim__min_i64(position, group->end));
 }
 
 plim_status_t plim__exact_gather(plim__exact_t *exact, const plim__exact_group_t *group,

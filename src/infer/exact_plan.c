@@ -36,8 +36,8 @@
 
 #define UNIT_MAX ((int64_t)1 << 20) /* bytes of a chunk */
 #define UNIT_MIN ((int64_t)1 << 16)
-#define PIECE_UNITS 4 /* approximate chunks in a piece's matrices */
-#define PIECE_ROWS_MAX 65536
+#define RANGE_UNITS 4 /* approximate chunks in a range's matrices */
+#define RANGE_ROWS_MAX 65536
 #define REORDER_MERGE ((size_t)16 << 10)
 #define REORDER_DEPTH 32
 
@@ -55,7 +55,7 @@ void plim__exact_lay_out(plim__arena_t *arena, void *object)
 {
     plim__exact_t *exact = object;
     const plim__exact_sizes_t *sizes = &exact->sizes;
-    const int64_t rows = sizes->piece_rows, workers = sizes->workers;
+    const int64_t rows = sizes->range_rows, workers = sizes->workers;
     exact->batches = plim__arena_carve(arena, (size_t)workers, sizeof *exact->batches, 1);
     exact->tiles = carve_floats(arena, workers * PLIM__EXACT_TILE, sizes->tile);
     exact->x = carve_floats(arena, rows, sizes->x);
@@ -73,20 +73,20 @@ void plim__exact_lay_out(plim__arena_t *arena, void *object)
     exact->send_offsets = carve_sizes(arena, sizes->peers);
     exact->receive_sizes = carve_sizes(arena, sizes->peers);
     exact->receive_offsets = carve_sizes(arena, sizes->peers);
-    plim__exact_stream_lay_out(arena, &exact->lists, PLIM__EXACT_AHEAD, sizes->chunk);
-    plim__exact_stream_lay_out(arena, &exact->rows, PLIM__EXACT_AHEAD, sizes->chunk);
-    plim__exact_stream_lay_out(arena, &exact->own, PLIM__EXACT_AHEAD, sizes->chunk);
-    plim__exact_stream_lay_out(arena, &exact->states, PLIM__EXACT_AHEAD_STATES, sizes->states);
+    plim__exact_reader_lay_out(arena, &exact->lists, PLIM__EXACT_AHEAD, sizes->chunk);
+    plim__exact_reader_lay_out(arena, &exact->rows, PLIM__EXACT_AHEAD, sizes->chunk);
+    plim__exact_reader_lay_out(arena, &exact->own, PLIM__EXACT_AHEAD, sizes->chunk);
+    plim__exact_reader_lay_out(arena, &exact->states, PLIM__EXACT_AHEAD_STATES, sizes->states);
     plim__exact_writer_lay_out(arena, &exact->writer, sizes->written);
 }
 
 void plim__exact_reorder_lay_out(plim__arena_t *arena, void *object)
 {
     plim__exact_reorder_t *reorder = object;
-    const size_t rows = (size_t)reorder->piece_rows;
+    const size_t rows = (size_t)reorder->range_rows;
     reorder->reads = plim__arena_carve(arena, rows, sizeof *reorder->reads, 1);
     reorder->keys = plim__arena_carve(arena, rows, sizeof *reorder->keys, 1);
-    reorder->spare = plim__arena_carve(arena, rows, sizeof *reorder->spare, 1);
+    reorder->sort_scratch = plim__arena_carve(arena, rows, sizeof *reorder->sort_scratch, 1);
 }
 
 plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes)
@@ -96,9 +96,9 @@ plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes)
 }
 
 /* Bytes of a reorder and its reader, for rows of so many floats. */
-static size_t reorder_bytes(const plim_job_t *job, int64_t piece_rows, int64_t width)
+static size_t reorder_bytes(const plim_job_t *job, int64_t range_rows, int64_t width)
 {
-    plim__exact_reorder_t draft = {.piece_rows = piece_rows};
+    plim__exact_reorder_t draft = {.range_rows = range_rows};
     const plim__reader_params_t params = plim__exact_reorder_reader((size_t)width * sizeof(float));
     return plim__object_bytes(plim__exact_reorder_lay_out, &draft, sizeof draft) +
            plim__reader_estimate(job->io_engine, &params);
@@ -222,7 +222,7 @@ plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
     }
     slice.count = plim__min_i64(choice->columns, end - slice.first);
     slice.width = slice.count;
-    slice.offset = index * matrix_bytes(exact->sizes.piece_rows, choice->width);
+    slice.offset = index * matrix_bytes(exact->sizes.range_rows, choice->width);
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION) {
         slice.head = (int)(slice.first / layer->channels);
         slice.heads = (int)((slice.first + slice.count - 1) / layer->channels) - slice.head + 1;
@@ -259,8 +259,8 @@ static int64_t choose_rows(const plim__exact_layer_t *layers, int num_layers, in
         floats = plim__max_i64(floats, (plim__exact_wants_root(layer) ? layer->in : 0) +
                                            2 * layer->out + 2 * state_floats(layer));
     }
-    int64_t rows = PIECE_UNITS * unit / (4 * floats);
-    rows = plim__min_i64(plim__max_i64(rows, PLIM__EXACT_TILE), PIECE_ROWS_MAX);
+    int64_t rows = RANGE_UNITS * unit / (4 * floats);
+    rows = plim__min_i64(plim__max_i64(rows, PLIM__EXACT_TILE), RANGE_ROWS_MAX);
     rows = plim__min_i64(rows, plim__max_i64(num_nodes, 1));
     return (int64_t)plim__round_up((size_t)rows, PLIM__EXACT_TILE);
 }
@@ -268,7 +268,7 @@ static int64_t choose_rows(const plim__exact_layer_t *layers, int num_layers, in
 /* Enlarges the sizes for the layer. */
 static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *layer)
 {
-    const int64_t rows = sizes->piece_rows, states = state_floats(layer);
+    const int64_t rows = sizes->range_rows, states = state_floats(layer);
     sizes->chunk = plim__max_i64(sizes->chunk, layer->in * (int64_t)sizeof(float));
     sizes->states = plim__max_i64(sizes->states, matrix_bytes(rows, stored_floats(layer)) +
                                                      (layer->aggregates ? slices_max(layer) : 0) *
@@ -305,7 +305,7 @@ static plim__exact_sizes_t sizes_of(const plim_job_t *job, const plim_dataset_in
                   .peers = job->core->transport.num_ranks,
                   .chunk = plim__max_i64(unit, job->core->transport.num_ranks *
                                                    (int64_t)sizeof(plim__node_set_line_t)),
-                  .piece_rows = choose_rows(layers, num_layers, info->num_nodes, unit)}};
+                  .range_rows = choose_rows(layers, num_layers, info->num_nodes, unit)}};
     plim__exact_sizes_t *sizes = &draft.sizes;
     for (int i = 0; i < num_layers; i++)
         add_layer(sizes, &layers[i]);
@@ -343,7 +343,7 @@ size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dat
         floats = plim__max_i64(floats, minimum_floats(&layers[i], info->num_nodes));
     const plim__exact_sizes_t sizes = sizes_of(job, info, layers, num_layers, UNIT_MIN);
     const size_t parts[] = {(size_t)matrix_bytes(floats, 1),
-                            reorder_bytes(job, sizes.piece_rows, layers[num_layers - 1].out),
+                            reorder_bytes(job, sizes.range_rows, layers[num_layers - 1].out),
                             (size_t)(num_layers + 1) * plim__exact_set_bytes(info->num_nodes)};
     size_t bytes = sizes.bytes;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -363,7 +363,7 @@ typedef struct work {
     int64_t own[PLIM_HOPS_MAX + 1];    /* nodes of this peer */
     int64_t edges[PLIM_HOPS_MAX + 1];  /* edges into all of them */
     int64_t capacity[PLIM_HOPS_MAX];   /* most floats of a pass, for all peers; 0: not agreed yet */
-    int64_t piece_rows;
+    int64_t range_rows;
     int64_t most_rows;   /* as in plim__exact_params_t */
     bool stored;         /* stores the last layer's output */
     bool scratch_counts; /* scratch is a file system in memory */
@@ -398,8 +398,8 @@ static int64_t pass_bytes(const work_t *work, int index)
 static int64_t store_bytes(const work_t *work, int index, int64_t width)
 {
     const int64_t rows = plim__max_i64(work->own[index + 1], 1);
-    const int64_t pieces = (rows + work->piece_rows - 1) / work->piece_rows;
-    return plim__mul_saturating_i64(matrix_bytes(work->piece_rows, width), pieces);
+    const int64_t ranges = (rows + work->range_rows - 1) / work->range_rows;
+    return plim__mul_saturating_i64(matrix_bytes(work->range_rows, width), ranges);
 }
 
 static int64_t output_bytes(const work_t *work, int index)
@@ -501,7 +501,7 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     work_t work = {.info = info,
                    .num_layers = num_layers,
                    .layers = layers,
-                   .piece_rows = sizes.piece_rows,
+                   .range_rows = sizes.range_rows,
                    .stored = sizes.peers > 1};
     for (int i = 0; i <= num_layers; i++) {
         work.count[i] = info->num_nodes;
@@ -510,7 +510,7 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     }
     const int64_t buffers = (int64_t)plim__round_up(sizes.bytes, PLIM__PAGE);
     const int64_t reorder = (int64_t)plim__round_up(
-        reorder_bytes(job, sizes.piece_rows, layers[num_layers - 1].out), PLIM__PAGE);
+        reorder_bytes(job, sizes.range_rows, layers[num_layers - 1].out), PLIM__PAGE);
     if (available < buffers + reorder || !fit_layers(&work, available - buffers - reorder, &fit))
         return false;
     *cost_out = (plim__exact_cost_t){.bytes = buffers + fit.held, .disk = fit.disk};
@@ -574,7 +574,7 @@ static plim_status_t fit_peers(plim__exact_t *exact, work_t *work, int64_t avail
                 (size_t)plim__add_saturating_i64(fit_out->needed, reorder));
         for (int i = 0; i < exact->num_layers; i++)
             numbers[i] = fit_out->plans[i].capacity;
-        numbers[exact->num_layers] = exact->sizes.piece_rows;
+        numbers[exact->num_layers] = exact->sizes.range_rows;
         PLIM_TRY(plim__peers_agree(exact->peers, PLIM__STAGE_EVALUATION, status,
                                    exact->num_layers + 1, numbers, numbers, NULL));
         for (int i = 0; i < exact->num_layers; i++)
@@ -599,7 +599,7 @@ int64_t plim__exact_disk_together(const plim_job_t *job, const plim__file_system
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
 {
     const plim__exact_layer_t *last = &exact->layers[exact->num_layers - 1];
-    const int64_t reorder = (int64_t)reorder_bytes(exact->job, exact->sizes.piece_rows, last->out);
+    const int64_t reorder = (int64_t)reorder_bytes(exact->job, exact->sizes.range_rows, last->out);
     const int64_t available = plim__ledger_available(exact->job->ledger) - reorder;
     const char *scratch = exact->params->scratch;
     plim__file_system_t system;
@@ -610,7 +610,7 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     work_t work = {.info = exact->info,
                    .num_layers = exact->num_layers,
                    .layers = exact->layers,
-                   .piece_rows = exact->sizes.piece_rows,
+                   .range_rows = exact->sizes.range_rows,
                    .most_rows = exact->params->most_rows,
                    .stored = exact->stored,
                    .scratch_counts = system.memory};

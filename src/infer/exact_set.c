@@ -27,26 +27,26 @@ plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim_
     const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
     return (plim__exact_lists_t){.exact = exact,
                                  .set = set,
-                                 .piece_rows = exact->sizes.piece_rows,
+                                 .range_rows = exact->sizes.range_rows,
                                  .most = exact->sizes.chunk / bytes,
                                  .node = set->count > 0 ? plim__exact_node_at(set, 0) : -1,
                                  .entry = -1};
 }
 
 /* All nodes of a stripe: their lists are adjacent, so a chunk is the next `most` entries. A node is
- * its rank + `away`. */
+ * its position + `away`. */
 static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end, int64_t away)
 {
     const plim__offsets_t *offsets = lists->exact->offsets;
     const plim__list_t last = plim__offsets_list(offsets, end - 1 + away);
     int64_t stop = last.start + last.degree;
     if (stop - start <= lists->most) {
-        lists->rank = end;
+        lists->position = end;
         lists->entry = -1;
         return stop;
     }
     stop = start + lists->most;
-    int64_t low = lists->rank, high = end; /* the last list that begins before `stop` */
+    int64_t low = lists->position, high = end; /* the last list that begins before `stop` */
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
         if (plim__offsets_list(offsets, middle + away).start < stop)
@@ -56,7 +56,7 @@ static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end
     }
     const plim__list_t cut = plim__offsets_list(offsets, low + away);
     const bool split = cut.start + cut.degree > stop;
-    lists->rank = split ? low : low + 1;
+    lists->position = split ? low : low + 1;
     lists->entry = split ? stop : -1;
     return stop;
 }
@@ -68,7 +68,7 @@ static int64_t next_sparse(plim__exact_lists_t *lists, int64_t start, int64_t en
     const plim__exact_t *exact = lists->exact;
     const int64_t merge = MERGE_BYTES / (int64_t)plim__index_bytes(exact->info->index_type);
     int64_t stop = start;
-    while (lists->rank < end) {
+    while (lists->position < end) {
         const plim__list_t list = plim__offsets_list(exact->offsets, lists->node);
         const int64_t list_end = list.start + list.degree;
         if (list.degree > 0 && stop == start && lists->entry < 0 && list.start > start)
@@ -83,7 +83,7 @@ static int64_t next_sparse(plim__exact_lists_t *lists, int64_t start, int64_t en
             return stop;
         stop = list.degree > 0 ? list_end : stop;
         lists->entry = -1;
-        lists->rank++;
+        lists->position++;
         lists->node = plim__exact_node_after(lists->set, lists->node);
     }
     return stop;
@@ -94,12 +94,12 @@ bool plim__exact_lists_next(void *context, plim__exact_chunk_t *chunk_out)
     plim__exact_lists_t *lists = context;
     const plim__exact_set_t *set = lists->set;
     const int64_t bytes = (int64_t)plim__index_bytes(lists->exact->info->index_type);
-    if (lists->rank >= set->count)
+    if (lists->position >= set->count)
         return false;
-    const int64_t piece = lists->rank / lists->piece_rows;
-    const int64_t first = lists->rank;
+    const int64_t range = lists->position / lists->range_rows;
+    const int64_t first = lists->position;
     const int64_t end =
-        plim__min_i64((piece + 1) * lists->piece_rows, plim__exact_run_end(set, first));
+        plim__min_i64((range + 1) * lists->range_rows, plim__exact_run_end(set, first));
     const int64_t node = set->all ? plim__exact_node_at(set, first) : lists->node;
     const int64_t start =
         lists->entry >= 0 ? lists->entry : plim__offsets_list(lists->exact->offsets, node).start;
@@ -107,9 +107,9 @@ bool plim__exact_lists_next(void *context, plim__exact_chunk_t *chunk_out)
         set->all ? next_dense(lists, start, end, node - first) : next_sparse(lists, start, end);
     *chunk_out = (plim__exact_chunk_t){.offset = PLIM__NPY_HEADER + start * bytes,
                                        .size = (stop - start) * bytes,
-                                       .piece = piece,
+                                       .range = range,
                                        .first = first,
-                                       .end = lists->rank + (lists->entry >= 0)};
+                                       .end = lists->position + (lists->entry >= 0)};
     return true;
 }
 
@@ -118,45 +118,46 @@ plim__exact_rows_t plim__exact_rows_of(const plim__exact_t *exact, const plim__e
 {
     return (plim__exact_rows_t){.source = &exact->source,
                                 .set = set,
-                                .piece_rows = exact->sizes.piece_rows,
+                                .range_rows = exact->sizes.range_rows,
                                 .most = exact->sizes.chunk,
-                                .rank = first,
+                                .position = first,
                                 .end = end,
                                 .node = first < end ? plim__exact_node_at(set, first) : -1};
 }
 
-/* The rank in `other` of the set's member `rank`, if the members after it, to the end of its run,
- * have the ranks after that; else -1. */
-static int64_t rank_of_run(const plim__exact_set_t *set, const plim__exact_set_t *other,
-                           int64_t rank)
+/* The position in `other` of the set's member `position`, if the members after it, to the end of
+ * its run, have the positions after that; else -1. */
+static int64_t position_of_run(const plim__exact_set_t *set, const plim__exact_set_t *other,
+                               int64_t position)
 {
     if (set == other || (set->all && other->all && set->peers == other->peers))
-        return rank;
-    return set->all && other->all && other->peers == 0 ? plim__exact_whole(set, rank) : -1;
+        return position;
+    return set->all && other->all && other->peers == 0 ? plim__exact_whole(set, position) : -1;
 }
 
 bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
 {
     plim__exact_rows_t *rows = context;
     const plim__exact_source_t *source = rows->source;
-    if (rows->rank >= rows->end)
+    if (rows->position >= rows->end)
         return false;
-    const int64_t first = rows->rank, piece = first / rows->piece_rows;
+    const int64_t first = rows->position, range = first / rows->range_rows;
     const int64_t end =
-        plim__min_i64((piece + 1) * rows->piece_rows,
+        plim__min_i64((range + 1) * rows->range_rows,
                       plim__min_i64(rows->end, plim__exact_run_end(rows->set, first)));
-    const int64_t row = rank_of_run(rows->set, source->set, first);
+    const int64_t row = position_of_run(rows->set, source->set, first);
     int64_t start, stop;
     if (row >= 0) {
         const int64_t fit = plim__max_i64(1, rows->most / source->row_bytes);
-        rows->rank = plim__min_i64(first + fit, end);
+        rows->position = plim__min_i64(first + fit, end);
         start = plim__exact_row_offset(source, row);
-        stop = plim__exact_row_offset(source, row + rows->rank - first - 1) + source->row_bytes;
+        stop = plim__exact_row_offset(source, row + rows->position - first - 1) + source->row_bytes;
     } else {
-        start = stop = plim__exact_row_offset(source, plim__exact_rank(source->set, rows->node));
-        for (; rows->rank < end; rows->rank++) {
+        start = stop =
+            plim__exact_row_offset(source, plim__exact_position(source->set, rows->node));
+        for (; rows->position < end; rows->position++) {
             const int64_t at =
-                plim__exact_row_offset(source, plim__exact_rank(source->set, rows->node));
+                plim__exact_row_offset(source, plim__exact_position(source->set, rows->node));
             if (stop > start &&
                 (at - stop > MERGE_BYTES || at + source->row_bytes - start > rows->most))
                 break;
@@ -164,8 +165,11 @@ bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
             rows->node = plim__exact_node_after(rows->set, rows->node);
         }
     }
-    *chunk_out = (plim__exact_chunk_t){
-        .offset = start, .size = stop - start, .piece = piece, .first = first, .end = rows->rank};
+    *chunk_out = (plim__exact_chunk_t){.offset = start,
+                                       .size = stop - start,
+                                       .range = range,
+                                       .first = first,
+                                       .end = rows->position};
     return true;
 }
 
@@ -178,7 +182,7 @@ int plim__exact_stripe_shift(int64_t num_nodes, int peers)
     return shift;
 }
 
-int64_t plim__exact_stripe_rank(const plim__exact_set_t *set, int shift, int64_t stripe)
+int64_t plim__exact_stripe_position(const plim__exact_set_t *set, int shift, int64_t stripe)
 {
     const int64_t node = plim__exact_stripe_node(shift, stripe);
     if (set->all)
@@ -188,13 +192,13 @@ int64_t plim__exact_stripe_rank(const plim__exact_set_t *set, int shift, int64_t
                                          : set->members.count;
 }
 
-/* The place among the peer's stripes of the one that holds the part's member `rank`. */
-static int stripe_at(const plim__exact_set_t *part, int64_t rank)
+/* The place among the peer's stripes of the one that holds the part's member `position`. */
+static int stripe_at(const plim__exact_set_t *part, int64_t position)
 {
     int low = 0, high = PLIM__EXACT_STRIPES;
     while (high - low > 1) {
         const int middle = (low + high) / 2;
-        if (part->before[middle] <= rank)
+        if (part->before[middle] <= position)
             low = middle;
         else
             high = middle;
@@ -202,11 +206,11 @@ static int stripe_at(const plim__exact_set_t *part, int64_t rank)
     return low;
 }
 
-int64_t plim__exact_part_whole(const plim__exact_set_t *part, int64_t rank)
+int64_t plim__exact_part_whole(const plim__exact_set_t *part, int64_t position)
 {
-    const int place = stripe_at(part, rank);
+    const int place = stripe_at(part, position);
     const int64_t stripe = (int64_t)place * part->peers + part->peer;
-    return plim__exact_stripe_rank(part, part->shift, stripe) + rank - part->before[place];
+    return plim__exact_stripe_position(part, part->shift, stripe) + position - part->before[place];
 }
 
 /* The smallest member that is `node` or larger; -1, or no node at all, if there is none. */
@@ -224,9 +228,9 @@ int64_t plim__exact_part_skip(const plim__exact_set_t *part, int64_t node)
     }
 }
 
-int64_t plim__exact_run_end(const plim__exact_set_t *set, int64_t rank)
+int64_t plim__exact_run_end(const plim__exact_set_t *set, int64_t position)
 {
-    return set->peers == 0 ? set->count : set->before[stripe_at(set, rank) + 1];
+    return set->peers == 0 ? set->count : set->before[stripe_at(set, position) + 1];
 }
 
 int64_t plim__exact_part_before(const plim__exact_set_t *part, int64_t whole)
@@ -240,7 +244,7 @@ int64_t plim__exact_part_before(const plim__exact_set_t *part, int64_t whole)
     const int64_t round = stripe / part->peers, turn = stripe % part->peers;
     if (turn != part->peer)
         return part->before[round + (turn > part->peer)];
-    return part->before[round] + whole - plim__exact_stripe_rank(part, part->shift, stripe);
+    return part->before[round] + whole - plim__exact_stripe_position(part, part->shift, stripe);
 }
 
 /* This peer's part of a set. */
@@ -258,8 +262,8 @@ static plim__exact_set_t part_of(const plim__exact_t *exact, const plim__exact_s
     for (int place = 0; place <= PLIM__EXACT_STRIPES; place++) {
         const int64_t stripe = (int64_t)place * peers + part.peer;
         part.before[place] = part.count;
-        part.count += plim__exact_stripe_rank(whole, part.shift, stripe + 1) -
-                      plim__exact_stripe_rank(whole, part.shift, stripe);
+        part.count += plim__exact_stripe_position(whole, part.shift, stripe + 1) -
+                      plim__exact_stripe_position(whole, part.shift, stripe);
     }
     part.edges = (int64_t)((double)whole->edges * (double)part.count /
                            (double)plim__max_i64(whole->count, 1)); /* for progress */
@@ -317,15 +321,15 @@ typedef struct expand {
 
 #define EXPAND_LISTS 256
 
-static void expand_lists(void *context, int worker, int64_t piece)
+static void expand_lists(void *context, int worker, int64_t task)
 {
     (void)worker;
     expand_t *expand = context;
     plim__exact_t *exact = expand->exact;
-    const int64_t first = expand->chunk.first + piece * EXPAND_LISTS;
+    const int64_t first = expand->chunk.first + task * EXPAND_LISTS;
     const int64_t end = plim__min_i64(first + EXPAND_LISTS, expand->chunk.end);
     int64_t node = plim__exact_node_at(expand->from, first);
-    for (int64_t rank = first; rank < end; rank++) {
+    for (int64_t position = first; position < end; position++) {
         const plim__list_t list = plim__offsets_list(exact->offsets, node);
         const int64_t stop = plim__min_i64(list.start + list.degree, expand->stop);
         for (int64_t i = plim__max_i64(list.start, expand->start); i < stop; i++) {
@@ -347,11 +351,11 @@ static plim_status_t expand_part(plim__exact_t *exact, const plim__exact_set_t *
     PLIM_TRY(make_set(exact, set));
     memcpy(set->members.lines, from->members.lines,
            (size_t)from->members.num_lines * sizeof *from->members.lines);
-    plim__exact_stream_start(&exact->lists, &exact->indices, NULL, plim__exact_lists_next, &lists);
-    while (plim__exact_stream_peek(&exact->lists) != NULL) {
+    plim__exact_reader_start(&exact->lists, &exact->indices, NULL, plim__exact_lists_next, &lists);
+    while (plim__exact_reader_peek(&exact->lists) != NULL) {
         plim__exact_chunk_t chunk;
         char *data;
-        PLIM_TRY(plim__exact_stream_take(&exact->lists, &chunk, &data));
+        PLIM_TRY(plim__exact_reader_take(&exact->lists, &chunk, &data));
         const int64_t start = (chunk.offset - PLIM__NPY_HEADER) / bytes;
         expand_t expand = {exact, from, set, chunk, start, start + chunk.size / bytes, data};
         plim__team_run(exact->team, (chunk.end - chunk.first + EXPAND_LISTS - 1) / EXPAND_LISTS,
@@ -368,7 +372,7 @@ static plim_status_t expand_set(plim__exact_t *exact, const plim__exact_set_t *f
                                 plim__exact_set_t *set)
 {
     const plim_status_t status = expand_part(exact, from, set);
-    plim__exact_stream_drop(&exact->lists);
+    plim__exact_reader_drop(&exact->lists);
     PLIM_TRY(plim__exact_agree(exact, status));
     PLIM_TRY(plim__exact_unite(exact, &set->members));
     seal_set(exact, set);

@@ -22,7 +22,7 @@
 #include <string.h>
 
 /* Edges between two checks of the stop flag. */
-#define PIECE_EDGES ((int64_t)1 << 16)
+#define TASK_EDGES ((int64_t)1 << 16)
 
 /* A pool of at least this size uses huge pages. */
 #define HUGE_BYTES ((size_t)64 << 20)
@@ -108,11 +108,11 @@ static plim_status_t append(plim__csc_t *csc, plim__csc_range_t *range, const ui
     while (count > 0) {
         if (range->buffer == NULL)
             PLIM_TRY(plim__spill_take(csc->spill, &range->buffer));
-        int64_t piece = plim__min_i64(count, full - range->fill);
-        memcpy(range->buffer + range->fill, keys, (size_t)piece * sizeof *keys);
-        range->fill += piece;
-        keys += piece;
-        count -= piece;
+        int64_t moved = plim__min_i64(count, full - range->fill);
+        memcpy(range->buffer + range->fill, keys, (size_t)moved * sizeof *keys);
+        range->fill += moved;
+        keys += moved;
+        count -= moved;
         if (range->fill == full) {
             uint64_t *buffer = range->buffer;
             range->buffer = NULL;
@@ -147,8 +147,8 @@ static inline bool gather_edge(const plim__csc_shape_t *shape, plim__csc_gather_
     return fill == (uint32_t)shape->combine;
 }
 
-static plim_status_t add_piece(plim__csc_t *csc, plim__csc_gather_t *gather, const int64_t *source,
-                               const int64_t *destination, int64_t count, int64_t *bad_out)
+static plim_status_t add_task(plim__csc_t *csc, plim__csc_gather_t *gather, const int64_t *source,
+                              const int64_t *destination, int64_t count, int64_t *bad_out)
 {
     const plim__csc_shape_t shape = csc->shape;
     const uint64_t num_nodes = (uint64_t)csc->params.num_nodes;
@@ -174,12 +174,12 @@ plim_status_t plim__csc_add(plim__csc_t *csc, int worker, const int64_t *source,
     if (atomic_fetch_add(&csc->added, count) > csc->params.max_edges - count)
         return plim__fail(PLIM_ERR_USAGE, "more edges than the %lld that were announced",
                           (long long)csc->params.max_edges);
-    for (int64_t begin = 0; begin < count; begin += PIECE_EDGES) {
+    for (int64_t begin = 0; begin < count; begin += TASK_EDGES) {
         int64_t bad = -1;
         PLIM_TRY(plim__job_check(&csc->job));
         plim_status_t status =
-            add_piece(csc, &csc->gathers[worker], source + begin, destination + begin,
-                      plim__min_i64(PIECE_EDGES, count - begin), &bad);
+            add_task(csc, &csc->gathers[worker], source + begin, destination + begin,
+                     plim__min_i64(TASK_EDGES, count - begin), &bad);
         if (bad >= 0) {
             bad += begin;
             if (bad_out != NULL)

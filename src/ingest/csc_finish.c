@@ -84,18 +84,18 @@ void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64
     halves[0] = (uint64_t *)(void *)sorter->area;
     halves[1] = halves[0] + csc->capacity;
     uint64_t *keys = plim__radix_sort(halves[0], halves[1], count, bits);
-    uint64_t *spare = keys == halves[0] ? halves[1] : halves[0];
+    uint64_t *scratch = keys == halves[0] ? halves[1] : halves[0];
     if (csc->params.remove_duplicates || csc->params.self_loops != PLIM__LOOPS_KEEP)
         count = clean(csc, keys, count, first_node);
     sorter->records = keys;
-    sorter->sources = spare;
+    sorter->sources = scratch;
     sorter->num_sources = count;
     int source_bits = csc->shape.source_bits;
     sorter->max_self_loops = count_loops(keys, count, source_bits, first_node);
     if (csc->output.index_size == sizeof(int32_t))
-        sorter->num_records = unpack(keys, count, source_bits, spare, true);
+        sorter->num_records = unpack(keys, count, source_bits, scratch, true);
     else
-        sorter->num_records = unpack(keys, count, source_bits, spare, false);
+        sorter->num_records = unpack(keys, count, source_bits, scratch, false);
 }
 
 /* Keys of the range, with self-loops to add. */

@@ -93,15 +93,15 @@ plim_status_t plim__csc_output_repeat(plim__csc_t *csc, int64_t node, int64_t so
         void *to;
         size_t bytes;
         PLIM_TRY(plim__column_space(output->indices, &to, &bytes));
-        int64_t piece = plim__min_i64(count, (int64_t)(bytes / output->index_size));
-        for (int64_t i = 0; i < piece; i++) {
+        int64_t part = plim__min_i64(count, (int64_t)(bytes / output->index_size));
+        for (int64_t i = 0; i < part; i++) {
             if (output->index_size == sizeof(int32_t))
                 ((int32_t *)to)[i] = (int32_t)source;
             else
                 ((int64_t *)to)[i] = source;
         }
-        PLIM_TRY(plim__column_advance(output->indices, (size_t)piece * output->index_size));
-        count -= piece;
+        PLIM_TRY(plim__column_advance(output->indices, (size_t)part * output->index_size));
+        count -= part;
     }
     return PLIM_OK;
 }

@@ -56,8 +56,8 @@ static plim_status_t mixed_read(plim__edge_source_t *edges, int64_t *source, int
     int64_t both[2048];
     int64_t done = 0;
     while (done < capacity) {
-        int64_t piece = plim__min_i64(capacity - done, 1024), got;
-        PLIM_TRY(mixed->ids->read(mixed->ids, both, 2 * piece, &got));
+        int64_t part = plim__min_i64(capacity - done, 1024), got;
+        PLIM_TRY(mixed->ids->read(mixed->ids, both, 2 * part, &got));
         if (got == 0)
             break;
         if (got % 2 != 0)
@@ -245,10 +245,10 @@ static plim_status_t text_read(plim__edge_source_t *edges, int64_t *source, int6
     plim__edges_text_t *text = (plim__edges_text_t *)edges;
     int64_t both[2048], done = 0, got = 0;
     do {
-        int64_t piece = plim__min_i64(capacity - done, 1024);
+        int64_t part = plim__min_i64(capacity - done, 1024);
         if (text->columns > 0)
             PLIM_TRY(
-                plim__text_rows_i64(text->text, text->index + text->columns, 2, piece, both, &got));
+                plim__text_rows_i64(text->text, text->index + text->columns, 2, part, both, &got));
         for (int64_t i = 0; i < got; i++) {
             source[done + i] = both[2 * i];
             destination[done + i] = both[2 * i + 1];

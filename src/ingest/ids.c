@@ -18,15 +18,15 @@ static plim_status_t npy_read(plim__ids_t *base, int64_t *to, int64_t capacity, 
     } else {
         uint64_t raw[2048];
         for (int64_t done = 0; done < count;) {
-            int64_t piece = plim__min_i64(count - done, (int64_t)(sizeof raw / size));
-            PLIM_TRY(plim__stream_read_all(ids->stream, raw, (size_t)piece * size));
-            int64_t good = plim__feature_convert_ids(ids->type, raw, to + done, piece);
-            if (good < piece)
+            int64_t chunk = plim__min_i64(count - done, (int64_t)(sizeof raw / size));
+            PLIM_TRY(plim__stream_read_all(ids->stream, raw, (size_t)chunk * size));
+            int64_t good = plim__feature_convert_ids(ids->type, raw, to + done, chunk);
+            if (good < chunk)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: element %" PRId64 " is %" PRIu64
                                   ", too large for an id or a count; check the file",
                                   ids->stream->name, base->position + done + good, raw[good]);
-            done += piece;
+            done += chunk;
         }
     }
     ids->left -= count;
@@ -74,11 +74,11 @@ plim_status_t plim__ids_text_open(plim__ids_text_t *ids, plim__text_t *text, con
     return PLIM_OK;
 }
 
-/* A piece in the spool: one word, count << 8 | width, then count numbers of `width` bytes each. */
+/* A chunk in the spool: one word, count << 8 | width, then count numbers of `width` bytes each. */
 static size_t pack(const int64_t *from, int64_t count, size_t width, unsigned char *to)
 {
     if (width == 4) {
-        uint32_t narrow[PLIM__ID_PIECE];
+        uint32_t narrow[PLIM__ID_CHUNK];
         for (int64_t i = 0; i < count; i++)
             narrow[i] = (uint32_t)from[i];
         memcpy(to, narrow, (size_t)count * 4);
@@ -92,7 +92,7 @@ static size_t pack(const int64_t *from, int64_t count, size_t width, unsigned ch
 static void unpack(const unsigned char *from, int64_t count, size_t width, int64_t *to)
 {
     if (width == 4) {
-        uint32_t narrow[PLIM__ID_PIECE];
+        uint32_t narrow[PLIM__ID_CHUNK];
         memcpy(narrow, from, (size_t)count * 4);
         for (int64_t i = 0; i < count; i++)
             to[i] = (int64_t)narrow[i];
@@ -104,9 +104,9 @@ static void unpack(const unsigned char *from, int64_t count, size_t width, int64
     }
 }
 
-static plim_status_t write_piece(plim__id_spool_t *spool, const int64_t *from, int64_t count)
+static plim_status_t write_chunk(plim__id_spool_t *spool, const int64_t *from, int64_t count)
 {
-    unsigned char bytes[8 + PLIM__ID_PIECE * 8];
+    unsigned char bytes[8 + PLIM__ID_CHUNK * 8];
     uint64_t all = 0;
     int64_t most = spool->most;
     for (int64_t i = 0; i < count; i++) {
@@ -127,29 +127,29 @@ static plim_status_t write_piece(plim__id_spool_t *spool, const int64_t *from, i
 plim_status_t plim__id_spool_write(plim__id_spool_t *spool, const int64_t *from, int64_t count)
 {
     while (count > 0) {
-        int64_t piece = plim__min_i64(count, PLIM__ID_PIECE);
-        PLIM_TRY(write_piece(spool, from, piece));
-        from += piece;
-        count -= piece;
+        int64_t chunk = plim__min_i64(count, PLIM__ID_CHUNK);
+        PLIM_TRY(write_chunk(spool, from, chunk));
+        from += chunk;
+        count -= chunk;
     }
     return PLIM_OK;
 }
 
-static plim_status_t read_piece(plim__id_spool_t *spool)
+static plim_status_t read_chunk(plim__id_spool_t *spool)
 {
-    unsigned char bytes[PLIM__ID_PIECE * 8];
+    unsigned char bytes[PLIM__ID_CHUNK * 8];
     uint64_t head;
     PLIM_TRY(plim__spool_read(spool->file, &head, sizeof head));
     size_t width = head & 0xff;
     int64_t count = (int64_t)(head >> 8);
-    if (width < 4 || width > 8 || count > PLIM__ID_PIECE)
+    if (width < 4 || width > 8 || count > PLIM__ID_CHUNK)
         return plim__fail(PLIM_ERR_IO,
                           "%s: the temporary file was changed or damaged; check the disk",
                           spool->ids.name);
     PLIM_TRY(plim__spool_read(spool->file, bytes, (size_t)count * width));
-    unpack(bytes, count, width, spool->piece);
-    spool->piece_size = count;
-    spool->piece_taken = 0;
+    unpack(bytes, count, width, spool->chunk);
+    spool->chunk_size = count;
+    spool->chunk_taken = 0;
     return PLIM_OK;
 }
 
@@ -158,12 +158,12 @@ static plim_status_t spool_read(plim__ids_t *base, int64_t *to, int64_t capacity
     plim__id_spool_t *spool = (plim__id_spool_t *)base;
     int64_t count = plim__min_i64(capacity, spool->count - base->position);
     for (int64_t done = 0; done < count;) {
-        if (spool->piece_taken == spool->piece_size)
-            PLIM_TRY(read_piece(spool));
-        int64_t piece = plim__min_i64(count - done, spool->piece_size - spool->piece_taken);
-        memcpy(to + done, spool->piece + spool->piece_taken, (size_t)piece * sizeof *to);
-        spool->piece_taken += piece;
-        done += piece;
+        if (spool->chunk_taken == spool->chunk_size)
+            PLIM_TRY(read_chunk(spool));
+        int64_t chunk = plim__min_i64(count - done, spool->chunk_size - spool->chunk_taken);
+        memcpy(to + done, spool->chunk + spool->chunk_taken, (size_t)chunk * sizeof *to);
+        spool->chunk_taken += chunk;
+        done += chunk;
     }
     base->position += count;
     *got_out = count;
@@ -184,8 +184,8 @@ plim_status_t plim__id_spool_create(plim__id_spool_t *spool, const plim_job_t *j
 plim_status_t plim__id_spool_rewind(plim__id_spool_t *spool, bool consume)
 {
     spool->ids.position = 0;
-    spool->piece_size = 0;
-    spool->piece_taken = 0;
+    spool->chunk_size = 0;
+    spool->chunk_taken = 0;
     return plim__spool_rewind(spool->file, consume);
 }
 

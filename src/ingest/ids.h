@@ -39,19 +39,19 @@ typedef struct plim__ids_text {
 plim_status_t plim__ids_text_open(plim__ids_text_t *ids, plim__text_t *text, const char *name);
 
 /*
- * A spool of numbers. Each piece of up to PLIM__ID_PIECE numbers uses the smallest sufficient
+ * A spool of numbers. Each chunk of up to PLIM__ID_CHUNK numbers uses the smallest sufficient
  * number of bytes a number, at least 4. Negative numbers take 8.
  */
-#define PLIM__ID_PIECE 2048
+#define PLIM__ID_CHUNK 2048
 
 typedef struct plim__id_spool {
     plim__ids_t ids;     /* reads them back */
     plim__spool_t *file; /* NULL when there is none */
     int64_t count;
     int64_t most; /* the maximum so far, -1 at first */
-    int64_t piece[PLIM__ID_PIECE];
-    int64_t piece_size;  /* numbers in it */
-    int64_t piece_taken; /* numbers of it already delivered */
+    int64_t chunk[PLIM__ID_CHUNK];
+    int64_t chunk_size;  /* numbers in it */
+    int64_t chunk_taken; /* numbers of it already delivered */
 } plim__id_spool_t;
 
 /* `name`: of the numbers, for messages. Memory: plim__spool_estimate(buffer). */

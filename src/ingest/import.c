@@ -131,7 +131,7 @@ static plim_status_t set_sizes(plim__import_t *import)
     const plim_job_t *job = import->job;
     int64_t available = plim__ledger_available(job->ledger);
     import->start = (size_t)plim__ledger_reserved(job->ledger);
-    import->spare = FIXED_BYTES;
+    import->other_bytes = FIXED_BYTES;
     import->buffer = BUFFER_MIN;
     while (import->buffer < BUFFER_MOST && (int64_t)import->buffer * 128 <= available)
         import->buffer *= 2;
@@ -312,7 +312,7 @@ static plim_status_t complete(plim__import_t *import)
     if (import->nodes.value == 0)
         return plim__fail(PLIM_ERR_DATA, "%s: the graph has no nodes", import->options->source);
     import->nodes_ready = true;
-    PLIM_TRY(plim__import_settle_edges(import));
+    PLIM_TRY(plim__import_build_edges(import));
     if (import->graphs.value >= 0 && import->graph_nodes.file == NULL)
         return plim__fail(PLIM_ERR_DATA,
                           "%s counts %" PRId64 " graphs, but their numbers of nodes are unknown",

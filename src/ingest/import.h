@@ -40,7 +40,7 @@ typedef struct plim__import {
     char parent[PATH_MAX]; /* directory that will contain the target */
     const char *kind;      /* recognised kind of source, for messages and provenance */
     size_t start;          /* bytes on the ledger when the import began, */
-    size_t spare;          /* and bytes for everything but the build */
+    size_t other_bytes;    /* and bytes for everything but the build */
     size_t buffer;         /* bytes of a stream's or column's buffer, whole pages */
     int64_t block;         /* edges, ids or values handled at a time */
     plim__half_path_t path;
@@ -202,7 +202,7 @@ plim_status_t plim__import_edges_npy(plim__import_t *import, plim__stream_t *str
                                      const plim__npy_t *npy);
 
 /* Builds from spooled edges, if there are any and the number of nodes is known. */
-plim_status_t plim__import_settle_edges(plim__import_t *import);
+plim_status_t plim__import_build_edges(plim__import_t *import);
 
 /* Reads features from an array [N, F] or [N] after its header. Transposes Fortran order in memory.
  */

@@ -191,8 +191,8 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
         return too_large(import, &params);
     minimum += blocks_bytes(import) + stacks_bytes(import);
     /* Open streams are part of what was reserved at the start. */
-    if (import->start + import->spare > taken)
-        minimum += import->start + import->spare - taken;
+    if (import->start + import->other_bytes > taken)
+        minimum += import->start + import->other_bytes - taken;
     if (plim__ledger_available(import->job->ledger) >= (int64_t)minimum)
         return PLIM_OK;
     return plim__ledger_refuse(import->job->ledger, import->options->source, "building the graph",
@@ -284,20 +284,20 @@ static plim_status_t refuse_second(const plim__import_t *import, const char *nam
 static plim_status_t spool_ids(plim__import_t *import, plim__ids_t *ids, plim__id_spool_t *spool,
                                const char *what, int64_t total)
 {
-    int64_t piece[PLIM__ID_PIECE], got;
+    int64_t chunk[PLIM__ID_CHUNK], got;
     PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, import->buffer, ids->name));
     do {
         PLIM_TRY(plim__job_check(import->job));
-        PLIM_TRY(ids->read(ids, piece, plim__min_i64(PLIM__ID_PIECE, total - ids->position), &got));
+        PLIM_TRY(ids->read(ids, chunk, plim__min_i64(PLIM__ID_CHUNK, total - ids->position), &got));
         for (int64_t i = 0; i < got; i++)
-            if (piece[i] < 0)
+            if (chunk[i] < 0)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: edge %" PRId64 ": the %s's id is %" PRId64
                                   "; ids cannot be negative, correct the file",
-                                  ids->name, spool->count + i, what, piece[i]);
-        PLIM_TRY(plim__id_spool_write(spool, piece, got));
+                                  ids->name, spool->count + i, what, chunk[i]);
+        PLIM_TRY(plim__id_spool_write(spool, chunk, got));
         if (spool->count == total ||
-            spool->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+            spool->count % ((int64_t)PLIM__ID_CHUNK * 256) < PLIM__ID_CHUNK)
             plim__progress(import->job, "reading ids", "ids", spool->count, total);
     } while (got > 0 && ids->position < total);
     return PLIM_OK;
@@ -305,7 +305,7 @@ static plim_status_t spool_ids(plim__import_t *import, plim__ids_t *ids, plim__i
 
 static plim_status_t spool_edges(plim__import_t *import, plim__edge_source_t *edges)
 {
-    int64_t source[PLIM__ID_PIECE], destination[PLIM__ID_PIECE], got;
+    int64_t source[PLIM__ID_CHUNK], destination[PLIM__ID_CHUNK], got;
     char place[PLIM__PLACE];
     PLIM_TRY(plim__id_spool_create(&import->sources, import->job, import->tmp, import->buffer,
                                    edges->name));
@@ -314,7 +314,7 @@ static plim_status_t spool_edges(plim__import_t *import, plim__edge_source_t *ed
     do {
         int64_t first = edges->position;
         PLIM_TRY(plim__job_check(import->job));
-        PLIM_TRY(edges->read(edges, source, destination, PLIM__ID_PIECE, &got));
+        PLIM_TRY(edges->read(edges, source, destination, PLIM__ID_CHUNK, &got));
         for (int64_t i = 0; i < got; i++)
             if (source[i] < 0 || destination[i] < 0)
                 return plim__fail(PLIM_ERR_DATA,
@@ -323,9 +323,9 @@ static plim_status_t spool_edges(plim__import_t *import, plim__edge_source_t *ed
                                   source[i] < 0 ? source[i] : destination[i]);
         PLIM_TRY(plim__id_spool_write(&import->sources, source, got));
         PLIM_TRY(plim__id_spool_write(&import->destinations, destination, got));
-        if (import->sources.count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+        if (import->sources.count % ((int64_t)PLIM__ID_CHUNK * 256) < PLIM__ID_CHUNK)
             plim__progress(import->job, "reading edges", "edges", import->sources.count, 0);
-    } while (got == PLIM__ID_PIECE);
+    } while (got == PLIM__ID_CHUNK);
     import->edges_from_text = edges->lines != NULL;
     if (edges->lines != NULL)
         import->edge_lines = *edges->lines;
@@ -338,7 +338,7 @@ plim_status_t plim__import_edges(plim__import_t *import, plim__edge_source_t *ed
     if (import->nodes_ready && count >= 0)
         return build(import, edges, count);
     PLIM_TRY(spool_edges(import, edges));
-    return import->nodes_ready ? plim__import_settle_edges(import) : PLIM_OK;
+    return import->nodes_ready ? plim__import_build_edges(import) : PLIM_OK;
 }
 
 plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text, const char *name,
@@ -396,7 +396,7 @@ plim_status_t plim__import_edges_npy(plim__import_t *import, plim__stream_t *str
     return plim__stream_end(stream);
 }
 
-plim_status_t plim__import_settle_edges(plim__import_t *import)
+plim_status_t plim__import_build_edges(plim__import_t *import)
 {
     if (import->edges_done || import->sources.file == NULL)
         return PLIM_OK;

@@ -130,15 +130,15 @@ static plim_status_t store(feature_sink_t *sink, plim__dtype_t type, const void 
         void *to;
         size_t room;
         PLIM_TRY(plim__column_space(sink->column, &to, &room));
-        int64_t piece = plim__min_i64(count, (int64_t)(room / to_size));
+        int64_t part = plim__min_i64(count, (int64_t)(room / to_size));
         int64_t good = plim__feature_convert(sink->import->path, type, next, sink->to_type, to,
-                                             piece, &sink->import->feature_error);
-        if (good < piece)
+                                             part, &sink->import->feature_error);
+        if (good < part)
             return bad_value(sink, next, good);
-        PLIM_TRY(plim__column_advance(sink->column, (size_t)piece * to_size));
-        next += (size_t)piece * plim__dtype_size(type);
-        sink->done += piece;
-        count -= piece;
+        PLIM_TRY(plim__column_advance(sink->column, (size_t)part * to_size));
+        next += (size_t)part * plim__dtype_size(type);
+        sink->done += part;
+        count -= part;
     }
     return PLIM_OK;
 }
@@ -169,18 +169,18 @@ static plim_status_t put(feature_sink_t *sink, const void *from, int64_t count)
         return store(sink, sink->from_type, from, count);
     while (count > 0) {
         float *row = sink->row + sink->in_row;
-        int64_t piece = plim__min_i64(count, sink->columns - sink->in_row);
+        int64_t part = plim__min_i64(count, sink->columns - sink->in_row);
         int64_t good =
             plim__feature_convert(sink->import->path, sink->from_type, next, PLIM__NPY_F32, row,
-                                  piece, &sink->import->feature_error);
+                                  part, &sink->import->feature_error);
         for (int64_t i = 0; i < good; i++)
             if (row[i] < 0)
                 good = i;
-        if (good < piece)
+        if (good < part)
             return bad_value(sink, next, good);
-        next += (size_t)piece * plim__dtype_size(sink->from_type);
-        sink->in_row += piece;
-        count -= piece;
+        next += (size_t)part * plim__dtype_size(sink->from_type);
+        sink->in_row += part;
+        count -= part;
         if (sink->in_row == sink->columns)
             PLIM_TRY(store_divided(sink));
     }
@@ -199,11 +199,11 @@ static plim_status_t copy_values(feature_sink_t *sink, plim__stream_t *stream, i
                                  char *raw, size_t capacity)
 {
     size_t size = plim__dtype_size(sink->from_type);
-    for (int64_t read = 0, piece; read < count; read += piece) {
-        piece = plim__min_i64(count - read, (int64_t)(capacity / size));
+    for (int64_t read = 0, part; read < count; read += part) {
+        part = plim__min_i64(count - read, (int64_t)(capacity / size));
         PLIM_TRY(plim__job_check(sink->import->job));
-        PLIM_TRY(plim__stream_read_all(stream, raw, (size_t)piece * size));
-        PLIM_TRY(put(sink, raw, piece));
+        PLIM_TRY(plim__stream_read_all(stream, raw, (size_t)part * size));
+        PLIM_TRY(put(sink, raw, part));
         plim__progress(sink->import->job, "reading features", "rows", sink->done / sink->columns,
                        count / sink->columns);
     }

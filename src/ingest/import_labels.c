@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define PIECE 2048 /* values handled at a time */
+#define CHUNK 2048 /* values handled at a time */
 
 /* Integers up to this are exact in a double. */
 #define EXACT_MAX 0x1p53
@@ -89,12 +89,12 @@ static plim_status_t put(label_sink_t *sink, const double *values, int64_t count
 static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
 {
     const plim__class_names_t *names = &sink->import->class_names;
-    double values[PIECE];
-    int64_t classes[PIECE];
+    double values[CHUNK];
+    int64_t classes[CHUNK];
     for (int64_t done = 0; done < sink->values;) {
-        int64_t piece = plim__min_i64(PIECE, sink->values - done);
-        PLIM_TRY(plim__spool_read(sink->spool, values, (size_t)piece * sizeof *values));
-        for (int64_t i = 0; i < piece; i++) {
+        int64_t chunk = plim__min_i64(CHUNK, sink->values - done);
+        PLIM_TRY(plim__spool_read(sink->spool, values, (size_t)chunk * sizeof *values));
+        for (int64_t i = 0; i < chunk; i++) {
             if (!isnan(values[i]) && (values[i] < -1 || values[i] != floor(values[i]) ||
                                       values[i] >= (double)PLIM__NUM_CLASSES_MAX))
                 return bad_label(sink, done + i, values[i]);
@@ -102,21 +102,21 @@ static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
             if (names->count > 0 && classes[i] >= 0)
                 classes[i] = names->classes[classes[i]];
         }
-        PLIM_TRY(plim__column_write(column, classes, (size_t)piece * sizeof *classes));
-        done += piece;
+        PLIM_TRY(plim__column_write(column, classes, (size_t)chunk * sizeof *classes));
+        done += chunk;
     }
     return PLIM_OK;
 }
 
 static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
 {
-    double values[PIECE];
-    float targets[PIECE];
+    double values[CHUNK];
+    float targets[CHUNK];
     char at_place[PLIM__PLACE];
     for (int64_t done = 0; done < sink->values;) {
-        int64_t piece = plim__min_i64(PIECE, sink->values - done);
-        PLIM_TRY(plim__spool_read(sink->spool, values, (size_t)piece * sizeof *values));
-        for (int64_t i = 0; i < piece; i++) {
+        int64_t chunk = plim__min_i64(CHUNK, sink->values - done);
+        PLIM_TRY(plim__spool_read(sink->spool, values, (size_t)chunk * sizeof *values));
+        for (int64_t i = 0; i < chunk; i++) {
             targets[i] = (float)values[i];
             if (isinf(targets[i]))
                 return plim__fail(PLIM_ERR_DATA,
@@ -125,8 +125,8 @@ static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
                                   sink->source->name, place(sink, done + i, at_place),
                                   (done + i) % sink->source->columns, values[i]);
         }
-        PLIM_TRY(plim__column_write(column, targets, (size_t)piece * sizeof *targets));
-        done += piece;
+        PLIM_TRY(plim__column_write(column, targets, (size_t)chunk * sizeof *targets));
+        done += chunk;
     }
     return PLIM_OK;
 }
@@ -191,11 +191,11 @@ static plim_status_t write_labels(label_sink_t *sink, bool classes)
 
 static plim_status_t copy(label_sink_t *sink)
 {
-    double values[PIECE];
+    double values[CHUNK];
     int64_t got;
     do {
         PLIM_TRY(plim__job_check(sink->import->job));
-        PLIM_TRY(sink->source->read(sink->source, values, PIECE, &got));
+        PLIM_TRY(sink->source->read(sink->source, values, CHUNK, &got));
         PLIM_TRY(put(sink, values, got));
     } while (got > 0);
     return PLIM_OK;
@@ -232,10 +232,10 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
         return plim__fail(PLIM_ERR_DATA,
                           "%s: labels were already read from %s; keep one of the two", source->name,
                           import->labels_from);
-    if (source->columns < 1 || source->columns > PIECE)
+    if (source->columns < 1 || source->columns > CHUNK)
         return plim__fail(PLIM_ERR_DATA,
                           "%s has %" PRId64 " columns of labels; 1 to %d are supported",
-                          source->name, source->columns, PIECE);
+                          source->name, source->columns, CHUNK);
     (void)snprintf(import->labels_from, sizeof import->labels_from, "%s", source->name);
     PLIM_TRY(plim__spool_create(import->job, import->tmp, import->buffer, &sink.spool));
     plim_status_t status = copy(&sink);
@@ -264,8 +264,8 @@ static plim_status_t npy_read(plim__label_source_t *source, double *to, int64_t 
                               int64_t *got_out)
 {
     npy_labels_t *labels = (npy_labels_t *)source;
-    uint64_t raw[PIECE];
-    int64_t count = plim__min_i64(plim__min_i64(capacity, PIECE), labels->left);
+    uint64_t raw[CHUNK];
+    int64_t count = plim__min_i64(plim__min_i64(capacity, CHUNK), labels->left);
     PLIM_TRY(
         plim__stream_read_all(labels->stream, raw, (size_t)count * plim__dtype_size(labels->type)));
     for (int64_t i = 0; i < count; i++)

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PIECE 2048 /* values handled at a time */
+#define CHUNK 2048 /* values handled at a time */
 
 /* Checks an id that only numbers the row. */
 static plim_status_t check_number(int64_t row, plim__text_field_t field)
@@ -381,7 +381,7 @@ static plim_status_t refuse_second(const scattered_t *scattered, int64_t row)
 static plim_status_t fill_slab(scattered_t *scattered)
 {
     const int64_t columns = scattered->source.columns;
-    double row[PIECE];
+    double row[CHUNK];
     int64_t node, got;
     scattered->first = scattered->taken;
     uint64_t bits; /* all are set in a NaN that no text gives */
@@ -425,20 +425,20 @@ static plim_status_t scattered_read(plim__label_source_t *source, double *to, in
 static plim_status_t read_labels(plim__import_t *import, plim__text_t *text, scattered_t *scattered)
 {
     plim__text_line_t line;
-    double values[PIECE];
+    double values[CHUNK];
     int64_t got;
     import->row_names = PLIM__ROW_NAMES_KEYS;
     plim__text_set_remedy(text, PLIM__LABELS_REMEDY);
     PLIM_TRY(plim__import_rows_begin(import, text, false, &line));
-    if (line.columns < 1 || line.columns > PIECE)
+    if (line.columns < 1 || line.columns > CHUNK)
         return plim__fail(PLIM_ERR_DATA,
                           "%s has %" PRId64 " columns of labels after the ids; 1 to %d are "
                           "supported",
-                          scattered->source.name, line.columns, PIECE);
+                          scattered->source.name, line.columns, CHUNK);
     scattered->source.columns = line.columns;
     if (line.columns == 1)
         plim__import_labels_words(import, text);
-    const int64_t most = PIECE / line.columns;
+    const int64_t most = CHUNK / line.columns;
     do {
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(plim__text_rows_f64(text, 1 + line.columns, line.columns, most, values, &got));

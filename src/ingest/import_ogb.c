@@ -187,13 +187,13 @@ static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool 
     plim__id_spool_t *spool = nodes ? &import->graph_nodes : &import->graph_edges;
     plim__agreed_t *agreed = nodes ? &import->nodes : &import->edges;
     const char *what = nodes ? "nodes" : "edges";
-    int64_t counts[PLIM__ID_PIECE], got, sum = 0;
+    int64_t counts[PLIM__ID_CHUNK], got, sum = 0;
     if (spool->file != NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: the counts were already read from another file",
                           ids->name);
     PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, PLIM__PAGE, ids->name));
     do {
-        PLIM_TRY(ids->read(ids, counts, PLIM__ID_PIECE, &got));
+        PLIM_TRY(ids->read(ids, counts, PLIM__ID_CHUNK, &got));
         for (int64_t i = 0; i < got; i++)
             if (counts[i] < 0 || !plim__add_i64(sum, counts[i], &sum))
                 return plim__fail(PLIM_ERR_DATA,
@@ -201,7 +201,7 @@ static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool 
                                   ", which is impossible for a graph",
                                   ids->name, spool->count + i, counts[i]);
         PLIM_TRY(plim__id_spool_write(spool, counts, got));
-    } while (got == PLIM__ID_PIECE);
+    } while (got == PLIM__ID_CHUNK);
     if (spool->count == 0)
         return plim__fail(PLIM_ERR_DATA, "%s is empty; it must have the number of %s", ids->name,
                           what);
@@ -288,7 +288,7 @@ static plim_status_t plan_at_edges(plim__import_t *import, const plim__npy_t *np
     return plim__import_plan(import, &needs);
 }
 
-/* Now the size is exact; spooled edges will be built beside the features. */
+/* Now the size is exact; spooled edges will be built while the features are written. */
 static plim_status_t plan_at_features(plim__import_t *import, const plim__npy_t *npy)
 {
     int64_t rows = npy->num_dims > 0 ? npy->shape[0] : 0;
@@ -335,7 +335,7 @@ static plim_status_t after(plim__import_t *import, role_t role, bool array)
 {
     if (role == ROLE_NODE_LABELS && array && import->counts.value < 0)
         import->nodes_ready = true;
-    return import->nodes_ready ? plim__import_settle_edges(import) : PLIM_OK;
+    return import->nodes_ready ? plim__import_build_edges(import) : PLIM_OK;
 }
 
 /* Takes ownership of the stream. */

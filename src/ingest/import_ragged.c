@@ -31,24 +31,24 @@ static const char *const split_names[3][4] = {
 static plim_status_t counts_from(plim__import_t *import, plim__ids_t *offsets,
                                  plim__id_spool_t *counts, int64_t *total_out)
 {
-    int64_t piece[PLIM__ID_PIECE], got, last = 0;
-    PLIM_TRY(offsets->read(offsets, piece, 1, &got));
-    if (got == 0 || piece[0] != 0)
+    int64_t chunk[PLIM__ID_CHUNK], got, last = 0;
+    PLIM_TRY(offsets->read(offsets, chunk, 1, &got));
+    if (got == 0 || chunk[0] != 0)
         return plim__fail(PLIM_ERR_DATA, "%s: offsets must begin with 0", offsets->name);
     PLIM_TRY(plim__id_spool_create(counts, import->job, import->tmp, PLIM__PAGE, offsets->name));
     do {
-        PLIM_TRY(offsets->read(offsets, piece, PLIM__ID_PIECE, &got));
+        PLIM_TRY(offsets->read(offsets, chunk, PLIM__ID_CHUNK, &got));
         for (int64_t i = 0; i < got; i++) {
-            int64_t offset = piece[i];
+            int64_t offset = chunk[i];
             if (offset < last)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: element %" PRId64 " is %" PRId64
                                   ", less than the one before it; offsets must ascend",
                                   offsets->name, offsets->position - got + i, offset);
-            piece[i] = offset - last;
+            chunk[i] = offset - last;
             last = offset;
         }
-        PLIM_TRY(plim__id_spool_write(counts, piece, got));
+        PLIM_TRY(plim__id_spool_write(counts, chunk, got));
     } while (got > 0);
     *total_out = last;
     return PLIM_OK;

@@ -24,8 +24,8 @@
 typedef struct relabel {
     plim__arena_t arena;
     plim__import_t *import;
-    int64_t *names; /* (capacity) the run in progress, or a slab of the table */
-    int64_t *spare; /* (capacity) for sorting, or the index of the slab */
+    int64_t *names;   /* (capacity) the run in progress, or a slab of the table */
+    int64_t *scratch; /* (capacity) for sorting, or the index of the slab */
     int64_t capacity;
     int64_t num_names;               /* in `names` */
     plim__id_spool_t runs[RUNS + 1]; /* the last one is the target of a merge */
@@ -77,7 +77,7 @@ static plim_status_t next_head(relabel_t *relabel, int run, bool *more_out)
 static plim_status_t merge(relabel_t *relabel)
 {
     plim__id_spool_t *to = &relabel->runs[RUNS];
-    int64_t piece[PLIM__ID_PIECE], filled = 0, last = -1;
+    int64_t chunk[PLIM__ID_CHUNK], filled = 0, last = -1;
     int size = 0;
     bool more;
     PLIM_TRY(run_create(relabel, to));
@@ -93,11 +93,11 @@ static plim_status_t merge(relabel_t *relabel)
         int run = relabel->heap[0];
         if (relabel->heads[run] != last) {
             last = relabel->heads[run];
-            piece[filled++] = last;
+            chunk[filled++] = last;
         }
-        if (filled == PLIM__ID_PIECE) {
+        if (filled == PLIM__ID_CHUNK) {
             PLIM_TRY(plim__job_check(relabel->import->job));
-            PLIM_TRY(plim__id_spool_write(to, piece, filled));
+            PLIM_TRY(plim__id_spool_write(to, chunk, filled));
             filled = 0;
         }
         PLIM_TRY(next_head(relabel, run, &more));
@@ -105,7 +105,7 @@ static plim_status_t merge(relabel_t *relabel)
             relabel->heap[0] = relabel->heap[--size];
         heap_down(relabel, 0, size);
     }
-    PLIM_TRY(plim__id_spool_write(to, piece, filled));
+    PLIM_TRY(plim__id_spool_write(to, chunk, filled));
     for (int i = 0; i < relabel->num_runs; i++)
         plim__id_spool_destroy(&relabel->runs[i]);
     relabel->runs[0] = *to;
@@ -121,7 +121,7 @@ static plim_status_t end_run(relabel_t *relabel)
     if (relabel->num_runs == RUNS)
         PLIM_TRY(merge(relabel));
     int64_t *sorted = (int64_t *)plim__radix_sort(
-        (uint64_t *)relabel->names, (uint64_t *)relabel->spare, relabel->num_names, 63);
+        (uint64_t *)relabel->names, (uint64_t *)relabel->scratch, relabel->num_names, 63);
     int64_t distinct = 0;
     for (int64_t i = 0; i < relabel->num_names; i++)
         if (i == 0 || sorted[i] != sorted[distinct - 1])
@@ -141,7 +141,7 @@ static plim_status_t gather(relabel_t *relabel, plim__id_spool_t *ends)
         if (relabel->num_names == relabel->capacity)
             PLIM_TRY(end_run(relabel));
         PLIM_TRY(plim__job_check(relabel->import->job));
-        int64_t room = plim__min_i64(relabel->capacity - relabel->num_names, PLIM__ID_PIECE);
+        int64_t room = plim__min_i64(relabel->capacity - relabel->num_names, PLIM__ID_CHUNK);
         PLIM_TRY(ends->ids.read(&ends->ids, relabel->names + relabel->num_names, room, &got));
         relabel->num_names += got;
     } while (got > 0);
@@ -152,22 +152,23 @@ static plim_status_t write_names(relabel_t *relabel)
 {
     plim__import_t *import = relabel->import;
     plim__id_spool_t *table = &relabel->runs[0];
-    int64_t piece[PLIM__ID_PIECE], got, shape[1] = {table->count};
+    int64_t chunk[PLIM__ID_CHUNK], got, shape[1] = {table->count};
     plim__column_t *column;
     PLIM_TRY(plim__import_begin(import));
     PLIM_TRY(plim__id_spool_rewind(table, false));
     PLIM_TRY(plim__column_open(import->writer, "ids", PLIM__NPY_I64, 1, shape, 8 * shape[0],
                                import->buffer, &column));
     do {
-        PLIM_TRY(table->ids.read(&table->ids, piece, PLIM__ID_PIECE, &got));
-        PLIM_TRY(plim__column_write(column, piece, (size_t)got * sizeof *piece));
-    } while (got == PLIM__ID_PIECE);
+        PLIM_TRY(table->ids.read(&table->ids, chunk, PLIM__ID_CHUNK, &got));
+        PLIM_TRY(plim__column_write(column, chunk, (size_t)got * sizeof *chunk));
+    } while (got == PLIM__ID_CHUNK);
     return plim__column_close(column);
 }
 
 /*
- * Reads the next slab of the table and makes its index: spare[b] is the position of the first name
- * in bucket b or later. The high bits of names give the bucket; there are about as many as names.
+ * Reads the next slab of the table and makes its index: scratch[b] is the position of the first
+ * name in bucket b or later. The high bits of names give the bucket; there are about as many as
+ * names.
  */
 static plim_status_t load_slab(relabel_t *relabel)
 {
@@ -182,9 +183,9 @@ static plim_status_t load_slab(relabel_t *relabel)
     for (int64_t i = 0; i < relabel->num_names; i++) {
         int64_t own = (relabel->names[i] - relabel->names[0]) >> relabel->shift;
         while (bucket <= own)
-            relabel->spare[bucket++] = i;
+            relabel->scratch[bucket++] = i;
     }
-    relabel->spare[bucket] = relabel->num_names;
+    relabel->scratch[bucket] = relabel->num_names;
     return PLIM_OK;
 }
 
@@ -194,7 +195,7 @@ static int64_t translate(const relabel_t *relabel, int64_t name)
     if (name < relabel->names[0] || name > relabel->names[relabel->num_names - 1])
         return name;
     int64_t bucket = (name - relabel->names[0]) >> relabel->shift;
-    int64_t low = relabel->spare[bucket], high = relabel->spare[bucket + 1];
+    int64_t low = relabel->scratch[bucket], high = relabel->scratch[bucket + 1];
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (relabel->names[middle] < name)
@@ -210,18 +211,18 @@ static plim_status_t translate_ends(relabel_t *relabel, plim__id_spool_t *ends, 
 {
     plim__import_t *import = relabel->import;
     plim__id_spool_t *to = &relabel->runs[RUNS];
-    int64_t piece[PLIM__ID_PIECE], got;
+    int64_t chunk[PLIM__ID_CHUNK], got;
     PLIM_TRY(plim__id_spool_create(to, import->job, import->tmp, import->buffer, ends->ids.name));
     PLIM_TRY(plim__id_spool_rewind(ends, true));
     do {
         PLIM_TRY(plim__job_check(import->job));
-        PLIM_TRY(ends->ids.read(&ends->ids, piece, PLIM__ID_PIECE, &got));
+        PLIM_TRY(ends->ids.read(&ends->ids, chunk, PLIM__ID_CHUNK, &got));
         for (int64_t i = 0; i < got; i++) {
-            int64_t name = piece[i] < 0 ? piece[i] : translate(relabel, piece[i]);
-            piece[i] = last ? -1 - name : name;
+            int64_t name = chunk[i] < 0 ? chunk[i] : translate(relabel, chunk[i]);
+            chunk[i] = last ? -1 - name : name;
         }
-        PLIM_TRY(plim__id_spool_write(to, piece, got));
-    } while (got == PLIM__ID_PIECE);
+        PLIM_TRY(plim__id_spool_write(to, chunk, got));
+    } while (got == PLIM__ID_CHUNK);
     plim__id_spool_destroy(ends);
     *ends = *to;
     to->file = NULL;
@@ -256,7 +257,7 @@ static void lay_out(plim__arena_t *arena, void *object)
 {
     relabel_t *relabel = object;
     relabel->names = plim__arena_carve(arena, (size_t)relabel->capacity, sizeof(int64_t), 1);
-    relabel->spare = plim__arena_carve(arena, (size_t)relabel->capacity, sizeof(int64_t), 1);
+    relabel->scratch = plim__arena_carve(arena, (size_t)relabel->capacity, sizeof(int64_t), 1);
 }
 
 plim_status_t plim__import_relabel(plim__import_t *import)

@@ -78,7 +78,7 @@ static plim_status_t take_ids(plim__import_t *import, plim__id_spool_t *spool,
 {
     plim__npy_t npy;
     plim__ids_npy_t ids;
-    int64_t piece[PLIM__ID_PIECE], got;
+    int64_t chunk[PLIM__ID_CHUNK], got;
     if (spool->file != NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: the archive has several matrices; keep one",
                           stream->name);
@@ -89,12 +89,12 @@ static plim_status_t take_ids(plim__import_t *import, plim__id_spool_t *spool,
     PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, import->buffer, stream->name));
     do {
         PLIM_TRY(plim__job_check(import->job));
-        PLIM_TRY(ids.ids.read(&ids.ids, piece, PLIM__ID_PIECE, &got));
-        PLIM_TRY(plim__id_spool_write(spool, piece, got));
+        PLIM_TRY(ids.ids.read(&ids.ids, chunk, PLIM__ID_CHUNK, &got));
+        PLIM_TRY(plim__id_spool_write(spool, chunk, got));
         if (spool->count == npy.count ||
-            spool->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+            spool->count % ((int64_t)PLIM__ID_CHUNK * 256) < PLIM__ID_CHUNK)
             plim__progress(import->job, "reading ids", "ids", spool->count, npy.count);
-    } while (got == PLIM__ID_PIECE);
+    } while (got == PLIM__ID_CHUNK);
     return plim__stream_end(stream);
 }
 

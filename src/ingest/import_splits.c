@@ -85,8 +85,8 @@ static plim_status_t choose(const char *name, int64_t *values, int64_t count, in
 }
 
 /* A mask has an entry for each node or graph; this also confirms a guess. */
-static plim_status_t settle_mask(plim__import_t *import, const plim__ids_t *ids, bool guessed,
-                                 int64_t chosen)
+static plim_status_t check_mask(plim__import_t *import, const plim__ids_t *ids, bool guessed,
+                                int64_t chosen)
 {
     const bool graphs = import->graphs.value >= 0;
     plim__agreed_t *items = graphs ? &import->graphs : &import->nodes;
@@ -107,26 +107,26 @@ static plim_status_t settle_mask(plim__import_t *import, const plim__ids_t *ids,
 static plim_status_t split_values(plim__import_t *import, int split, plim__ids_t *ids, int64_t most,
                                   bool mask)
 {
-    int64_t piece[PLIM__ID_PIECE], got, count, all = 0;
+    int64_t chunk[PLIM__ID_CHUNK], got, count, all = 0;
     bool guessed = false;
     plim__column_t *column;
     PLIM_TRY(begin(import, split, ids->name, most, &column));
     do {
         const int64_t position = ids->position;
         PLIM_TRY(plim__job_check(import->job));
-        PLIM_TRY(ids->read(ids, piece, PLIM__ID_PIECE, &got));
+        PLIM_TRY(ids->read(ids, chunk, PLIM__ID_CHUNK, &got));
         if (ids->position > most)
             return plim__fail(PLIM_ERR_DATA, "%s has more than %" PRId64 " ids", ids->name, most);
         if (position == 0 && !mask)
-            mask = guessed = begins_as_mask(piece, got);
+            mask = guessed = begins_as_mask(chunk, got);
         count = got;
         if (mask)
-            PLIM_TRY(choose(ids->name, piece, got, position, &count));
-        PLIM_TRY(put(import, split, column, piece, count, position));
+            PLIM_TRY(choose(ids->name, chunk, got, position, &count));
+        PLIM_TRY(put(import, split, column, chunk, count, position));
         all += count;
-    } while (got == PLIM__ID_PIECE);
+    } while (got == PLIM__ID_CHUNK);
     if (mask)
-        PLIM_TRY(settle_mask(import, ids, guessed, all));
+        PLIM_TRY(check_mask(import, ids, guessed, all));
     import->splits[split].mask = mask;
     return plim__column_close(column);
 }
@@ -276,14 +276,14 @@ static plim_status_t each_labelled(draw_t *draw, plim_status_t (*take)(draw_t *d
                                                     : (size_t)npy.shape[1] * sizeof(float);
     const int64_t most = (int64_t)(sizeof rows / size);
     for (int64_t row = 0; status == PLIM_OK && row < npy.shape[0];) {
-        const int64_t piece = most < npy.shape[0] - row ? most : npy.shape[0] - row;
+        const int64_t chunk = most < npy.shape[0] - row ? most : npy.shape[0] - row;
         status = plim__job_check(import->job);
         if (status == PLIM_OK)
-            status = plim__stream_read_all(stream, rows, (size_t)piece * size);
-        for (int64_t i = 0; status == PLIM_OK && i < piece; i++)
+            status = plim__stream_read_all(stream, rows, (size_t)chunk * size);
+        for (int64_t i = 0; status == PLIM_OK && i < chunk; i++)
             if (is_labelled(&npy, rows + (size_t)i * size))
                 status = take(draw, row + i);
-        row += piece;
+        row += chunk;
     }
     plim__stream_close(stream);
     return status;
@@ -359,7 +359,7 @@ plim_status_t plim__import_split_once(const plim__import_t *import, int split, i
 
 plim_status_t plim__import_graph_offsets(plim__import_t *import)
 {
-    int64_t counts[PLIM__ID_PIECE], offsets[PLIM__ID_PIECE], got, sum = 0;
+    int64_t counts[PLIM__ID_CHUNK], offsets[PLIM__ID_CHUNK], got, sum = 0;
     int64_t shape[1] = {import->graph_nodes.count + 1};
     plim__column_t *column;
     PLIM_TRY(plim__import_begin(import));
@@ -369,12 +369,12 @@ plim_status_t plim__import_graph_offsets(plim__import_t *import)
     PLIM_TRY(plim__column_write(column, &sum, sizeof sum));
     do {
         plim__ids_t *ids = &import->graph_nodes.ids;
-        PLIM_TRY(ids->read(ids, counts, PLIM__ID_PIECE, &got));
+        PLIM_TRY(ids->read(ids, counts, PLIM__ID_CHUNK, &got));
         for (int64_t i = 0; i < got; i++) {
             sum += counts[i]; /* the total was checked when the counts were read */
             offsets[i] = sum;
         }
         PLIM_TRY(plim__column_write(column, offsets, (size_t)got * sizeof *offsets));
-    } while (got == PLIM__ID_PIECE);
+    } while (got == PLIM__ID_CHUNK);
     return plim__column_close(column);
 }

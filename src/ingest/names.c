@@ -14,7 +14,7 @@
 #define SLOTS_MAX ((int64_t)1 << 36)
 #define SPOOLS                                                                                     \
     4 /* that are created while there is a table: ids before and after, first positions */
-#define PIECE 1024
+#define CHUNK 1024
 
 typedef struct slot {
     XXH128_hash_t key;
@@ -212,22 +212,22 @@ static plim_status_t look_up(pass_t *pass, XXH128_hash_t key, int64_t at, int64_
 /* Looks up the keys whose node in `before` (NULL: none) is -1; writes all nodes to `after`. */
 static plim_status_t run_pass(pass_t *pass, plim__id_spool_t *before, plim__id_spool_t *after)
 {
-    XXH128_hash_t keys[PIECE];
-    int64_t nodes[PIECE], got;
+    XXH128_hash_t keys[CHUNK];
+    int64_t nodes[CHUNK], got;
     const int64_t count = pass->keys->count;
     pass->missing = -1;
     PLIM_TRY(plim__spool_rewind(pass->keys->file, false));
     for (int64_t done = 0; done < count;) {
-        const int64_t piece = plim__min_i64(PIECE, count - done);
+        const int64_t chunk = plim__min_i64(CHUNK, count - done);
         PLIM_TRY(plim__job_check(pass->names->job));
-        PLIM_TRY(plim__spool_read(pass->keys->file, keys, (size_t)piece * sizeof keys[0]));
+        PLIM_TRY(plim__spool_read(pass->keys->file, keys, (size_t)chunk * sizeof keys[0]));
         if (before != NULL)
-            PLIM_TRY(before->ids.read(&before->ids, nodes, piece, &got));
-        for (int64_t i = 0; i < piece; i++)
+            PLIM_TRY(before->ids.read(&before->ids, nodes, chunk, &got));
+        for (int64_t i = 0; i < chunk; i++)
             if (before == NULL || nodes[i] < 0)
                 PLIM_TRY(look_up(pass, keys[i], done + i, &nodes[i]));
-        PLIM_TRY(plim__id_spool_write(after, nodes, piece));
-        done += piece;
+        PLIM_TRY(plim__id_spool_write(after, nodes, chunk));
+        done += chunk;
         plim__progress(pass->names->job, "relabelling", "ids", done, count);
     }
     return PLIM_OK;

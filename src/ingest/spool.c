@@ -74,13 +74,13 @@ plim_status_t plim__spool_write(plim__spool_t *spool, const void *from, size_t s
     while (size > 0) {
         if (spool->used == spool->capacity)
             PLIM_TRY(flush(spool));
-        size_t piece = spool->capacity - spool->used;
-        piece = piece < size ? piece : size;
-        memcpy(spool->buffer + spool->used, next, piece);
-        spool->used += piece;
-        spool->size += (int64_t)piece;
-        next += piece;
-        size -= piece;
+        size_t chunk = spool->capacity - spool->used;
+        chunk = chunk < size ? chunk : size;
+        memcpy(spool->buffer + spool->used, next, chunk);
+        spool->used += chunk;
+        spool->size += (int64_t)chunk;
+        next += chunk;
+        size -= chunk;
     }
     return PLIM_OK;
 }
@@ -102,7 +102,7 @@ plim_status_t plim__spool_rewind(plim__spool_t *spool, bool consume)
     return PLIM_OK;
 }
 
-/* Reads the next piece of the file into the buffer. */
+/* Reads the next chunk of the file into the buffer. */
 static plim_status_t refill(plim__spool_t *spool)
 {
     int64_t begin = spool->base + (int64_t)plim__round_up(spool->used, PLIM__PAGE);
@@ -130,12 +130,12 @@ plim_status_t plim__spool_read(plim__spool_t *spool, void *to, size_t size)
     while (size > 0) {
         if (spool->taken == spool->used)
             PLIM_TRY(refill(spool));
-        size_t piece = spool->used - spool->taken;
-        piece = piece < size ? piece : size;
-        memcpy(next, spool->buffer + spool->taken, piece);
-        spool->taken += piece;
-        next += piece;
-        size -= piece;
+        size_t chunk = spool->used - spool->taken;
+        chunk = chunk < size ? chunk : size;
+        memcpy(next, spool->buffer + spool->taken, chunk);
+        spool->taken += chunk;
+        next += chunk;
+        size -= chunk;
     }
     return PLIM_OK;
 }

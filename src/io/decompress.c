@@ -30,7 +30,7 @@ typedef struct gzip {
     uint32_t crc;
     uint32_t size; /* of the member so far, modulo 2^32 */
     plim__inflate_t *inflate;
-    unsigned char *buffer; /* [PLIM__INFLATE_PIECE], for callers that read in small pieces */
+    unsigned char *buffer; /* [PLIM__INFLATE_CHUNK], for callers that read little at a time */
     unsigned char *buffer_begin;
     unsigned char *buffer_end;
 } gzip_t;
@@ -155,12 +155,12 @@ static plim_status_t gzip_read(plim__stream_t *stream, void *to, size_t capacity
     size_t got;
     if (gzip->broken)
         return gzip_fail(gzip, "it was damaged at an earlier byte");
-    if (gzip->buffer_begin == gzip->buffer_end && capacity >= PLIM__INFLATE_PIECE) {
+    if (gzip->buffer_begin == gzip->buffer_end && capacity >= PLIM__INFLATE_CHUNK) {
         PLIM_TRY(produce(gzip, to, capacity, &got));
     } else {
         if (gzip->buffer_begin == gzip->buffer_end) {
             gzip->buffer_begin = gzip->buffer_end = gzip->buffer;
-            PLIM_TRY(produce(gzip, gzip->buffer, PLIM__INFLATE_PIECE, &got));
+            PLIM_TRY(produce(gzip, gzip->buffer, PLIM__INFLATE_CHUNK, &got));
             gzip->buffer_end += got;
         }
         got = (size_t)(gzip->buffer_end - gzip->buffer_begin);
@@ -185,7 +185,7 @@ static void lay_out_gzip(plim__arena_t *arena, void *draft)
     gzip_t *gzip = draft;
     plim__decoder_input_init(&gzip->input, arena, gzip->input.inner);
     gzip->inflate = plim__arena_carve(arena, 1, sizeof *gzip->inflate, 1);
-    gzip->buffer = plim__arena_carve(arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
+    gzip->buffer = plim__arena_carve(arena, 1, PLIM__INFLATE_CHUNK, PLIM__PAGE);
     gzip->buffer_begin = gzip->buffer_end = gzip->buffer;
 }
 

@@ -11,8 +11,8 @@ typedef struct plim__inflate {
     int64_t taken; /* input bytes used so far */
 } plim__inflate_t;
 
-/* igzip is slow for output pieces below this size; callers that read less buffer the output. */
-#define PLIM__INFLATE_PIECE ((size_t)256 << 10)
+/* igzip is slow for output below this size; callers that read less buffer the output. */
+#define PLIM__INFLATE_CHUNK ((size_t)256 << 10)
 
 void plim__inflate_begin(plim__inflate_t *inflate);
 

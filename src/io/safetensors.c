@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Bytes of one read, which bounds the page cache in use. */
-#define PIECE ((size_t)1 << 20)
+#define CHUNK ((size_t)1 << 20)
 
 typedef struct entry {
     plim__tensor_t tensor; /* its data is NULL */
@@ -427,7 +427,7 @@ plim_status_t plim__safetensors_read(plim__safetensors_t *file, const plim__tens
                           shape_text(tensor, wanted));
     char *to = tensor->data, digits[PLIM__TENSORS_DIGITS + 1];
     for (int64_t at = entry->begin; at < entry->end;) {
-        size_t size = (size_t)plim__min_i64(entry->end - at, (int64_t)PIECE);
+        size_t size = (size_t)plim__min_i64(entry->end - at, (int64_t)CHUNK);
         PLIM_TRY(plim__file_read_at(&file->file, file->data_offset + at, to, size));
         at += (int64_t)size;
         to += size;

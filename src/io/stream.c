@@ -47,9 +47,9 @@ plim_status_t plim__stream_skip(plim__stream_t *stream, int64_t size)
 {
     char waste[8192];
     while (size > 0) {
-        size_t piece = (size_t)plim__min_i64(size, (int64_t)sizeof waste);
-        PLIM_TRY(plim__stream_read_all(stream, waste, piece));
-        size -= (int64_t)piece;
+        size_t chunk = (size_t)plim__min_i64(size, (int64_t)sizeof waste);
+        PLIM_TRY(plim__stream_read_all(stream, waste, chunk));
+        size -= (int64_t)chunk;
     }
     return PLIM_OK;
 }
@@ -148,7 +148,7 @@ static void lay_out_file(plim__arena_t *arena, void *draft)
         self->data[i] = plim__arena_carve(arena, 1, self->capacity, PLIM__PAGE);
 }
 
-/* Starts reading the next piece of the file into buffer i, unless the file has ended. */
+/* Starts reading the next chunk of the file into buffer i, unless the file has ended. */
 static void ask(file_stream_t *self, int i)
 {
     int64_t left = self->file.size - self->asked;
@@ -171,16 +171,16 @@ static plim_status_t file_read(plim__stream_t *stream, void *to, size_t capacity
     if (self->valid[i] > 0 && self->consumed == 0)
         PLIM_TRY(plim__engine_wait(self->engine, &self->ops[i]));
     size_t left = self->valid[i] - self->consumed;
-    size_t piece = capacity < left ? capacity : left;
-    memcpy(to, self->data[i] + self->consumed, piece);
-    self->consumed += piece;
-    stream->position += (int64_t)piece;
-    if (self->consumed == self->valid[i] && piece > 0) {
+    size_t chunk = capacity < left ? capacity : left;
+    memcpy(to, self->data[i] + self->consumed, chunk);
+    self->consumed += chunk;
+    stream->position += (int64_t)chunk;
+    if (self->consumed == self->valid[i] && chunk > 0) {
         ask(self, i);
         self->current = (i + 1) % BUFFERS;
         self->consumed = 0;
     }
-    *got_out = piece;
+    *got_out = chunk;
     return PLIM_OK;
 }
 
@@ -248,7 +248,7 @@ plim_status_t plim__stream_file_at(const plim_job_t *job, const char *path, size
  *     ring:  │ free │ filled, `head` … `tail` │ free │      positions count up, modulo the capacity
  *
  * The puller (the thread) owns [tail, head + capacity), the reader [head, tail). Each publishes in
- * pieces of a quarter of the ring, so that a wakeup moves many bytes.
+ * chunks of a quarter of the ring, so that a wakeup moves many bytes.
  */
 typedef struct ahead {
     plim__stream_t stream;
@@ -256,7 +256,7 @@ typedef struct ahead {
     plim__stream_t *inner; /* used by the puller only, until it is joined */
     char *ring;
     size_t capacity;
-    size_t piece;
+    size_t chunk;
     plim__thread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     plim__condition_t filled;
@@ -272,11 +272,11 @@ typedef struct ahead {
     uint64_t known;
 } ahead_t;
 
-/* Waits until the ring has space for a piece. False when the reader has closed the stream. */
+/* Waits until the ring has space for a chunk. False when the reader has closed the stream. */
 static bool puller_wait(ahead_t *ahead, uint64_t tail)
 {
     pthread_mutex_lock(&ahead->lock);
-    while (!ahead->closed && ahead->capacity - (size_t)(tail - ahead->head) < ahead->piece) {
+    while (!ahead->closed && ahead->capacity - (size_t)(tail - ahead->head) < ahead->chunk) {
         plim__condition_wait(&ahead->emptied, &ahead->lock);
     }
     bool open = !ahead->closed;
@@ -302,7 +302,7 @@ static void puller_body(void *context)
     ahead_t *ahead = context;
     uint64_t tail = 0;
     while (puller_wait(ahead, tail)) {
-        size_t want = ahead->piece;
+        size_t want = ahead->chunk;
         bool ended = false;
         plim_status_t status = PLIM_OK;
         while (want > 0 && !ended) {
@@ -327,7 +327,7 @@ static plim_status_t reader_exchange(ahead_t *ahead, bool wait)
     plim_status_t status = PLIM_OK;
     pthread_mutex_lock(&ahead->lock);
     ahead->head = ahead->taken;
-    if (ahead->capacity - (size_t)(ahead->tail - ahead->head) >= ahead->piece)
+    if (ahead->capacity - (size_t)(ahead->tail - ahead->head) >= ahead->chunk)
         plim__condition_wake(&ahead->emptied, 1);
     while (wait && ahead->tail == ahead->taken && !ahead->ended) {
         plim__condition_wait(&ahead->filled, &ahead->lock);
@@ -355,7 +355,7 @@ static plim_status_t ahead_read(plim__stream_t *stream, void *to, size_t capacit
     stream->position += (int64_t)got;
     *got_out = got;
     /* `head` is only written here, by this thread. */
-    if (ahead->taken - ahead->head >= ahead->piece)
+    if (ahead->taken - ahead->head >= ahead->chunk)
         (void)reader_exchange(ahead, false);
     return PLIM_OK;
 }
@@ -391,7 +391,7 @@ plim_status_t plim__stream_ahead(const plim_job_t *job, plim__stream_t *inner, s
     ahead_t draft = {.stream = plim__stream_over(inner, ahead_read, ahead_close),
                      .inner = inner,
                      .capacity = buffer,
-                     .piece = buffer / 4 > 0 ? buffer / 4 : 1};
+                     .chunk = buffer / 4 > 0 ? buffer / 4 : 1};
     ahead_t *ahead;
     plim_status_t status = plim__object_create(job->ledger, "streams", lay_out_ahead, &draft,
                                                sizeof draft, &draft.arena, &ahead);

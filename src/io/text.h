@@ -1,5 +1,5 @@
 /*
- * Reads numbers, and names beside them, from lines of text: csv, tsv, or separated by blanks.
+ * Reads numbers, and names, from lines of text: csv, tsv, or separated by blanks.
  *
  * Fields are separated by one comma or semicolon with optional blanks (spaces, tabs) around it, or
  * by blanks alone, so the separator need not be given. Lines end with LF or CRLF. Empty lines, and

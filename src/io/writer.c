@@ -113,11 +113,11 @@ static void hash(plim__writer_t *writer, const char *from, size_t size)
 {
     while (size > 0) {
         size_t left = (size_t)(PLIM__CHECKSUM_BYTES - writer->hashed);
-        size_t piece = size < left ? size : left;
-        (void)XXH3_64bits_update(writer->state, from, piece);
-        writer->hashed += (int64_t)piece;
-        from += piece;
-        size -= piece;
+        size_t chunk = size < left ? size : left;
+        (void)XXH3_64bits_update(writer->state, from, chunk);
+        writer->hashed += (int64_t)chunk;
+        from += chunk;
+        size -= chunk;
         if (writer->hashed == PLIM__CHECKSUM_BYTES) {
             writer->checksums[writer->num_checksums++] = XXH3_64bits_digest(writer->state);
             (void)XXH3_64bits_reset(writer->state);
@@ -181,11 +181,11 @@ plim_status_t plim__writer_write(plim__writer_t *writer, const void *from, size_
         void *to;
         size_t space;
         PLIM_TRY(plim__writer_space(writer, &to, &space));
-        size_t piece = size < space ? size : space;
-        memcpy(to, next, piece);
-        PLIM_TRY(plim__writer_advance(writer, piece));
-        next += piece;
-        size -= piece;
+        size_t chunk = size < space ? size : space;
+        memcpy(to, next, chunk);
+        PLIM_TRY(plim__writer_advance(writer, chunk));
+        next += chunk;
+        size -= chunk;
     }
     return PLIM_OK;
 }
@@ -210,10 +210,10 @@ static plim_status_t write_front(plim__writer_t *writer, int64_t size)
     PLIM_TRY(plim__file_write_at(file, 0, buffer, first));
     (void)XXH3_64bits_reset(writer->state);
     for (int64_t at = 0; at < end;) {
-        size_t piece = (size_t)plim__min_i64(end - at, (int64_t)writer->capacity);
-        PLIM_TRY(plim__file_read_at(file, at, buffer, plim__round_up(piece, file->align)));
-        (void)XXH3_64bits_update(writer->state, buffer, piece);
-        at += (int64_t)piece;
+        size_t chunk = (size_t)plim__min_i64(end - at, (int64_t)writer->capacity);
+        PLIM_TRY(plim__file_read_at(file, at, buffer, plim__round_up(chunk, file->align)));
+        (void)XXH3_64bits_update(writer->state, buffer, chunk);
+        at += (int64_t)chunk;
     }
     writer->checksums[0] = XXH3_64bits_digest(writer->state);
     return PLIM_OK;

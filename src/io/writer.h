@@ -1,6 +1,6 @@
 /*
  * Writes a new file front to back in large direct writes that overlap the caller's work, and
- * computes a checksum of every PLIM__CHECKSUM_BYTES of it (the last piece may be shorter).
+ * computes a checksum of every PLIM__CHECKSUM_BYTES of it (the last chunk may be shorter).
  */
 #ifndef PLIM_IO_WRITER_H
 #define PLIM_IO_WRITER_H

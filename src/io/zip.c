@@ -42,7 +42,7 @@ struct plim__zip {
     int64_t produced; /* uncompressed bytes of the member so far */
     uint32_t crc;     /* of the produced bytes */
     plim__inflate_t *inflate;
-    unsigned char *buffer; /* [PLIM__INFLATE_PIECE], for callers that read in small pieces */
+    unsigned char *buffer; /* [PLIM__INFLATE_CHUNK], for callers that read little at a time */
     unsigned char *buffer_begin;
     unsigned char *buffer_end;
     char name[PLIM__STREAM_NAME];
@@ -73,7 +73,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
     plim__zip_t *zip = draft;
     plim__decoder_input_init(&zip->input, arena, zip->input.inner);
     zip->inflate = plim__arena_carve(arena, 1, sizeof *zip->inflate, 1);
-    zip->buffer = plim__arena_carve(arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
+    zip->buffer = plim__arena_carve(arena, 1, PLIM__INFLATE_CHUNK, PLIM__PAGE);
 }
 
 plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out)
@@ -230,12 +230,12 @@ static plim_status_t member_read(plim__stream_t *stream, void *to, size_t capaci
     size_t got;
     if (zip->broken)
         return broken_already(zip);
-    if (zip->buffer_begin == zip->buffer_end && capacity >= PLIM__INFLATE_PIECE) {
+    if (zip->buffer_begin == zip->buffer_end && capacity >= PLIM__INFLATE_CHUNK) {
         PLIM_TRY(produce(zip, to, capacity, &got));
     } else {
         if (zip->buffer_begin == zip->buffer_end) {
             zip->buffer_begin = zip->buffer_end = zip->buffer;
-            PLIM_TRY(produce(zip, zip->buffer, PLIM__INFLATE_PIECE, &got));
+            PLIM_TRY(produce(zip, zip->buffer, PLIM__INFLATE_CHUNK, &got));
             zip->buffer_end += got;
         }
         got = (size_t)(zip->buffer_end - zip->buffer_begin);
@@ -287,15 +287,15 @@ static plim_status_t pass_member(plim__zip_t *zip)
     if (entry->packed_size >= 0 && !entry->descriptor) {
         int64_t left = entry->packed_size - (entry->deflated ? zip->inflate->taken : zip->stored);
         int64_t passed;
-        const plim__zip_totals_t said = {entry->packed_size, entry->size, entry->crc};
+        const plim__zip_totals_t declared = {entry->packed_size, entry->size, entry->crc};
         PLIM_TRY(plim__decoder_input_skip(&zip->input, left, &passed));
-        leave_member(zip, &said);
+        leave_member(zip, &declared);
         return passed == left ? PLIM_OK : member_fail(zip, "the zip ends inside it");
     }
     if (entry->unreadable != NULL)
         return member_fail(zip, entry->unreadable);
     while (got > 0)
-        PLIM_TRY(produce(zip, zip->buffer, PLIM__INFLATE_PIECE, &got));
+        PLIM_TRY(produce(zip, zip->buffer, PLIM__INFLATE_CHUNK, &got));
     return PLIM_OK;
 }
 

@@ -174,12 +174,12 @@ static int64_t count_labels(const plim__load_run_t *run, plim__load_worker_t *wo
     return worker->counted.labels;
 }
 
-/* The first seed of a ticket's first part, and the number of seeds of the part before it: a run may
- * continue in the middle of its first ticket. */
+/* The first seed of a microbatch's first part, and the number of seeds of the part before it: a run
+ * may continue in the middle of its first microbatch. */
 static int64_t first_seed(const plim__load_run_t *run, const plim__slot_t *slot,
                           const plim__load_cut_t *cut, int64_t *part_out)
 {
-    const bool resumed = slot->ticket == run->first_ticket && run->first_part > 0;
+    const bool resumed = slot->sequence == run->first_sequence && run->first_part > 0;
     *part_out = resumed ? run->first_part : 0;
     return resumed ? run->first_seed : cut->first;
 }
@@ -201,7 +201,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     const plim_stream_t *stream = run->of;
     const int64_t epoch = run->epoch;
     const int number = sources->first_worker + worker->number;
-    const plim__load_cut_t cut = plim__load_cut(run, slot->ticket);
+    const plim__load_cut_t cut = plim__load_cut(run, slot->sequence);
     plim_batch_t *batch = &slot->batch;
     int64_t whole_first;
     const plim_recipe_t *recipe = &context->plan.recipe;
@@ -241,7 +241,7 @@ plim_status_t plim__batch_count(const plim__load_context_t *context, const plim_
                                 plim__slot_t *slot)
 {
     const plim_stream_t *stream = run->of;
-    const plim__load_cut_t cut = plim__load_cut(run, slot->ticket);
+    const plim__load_cut_t cut = plim__load_cut(run, slot->sequence);
     plim__blocks_params_t params = context->params.blocks;
     params.seed = stream->draw_seed;
     params.num_hops = stream->num_hops;

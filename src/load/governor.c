@@ -137,7 +137,7 @@ bool plim__governor_see(plim__governor_t *governor, int64_t now,
     return false;
 }
 
-bool plim__governor_settle(plim__governor_t *governor, const plim__headroom_bound_t *bound)
+bool plim__governor_retarget(plim__governor_t *governor, const plim__headroom_bound_t *bound)
 {
     const plim__headroom_bound_t smaller = bounded(governor, bound);
     const int64_t wanted = wanted_by(governor, &smaller);
@@ -343,7 +343,7 @@ bool plim__governor_look_now(plim__governor_t *governor, plim__load_context_t *c
     const int64_t target_before = governor->target;
     plim__headroom_bound_t bound;
     read_bound(governor, context, &bound);
-    if (plim__governor_settle(governor, &bound))
+    if (plim__governor_retarget(governor, &bound))
         plim__governor_apply(governor, context);
     return governor->target < target_before;
 }

@@ -43,7 +43,7 @@ bool plim__governor_see(plim__governor_t *governor, int64_t now,
                         const plim__headroom_bound_t *bound);
 
 /* The same at once, without waiting and without the dead band. */
-bool plim__governor_settle(plim__governor_t *governor, const plim__headroom_bound_t *bound);
+bool plim__governor_retarget(plim__governor_t *governor, const plim__headroom_bound_t *bound);
 
 /* Opens the governor of a loader whose sources are open. */
 void plim__governor_open(plim__governor_t *governor, const plim__load_context_t *context);

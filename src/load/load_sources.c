@@ -122,7 +122,7 @@ static void share_room(const plim__load_context_t *context, plim__access_params_
     params->capacity = params->capacity < most ? params->capacity : most;
     params->miss_capacity = most - params->capacity + minimum;
     params->miss_min = minimum;
-    params->miss_bytes = PLIM__LOAD_WINDOWS * (row + row / PLIM__LOAD_SPARE_PART);
+    params->miss_bytes = PLIM__LOAD_WINDOWS * (row + row / PLIM__LOAD_SLACK_PART);
     params->row_capacity = most;
     if (params->list_bytes > 0)
         params->list_capacity = most;
@@ -138,7 +138,7 @@ static void divide_windows(plim__load_context_t *context)
     const plim__load_window_params_t *window = &context->params.window;
     const double entry = (double)entry_bytes(context), row = (double)window->row_bytes;
     const double room = (double)plan->window_draws * entry + (double)plan->window_rows * row;
-    const double draws = (double)plan->window_draws * entry * (1 + 1.0 / PLIM__LOAD_SPARE_PART);
+    const double draws = (double)plan->window_draws * entry * (1 + 1.0 / PLIM__LOAD_SLACK_PART);
     const double part = room / (context->access.rows_missed * row + draws);
     const int64_t fewer = (int64_t)(draws * part / entry);
     if (part >= 1 || fewer < plan->slot_edges)
@@ -159,7 +159,7 @@ static void divide_room(plim__load_context_t *context)
     const size_t whole = whole_capacity(context);
     const size_t lists = access->list_bytes + overhead(access->list_bytes);
     const size_t rows = access->row_bytes + overhead(access->row_bytes);
-    const int64_t missed = (int64_t)(access->rows_missed * (1 + 1.0 / PLIM__LOAD_SPARE_PART));
+    const int64_t missed = (int64_t)(access->rows_missed * (1 + 1.0 / PLIM__LOAD_SLACK_PART));
     const int64_t planned = plan->window_rows;
     assert(lists + rows + window_capacity_minimum(context) <= whole);
     plan->list_cache_bytes = lists;

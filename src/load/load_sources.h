@@ -28,7 +28,7 @@ typedef struct plim__load_sources {
 } plim__load_sources_t;
 
 #define PLIM__LOAD_SOURCES (PLIM__TOPOLOGIES_MAX + PLIM__TABLES_MAX)
-#define PLIM__LOAD_SPARE_PART 4  /* windows get 1/4 more than the expected rows */
+#define PLIM__LOAD_SLACK_PART 4  /* windows get 1/4 more than the expected rows */
 #define PLIM__LOAD_START_BYTES 4 /* of a cached list, beside its entries */
 
 /* What the parts of a loader share. Only `stop` changes once the loader is made. */

@@ -21,19 +21,19 @@ static void pause_a_moment(void)
 #endif
 }
 
-static plim__load_entry_t *entry_of(plim_loader_t *loader, int64_t ticket)
+static plim__load_entry_t *entry_of(plim_loader_t *loader, int64_t sequence)
 {
-    return &loader->tickets.ring[ticket % PLIM__LOAD_SLOTS_MAX];
+    return &loader->ring.entries[sequence % PLIM__LOAD_SLOTS_MAX];
 }
 
-static bool is_ready(plim_loader_t *loader, int64_t ticket)
+static bool is_ready(plim_loader_t *loader, int64_t sequence)
 {
-    return atomic_load(&entry_of(loader, ticket)->ready) == ticket + 1;
+    return atomic_load(&entry_of(loader, sequence)->ready) == sequence + 1;
 }
 
 static bool can_claim(plim_loader_t *loader)
 {
-    return atomic_load(&loader->tickets.next) < atomic_load(&loader->tickets.limit) &&
+    return atomic_load(&loader->ring.next) < atomic_load(&loader->ring.limit) &&
            atomic_load(&loader->slots->free) != 0;
 }
 
@@ -48,37 +48,37 @@ static bool should_wake(plim_loader_t *loader)
 
 static void signal_caller(plim_loader_t *loader)
 {
-    pthread_mutex_lock(&loader->tickets.lock);
-    plim__condition_wake(&loader->tickets.news, 1);
-    pthread_mutex_unlock(&loader->tickets.lock);
+    pthread_mutex_lock(&loader->ring.lock);
+    plim__condition_wake(&loader->ring.news, 1);
+    pthread_mutex_unlock(&loader->ring.lock);
 }
 
 /* Whether a worker sleeps that has work. */
 static bool is_worker_missing(plim_loader_t *loader)
 {
-    return atomic_load(&loader->tickets.sleepers) > 0 && should_wake(loader);
+    return atomic_load(&loader->ring.sleepers) > 0 && should_wake(loader);
 }
 
 void plim__loader_slot_freed(void *context)
 {
     plim_loader_t *loader = context;
     if (is_worker_missing(loader)) {
-        pthread_mutex_lock(&loader->tickets.lock);
-        plim__condition_wake(&loader->tickets.work, 1);
-        pthread_mutex_unlock(&loader->tickets.lock);
+        pthread_mutex_lock(&loader->ring.lock);
+        plim__condition_wake(&loader->ring.work, 1);
+        pthread_mutex_unlock(&loader->ring.lock);
     }
-    if (atomic_load(&loader->tickets.awaited) != 0)
+    if (atomic_load(&loader->ring.awaited) != 0)
         signal_caller(loader);
 }
 
-static void fail(plim_loader_t *loader, int64_t ticket, plim_status_t status)
+static void fail(plim_loader_t *loader, int64_t sequence, plim_status_t status)
 {
-    pthread_mutex_lock(&loader->tickets.lock);
-    plim__tickets_fail(&loader->tickets, ticket, status);
-    pthread_mutex_unlock(&loader->tickets.lock);
+    pthread_mutex_lock(&loader->ring.lock);
+    plim__slot_ring_fail(&loader->ring, sequence, status);
+    pthread_mutex_unlock(&loader->ring.lock);
 }
 
-/* Claims a slot with the next ticket; NULL when there is no slot or no ticket. Any thread. */
+/* Claims a slot with the next sequence number; NULL when either is missing. Any thread. */
 static plim__slot_t *claim(plim_loader_t *loader)
 {
     if (!can_claim(loader))
@@ -86,10 +86,10 @@ static plim__slot_t *claim(plim_loader_t *loader)
     plim__slot_t *slot = plim__slots_take(loader->slots);
     if (slot == NULL)
         return NULL;
-    int64_t ticket = atomic_load(&loader->tickets.next);
-    while (ticket < atomic_load(&loader->tickets.limit))
-        if (atomic_compare_exchange_weak(&loader->tickets.next, &ticket, ticket + 1)) {
-            slot->ticket = ticket;
+    int64_t sequence = atomic_load(&loader->ring.next);
+    while (sequence < atomic_load(&loader->ring.limit))
+        if (atomic_compare_exchange_weak(&loader->ring.next, &sequence, sequence + 1)) {
+            slot->sequence = sequence;
             plim__delay();
             return slot;
         }
@@ -97,34 +97,34 @@ static plim__slot_t *claim(plim_loader_t *loader)
     return NULL;
 }
 
-/* Builds the ticket of the slot, or its next part. */
+/* Builds the slot's microbatch, or its next part. */
 static plim_status_t build_part(plim_loader_t *loader, plim__load_worker_t *worker,
                                 plim__slot_t *slot)
 {
     const plim__load_sources_t sources =
-        loader->builder != NULL ? plim__window_builder_sources(loader->builder, slot->ticket)
+        loader->builder != NULL ? plim__window_builder_sources(loader->builder, slot->sequence)
                                 : loader->context.sources;
-    const plim__load_run_t *run = &loader->tickets.run;
+    const plim__load_run_t *run = &loader->ring.run;
     const plim_status_t status =
         run->counts ? plim__batch_count(&loader->context, run, &sources, worker, slot)
                     : plim__batch_build(&loader->context, run, &sources, worker, slot);
     if (status != PLIM_OK)
-        fail(loader, slot->ticket, status);
+        fail(loader, slot->sequence, status);
     else if (loader->builder != NULL && !slot->more)
-        plim__window_builder_built(loader->builder, slot->ticket);
+        plim__window_builder_built(loader->builder, slot->sequence);
     return status;
 }
 
 static void build(plim_loader_t *loader, plim__load_worker_t *worker, plim__slot_t *slot)
 {
-    const int64_t ticket = slot->ticket;
-    plim__load_entry_t *entry = entry_of(loader, ticket);
+    const int64_t sequence = slot->sequence;
+    plim__load_entry_t *entry = entry_of(loader, sequence);
     slot->part = 0;
-    (void)build_part(loader, worker, slot); /* the ticket records an error */
+    (void)build_part(loader, worker, slot); /* the ring records an error */
     entry->slot = slot;
     plim__delay();
-    atomic_store(&entry->ready, ticket + 1);
-    if (atomic_load(&loader->tickets.awaited) == ticket + 1)
+    atomic_store(&entry->ready, sequence + 1);
+    if (atomic_load(&loader->ring.awaited) == sequence + 1)
         signal_caller(loader);
 }
 
@@ -132,18 +132,18 @@ void plim__loader_worker(void *context)
 {
     plim__load_worker_t *worker = context;
     plim_loader_t *loader = worker->loader;
-    while (!atomic_load(&loader->tickets.ending)) {
+    while (!atomic_load(&loader->ring.ending)) {
         plim__slot_t *slot = claim(loader);
         if (slot != NULL) {
             build(loader, worker, slot);
             continue;
         }
-        pthread_mutex_lock(&loader->tickets.lock);
-        atomic_fetch_add(&loader->tickets.sleepers, 1);
-        while (!atomic_load(&loader->tickets.ending) && !should_wake(loader))
-            plim__condition_wait(&loader->tickets.work, &loader->tickets.lock);
-        atomic_fetch_sub(&loader->tickets.sleepers, 1);
-        pthread_mutex_unlock(&loader->tickets.lock);
+        pthread_mutex_lock(&loader->ring.lock);
+        atomic_fetch_add(&loader->ring.sleepers, 1);
+        while (!atomic_load(&loader->ring.ending) && !should_wake(loader))
+            plim__condition_wait(&loader->ring.work, &loader->ring.lock);
+        atomic_fetch_sub(&loader->ring.sleepers, 1);
+        pthread_mutex_unlock(&loader->ring.lock);
     }
 }
 
@@ -157,31 +157,31 @@ static int64_t deadline_of(double timeout)
     return plim__clock_ns() + (int64_t)(timeout * 1e9);
 }
 
-/* How to wait for a ticket. */
+/* How to wait for a microbatch. */
 typedef struct waiting {
-    bool ready_only;  /* until the ticket is ready, also after an error */
+    bool ready_only;  /* until the microbatch is ready, also after an error */
     bool works;       /* stop waiting when a batch can be built */
     int64_t deadline; /* clock */
 } waiting_t;
 
-/* Sleeps until the ticket is ready, something else can be done, or NAP_NS have passed. */
-static void await(plim_loader_t *loader, int64_t ticket, const waiting_t *waiting)
+/* Sleeps until the microbatch is ready, something else can be done, or NAP_NS have passed. */
+static void await(plim_loader_t *loader, int64_t sequence, const waiting_t *waiting)
 {
     for (int i = 0; i < SPINS && waiting->deadline == DEADLINE_NONE; i++) {
-        if (is_ready(loader, ticket))
+        if (is_ready(loader, sequence))
             return;
         pause_a_moment();
     }
-    pthread_mutex_lock(&loader->tickets.lock);
-    atomic_store(&loader->tickets.awaited, ticket + 1);
-    while (!is_ready(loader, ticket) &&
-           (waiting->ready_only || (atomic_load(&loader->tickets.failed_at) > ticket &&
+    pthread_mutex_lock(&loader->ring.lock);
+    atomic_store(&loader->ring.awaited, sequence + 1);
+    while (!is_ready(loader, sequence) &&
+           (waiting->ready_only || (atomic_load(&loader->ring.failed_at) > sequence &&
                                     !(waiting->works && can_claim(loader))))) {
         /* Slots were freed while callers held fewer: too few then, half of the others now. */
         if (is_worker_missing(loader))
-            plim__condition_wake(&loader->tickets.work, 1);
+            plim__condition_wake(&loader->ring.work, 1);
         const int64_t left = waiting->deadline - plim__clock_ns();
-        plim__condition_wait_for(&loader->tickets.news, &loader->tickets.lock,
+        plim__condition_wait_for(&loader->ring.news, &loader->ring.lock,
                                  plim__min_i64(left, NAP_NS));
         if (loader->context.asked->stop != NULL &&
             __atomic_load_n(loader->context.asked->stop, __ATOMIC_RELAXED))
@@ -189,8 +189,8 @@ static void await(plim_loader_t *loader, int64_t ticket, const waiting_t *waitin
         if (!waiting->ready_only)
             break;
     }
-    atomic_store(&loader->tickets.awaited, 0);
-    pthread_mutex_unlock(&loader->tickets.lock);
+    atomic_store(&loader->ring.awaited, 0);
+    pthread_mutex_unlock(&loader->ring.lock);
 }
 
 /* Lets the governor look at the meter. */
@@ -212,28 +212,28 @@ static plim_status_t check_room(const plim_loader_t *loader)
                               -1, bound->bytes);
 }
 
-/* Builds batches or waits until the ticket is ready. */
-static plim_status_t obtain(plim_loader_t *loader, int64_t ticket, int64_t deadline)
+/* Builds batches or waits until the microbatch is ready. */
+static plim_status_t obtain(plim_loader_t *loader, int64_t sequence, int64_t deadline)
 {
     const int64_t start = plim__clock_ns();
     /* A batch may take longer than the caller wants to wait; but a single thread must build. */
     const waiting_t waiting = {.works = deadline == DEADLINE_NONE || loader->num_workers == 1,
                                .deadline = deadline};
     plim_status_t status = PLIM_OK;
-    while (!is_ready(loader, ticket)) {
+    while (!is_ready(loader, sequence)) {
         govern(loader);
         status = plim__job_check(loader->context.asked);
         if (status == PLIM_OK)
             status = check_room(loader);
-        if (status != PLIM_OK || atomic_load(&loader->tickets.failed_at) <= ticket)
+        if (status != PLIM_OK || atomic_load(&loader->ring.failed_at) <= sequence)
             break;
         plim__slot_t *slot = waiting.works ? claim(loader) : NULL;
         if (slot != NULL) {
             build(loader, &loader->workers[0], slot);
             continue;
         }
-        const bool possible = atomic_load(&loader->tickets.next) <= ticket &&
-                              atomic_load(&loader->tickets.limit) > ticket;
+        const bool possible = atomic_load(&loader->ring.next) <= sequence &&
+                              atomic_load(&loader->ring.limit) > sequence;
         if (possible && atomic_load(&loader->slots->held) == loader->slots->count) {
             status = plim__fail(PLIM_ERR_USAGE,
                                 "the caller holds all %d slots; release a batch before asking for "
@@ -246,7 +246,7 @@ static plim_status_t obtain(plim_loader_t *loader, int64_t ticket, int64_t deadl
             break;
         }
         if (!possible || !waiting.works)
-            await(loader, ticket, &waiting);
+            await(loader, sequence, &waiting);
         else
             (void)sched_yield(); /* a worker is about to claim it or to return a slot */
     }
@@ -263,7 +263,7 @@ static void count(plim_loader_t *loader, const plim_batch_t *batch)
         loader->stats.edges += batch->blocks[i].num_edges;
 }
 
-/* Delivers to the caller. The loader also holds a ticket that has parts to come. */
+/* Delivers to the caller. The loader also holds a microbatch that has parts to come. */
 static void deliver(plim_loader_t *loader, plim__slot_t *slot, plim_batch_t **batch_out)
 {
     plim__slots_deliver(slot, slot->more ? 2 : 1);
@@ -272,7 +272,7 @@ static void deliver(plim_loader_t *loader, plim__slot_t *slot, plim_batch_t **ba
     *batch_out = &slot->batch;
 }
 
-/* Builds and delivers the next part of the current ticket, in the same slot. */
+/* Builds and delivers the next part of the current microbatch, in the same slot. */
 static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
 {
     plim__slot_t *slot = loader->partial;
@@ -296,24 +296,24 @@ static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
 /* Records the position of the run in its stream, so that it can continue there. */
 static void save_position(plim_loader_t *loader)
 {
-    const plim__load_run_t *run = &loader->tickets.run;
+    const plim__load_run_t *run = &loader->ring.run;
     plim_stream_t *stream = run->of;
     if (!run->started)
         return;
-    stream->ticket = stream->seed = stream->part = 0;
+    stream->microbatch = stream->seed = stream->part = 0;
     if (loader->partial != NULL) {
         const plim__slot_t *slot = loader->partial;
         stream->step = slot->batch.step;
-        stream->ticket = plim__load_cut(run, slot->ticket).number;
+        stream->microbatch = plim__load_cut(run, slot->sequence).number;
         stream->seed = slot->batch.first_seed + slot->batch.num_seeds;
         stream->part = slot->part;
-    } else if (loader->deliver == run->end_ticket) {
+    } else if (loader->deliver == run->end_sequence) {
         stream->step = plim_stream_steps(stream);
     } else {
         const plim__load_cut_t cut = plim__load_cut(run, loader->deliver);
-        const bool first = loader->deliver == run->first_ticket && run->first_part > 0;
+        const bool first = loader->deliver == run->first_sequence && run->first_part > 0;
         stream->step = cut.step;
-        stream->ticket = cut.number;
+        stream->microbatch = cut.number;
         stream->seed = first ? run->first_seed : cut.first;
         stream->part = first ? run->first_part : 0;
     }
@@ -324,10 +324,10 @@ void plim__loader_drain(plim_loader_t *loader)
 {
     const waiting_t waiting = {.ready_only = true, .deadline = DEADLINE_NONE};
     save_position(loader);
-    pthread_mutex_lock(&loader->tickets.lock);
-    plim__tickets_close(&loader->tickets);
-    const int64_t end = loader->tickets.closed_at;
-    pthread_mutex_unlock(&loader->tickets.lock);
+    pthread_mutex_lock(&loader->ring.lock);
+    plim__slot_ring_close(&loader->ring);
+    const int64_t end = loader->ring.closed_at;
+    pthread_mutex_unlock(&loader->ring.lock);
     for (; loader->deliver < end; loader->deliver++) {
         while (!is_ready(loader, loader->deliver))
             await(loader, loader->deliver, &waiting);
@@ -336,10 +336,9 @@ void plim__loader_drain(plim_loader_t *loader)
     if (loader->partial != NULL)
         plim_batch_release(&loader->partial->batch);
     loader->partial = NULL;
-    pthread_mutex_lock(
-        &loader->tickets.lock); /* the window builder may be choosing its next build */
-    loader->tickets.run.started = false;
-    pthread_mutex_unlock(&loader->tickets.lock);
+    pthread_mutex_lock(&loader->ring.lock); /* the window builder may be choosing its next build */
+    loader->ring.run.started = false;
+    pthread_mutex_unlock(&loader->ring.lock);
 }
 
 /* Serves a stream from its position on, or only counts its batches; the run before was drained. */
@@ -350,35 +349,36 @@ static void begin(plim_loader_t *loader, plim_stream_t *stream, bool counts)
                              stream->fanout);
         loader->workers[i].counted.step = -1;
     }
-    pthread_mutex_lock(&loader->tickets.lock);
+    pthread_mutex_lock(&loader->ring.lock);
     /* Skip one number, so that no claim of the run before can succeed in this one. */
-    const int64_t first = loader->tickets.closed_at + 1;
-    const int64_t number = plim__stream_tickets(stream, stream->step) + stream->ticket;
-    const int64_t tickets = plim__stream_tickets(stream, plim__stream_end_step(stream)) - number;
-    loader->tickets.run = (plim__load_run_t){.started = true,
-                                             .counts = counts,
-                                             .of = stream,
-                                             .epoch = stream->epoch,
-                                             .first_number = number,
-                                             .first_seed = stream->seed,
-                                             .first_part = stream->part,
-                                             .first_ticket = first,
-                                             .end_ticket = first + tickets};
+    const int64_t first = loader->ring.closed_at + 1;
+    const int64_t number = plim__stream_microbatches(stream, stream->step) + stream->microbatch;
+    const int64_t microbatches =
+        plim__stream_microbatches(stream, plim__stream_end_step(stream)) - number;
+    loader->ring.run = (plim__load_run_t){.started = true,
+                                          .counts = counts,
+                                          .of = stream,
+                                          .epoch = stream->epoch,
+                                          .first_number = number,
+                                          .first_seed = stream->seed,
+                                          .first_part = stream->part,
+                                          .first_sequence = first,
+                                          .end_sequence = first + microbatches};
     loader->deliver = first;
     __atomic_store_n(&loader->context.stop, 0, __ATOMIC_RELAXED);
-    atomic_store(&loader->tickets.failed_at, INT64_MAX);
-    atomic_store(&loader->tickets.limit, first);
+    atomic_store(&loader->ring.failed_at, INT64_MAX);
+    atomic_store(&loader->ring.limit, first);
     if (loader->builder != NULL) {
         plim__window_builder_start(loader->builder, loader->stale);
     } else {
         if (stream->shuffled)
             plim__seeds_prepare(stream->seeds, stream->epoch);
-        atomic_store(&loader->tickets.limit, loader->tickets.run.end_ticket);
+        atomic_store(&loader->ring.limit, loader->ring.run.end_sequence);
     }
     loader->stale = false;
-    atomic_store(&loader->tickets.next, first);
-    plim__condition_wake_all(&loader->tickets.work);
-    pthread_mutex_unlock(&loader->tickets.lock);
+    atomic_store(&loader->ring.next, first);
+    plim__condition_wake_all(&loader->ring.work);
+    pthread_mutex_unlock(&loader->ring.lock);
 }
 
 static void serve(plim_loader_t *loader, plim_stream_t *stream)
@@ -390,12 +390,12 @@ static void serve(plim_loader_t *loader, plim_stream_t *stream)
 /* Counts the batches of the run that has begun. */
 static plim_status_t count_run(plim_loader_t *loader, plim__load_size_t *largest)
 {
-    for (; loader->deliver < loader->tickets.run.end_ticket; loader->deliver++) {
-        const int64_t ticket = loader->deliver;
-        PLIM_TRY(obtain(loader, ticket, DEADLINE_NONE));
-        if (atomic_load(&loader->tickets.failed_at) <= ticket)
-            return plim__fail_restore(loader->tickets.status, &loader->tickets.failure);
-        plim__slot_t *slot = entry_of(loader, ticket)->slot;
+    for (; loader->deliver < loader->ring.run.end_sequence; loader->deliver++) {
+        const int64_t sequence = loader->deliver;
+        PLIM_TRY(obtain(loader, sequence, DEADLINE_NONE));
+        if (atomic_load(&loader->ring.failed_at) <= sequence)
+            return plim__fail_restore(loader->ring.status, &loader->ring.failure);
+        plim__slot_t *slot = entry_of(loader, sequence)->slot;
         largest->nodes = plim__max_i64(largest->nodes, slot->counted.nodes);
         largest->edges = plim__max_i64(largest->edges, slot->counted.edges);
         plim__slots_put(slot);
@@ -427,9 +427,8 @@ plim_status_t plim__stream_count_batches(plim_stream_t *stream, int64_t epoch, i
 
 plim_status_t plim__loader_check(const plim_loader_t *loader)
 {
-    return loader->slots != NULL
-               ? PLIM_OK
-               : plim__fail_restore(loader->tickets.status, &loader->tickets.failure);
+    return loader->slots != NULL ? PLIM_OK
+                                 : plim__fail_restore(loader->ring.status, &loader->ring.failure);
 }
 
 bool plim__loader_is_held(const plim_loader_t *loader)
@@ -441,7 +440,7 @@ bool plim__loader_is_held(const plim_loader_t *loader)
 
 static bool is_served(const plim_stream_t *stream)
 {
-    return stream->loader->tickets.run.started && stream->loader->tickets.run.of == stream;
+    return stream->loader->ring.run.started && stream->loader->ring.run.of == stream;
 }
 
 PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_out,
@@ -456,16 +455,15 @@ PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_o
 plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t step)
 {
     plim_loader_t *loader = stream->loader;
-    const bool over =
-        !loader->tickets.run.started ||
-        (loader->deliver == loader->tickets.run.end_ticket && loader->partial == NULL);
+    const bool over = !loader->ring.run.started ||
+                      (loader->deliver == loader->ring.run.end_sequence && loader->partial == NULL);
     if (over || is_served(stream))
         plim__loader_drain(loader);
     stream->started = true;
     stream->epoch = epoch;
     stream->step = step;
-    stream->ticket = stream->seed = stream->part = 0;
-    if (!loader->tickets.run.started) /* else plim_stream_next interrupts the stream being served */
+    stream->microbatch = stream->seed = stream->part = 0;
+    if (!loader->ring.run.started) /* else plim_stream_next interrupts the stream being served */
         begin(loader, stream, false);
     return PLIM_OK;
 }
@@ -485,23 +483,23 @@ PLIM_API plim_status_t plim_stream_next(plim_stream_t *stream, double timeout,
         return plim__fail(PLIM_ERR_USAGE, "the stream was not started: call plim_stream_start");
     if (!is_served(stream))
         serve(loader, stream);
-    if (atomic_load(&loader->tickets.failed_at) < loader->deliver)
-        return plim__fail_restore(loader->tickets.status, &loader->tickets.failure);
+    if (atomic_load(&loader->ring.failed_at) < loader->deliver)
+        return plim__fail_restore(loader->ring.status, &loader->ring.failure);
     if (loader->partial != NULL)
         return next_part(loader, batch_out);
-    if (loader->deliver == loader->tickets.run.end_ticket) {
+    if (loader->deliver == loader->ring.run.end_sequence) {
         *batch_out = NULL;
         return PLIM_OK;
     }
     if (loader->stale) /* build the windows again */
         serve(loader, stream);
-    const int64_t ticket = loader->deliver;
-    if (!is_ready(loader, ticket))
-        PLIM_TRY(obtain(loader, ticket, deadline));
-    if (atomic_load(&loader->tickets.failed_at) <= ticket)
-        return plim__fail_restore(loader->tickets.status, &loader->tickets.failure);
+    const int64_t sequence = loader->deliver;
+    if (!is_ready(loader, sequence))
+        PLIM_TRY(obtain(loader, sequence, deadline));
+    if (atomic_load(&loader->ring.failed_at) <= sequence)
+        return plim__fail_restore(loader->ring.status, &loader->ring.failure);
     loader->deliver++;
-    deliver(loader, entry_of(loader, ticket)->slot, batch_out);
+    deliver(loader, entry_of(loader, sequence)->slot, batch_out);
     return PLIM_OK;
 }
 
@@ -524,7 +522,7 @@ void plim__loader_yield(plim_loader_t *loader, bool yields)
     loader->yields = yields;
 }
 
-void plim__loader_settle(plim_loader_t *loader)
+void plim__loader_retarget(plim_loader_t *loader)
 {
     const bool shrank = plim__governor_look_now(&loader->governor, &loader->context);
     loader->stale |= shrank && loader->builder != NULL;

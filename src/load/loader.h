@@ -2,10 +2,10 @@
  * The loader. The files of src/load call downwards only:
  *
  *     streams ─► loader_create ─► loader ─┬─► governor ─────────────────┐
- *                                         ├─► window_builder ─► window ─┼─► load_sources, tickets,
- *                                         └─► batch_build ──────────────┘   slots, seeds
+ *                                         ├─► window_builder ─► window ─┼─► load_sources,
+ * slot_ring, └─► batch_build ──────────────┘   slots, seeds
  *
- * How batches are numbered, claimed and delivered is described in load/tickets.h.
+ * How batches are numbered, claimed and delivered is described in load/slot_ring.h.
  */
 #ifndef PLIM_LOAD_LOADER_H
 #define PLIM_LOAD_LOADER_H
@@ -25,7 +25,7 @@ struct plim_loader {
     int threads_account; /* of the stacks, and their bytes */
     size_t threads_bytes;
 
-    plim__slots_t *slots;                    /* NULL: remaking failed, with tickets.status */
+    plim__slots_t *slots;                    /* NULL: remaking failed, with ring.status */
     plim__window_builder_t *builder;         /* NULL unless params.windowed */
     int num_workers;                         /* the caller and the threads that could be started */
     plim__load_worker_t *workers;            /* (plan.workers) */
@@ -33,14 +33,14 @@ struct plim_loader {
     plim_stream_t streams[PLIM_STREAMS_MAX]; /* free where references is 0 */
 
     /* Only the caller uses these: */
-    int64_t deliver;       /* the ticket that is taken next */
+    int64_t deliver;       /* the sequence number that is taken next */
     plim__slot_t *partial; /* a batch that has parts to come */
     plim_load_stats_t stats;
     plim__governor_t governor;
     bool yields; /* plim_stream_next fails while the governor is tight */
     bool stale;  /* cached rows that windows rely on were released */
 
-    plim__tickets_t tickets;
+    plim__slot_ring_t ring;
 };
 
 /* Bytes of the loader itself (account "slots"), and of thread stacks (account "threads"). */
@@ -90,7 +90,7 @@ const plim__governor_t *plim__loader_governor(const plim_loader_t *loader);
 void plim__loader_yield(plim_loader_t *loader, bool yields);
 
 /* Reads the meter and sets the caches' target at once: after a rehearsal, after the first epoch. */
-void plim__loader_settle(plim_loader_t *loader);
+void plim__loader_retarget(plim_loader_t *loader);
 
 /* For loader_create.c and streams.c: a worker's thread; wakes workers after a slot was released;
  * ends the run, whose stream continues later; and stops serving a stream that ends. */

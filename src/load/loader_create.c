@@ -91,7 +91,7 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
             worker->nodes = loader->graph_nodes + (size_t)i * (size_t)plan->slot_nodes;
     }
     atomic_init(&loader->references, 1);
-    plim__tickets_init(&loader->tickets);
+    plim__slot_ring_init(&loader->ring);
     plim__arena_touch(&loader->arena);
     *loader_out = loader;
     return PLIM_OK;
@@ -105,7 +105,7 @@ static plim_status_t start_workers(plim_loader_t *loader)
                                   &loader->threads_account));
     loader->threads_bytes = bytes;
     if (loader->context.params.windowed)
-        PLIM_TRY(plim__window_builder_create(&loader->context, &loader->tickets, &loader->builder));
+        PLIM_TRY(plim__window_builder_create(&loader->context, &loader->ring, &loader->builder));
     loader->num_workers = 1;
     for (; loader->num_workers < loader->context.plan.workers; loader->num_workers++) {
         plim__load_worker_t *worker = &loader->workers[loader->num_workers];
@@ -146,10 +146,10 @@ static void empty(plim_loader_t *loader)
 {
     plim__load_context_t *context = &loader->context;
     __atomic_store_n(&context->stop, 1, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&loader->tickets.lock);
-    atomic_store(&loader->tickets.ending, true);
-    plim__condition_wake_all(&loader->tickets.work);
-    pthread_mutex_unlock(&loader->tickets.lock);
+    pthread_mutex_lock(&loader->ring.lock);
+    atomic_store(&loader->ring.ending, true);
+    plim__condition_wake_all(&loader->ring.work);
+    pthread_mutex_unlock(&loader->ring.lock);
     for (int i = 1; i < loader->num_workers; i++)
         plim__thread_join(&loader->workers[i].thread);
     loader->num_workers = 0;
@@ -170,7 +170,7 @@ static void empty(plim_loader_t *loader)
     if (loader->threads_bytes > 0)
         plim__ledger_release(context->job.ledger, loader->threads_account, loader->threads_bytes);
     loader->threads_bytes = 0;
-    atomic_store(&loader->tickets.ending, false);
+    atomic_store(&loader->ring.ending, false);
     __atomic_store_n(&context->stop, 0, __ATOMIC_RELAXED);
 }
 
@@ -244,13 +244,13 @@ plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t
     take_plan(&loader->context, &taken);
     plim_status_t status = fill(loader);
     if (status != PLIM_OK) { /* the message of a failure that follows would replace this one */
-        loader->tickets.status = status;
-        plim__fail_save(&loader->tickets.failure);
+        loader->ring.status = status;
+        plim__fail_save(&loader->ring.failure);
         empty(loader);
         take_plan(&loader->context, &old);
         if (fill(loader) != PLIM_OK)
             empty(loader);
-        status = plim__fail_restore(status, &loader->tickets.failure);
+        status = plim__fail_restore(status, &loader->ring.failure);
     }
     loader->bytes += plim__ledger_thread_bytes() - before;
     return status;
@@ -279,7 +279,7 @@ PLIM_API void plim_loader_release(plim_loader_t *loader)
         return;
     empty(loader);
     plim__seeds_destroy(loader->context.seeds);
-    plim__tickets_destroy(&loader->tickets);
+    plim__slot_ring_destroy(&loader->ring);
     const plim_job_t job = loader->made_with;
     const plim_dataset_t *dataset = loader->context.dataset;
     plim__arena_t arena = loader->arena;

@@ -10,7 +10,7 @@
 
 plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out)
 {
-    const size_t bytes = plim__arena_piece(1, sizeof(plim_plan_t), 1);
+    const size_t bytes = plim__arena_carve_bytes(1, sizeof(plim_plan_t), 1);
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, "plan", bytes, &arena));
     plim_plan_t *plan = plim__arena_carve(&arena, 1, sizeof *plan, 1);

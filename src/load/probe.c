@@ -30,12 +30,12 @@ enum {
 
 typedef struct probe {
     plim__arena_t arena;
-    int64_t num_seeds;   /* of the largest batch */
-    int64_t *seeds;      /* (num_seeds) */
-    uint64_t *spare;     /* (num_seeds) */
-    plim__read_t *reads; /* (num_seeds) */
-    int32_t *nodes;      /* (node_capacity) written and not read, as edges are */
-    int32_t *edges;      /* (edge_capacity) */
+    int64_t num_seeds;      /* of the largest batch */
+    int64_t *seeds;         /* (num_seeds) */
+    uint64_t *sort_scratch; /* (num_seeds) */
+    plim__read_t *reads;    /* (num_seeds) */
+    int32_t *nodes;         /* (node_capacity) written and not read, as edges are */
+    int32_t *edges;         /* (edge_capacity) */
     int64_t node_capacity;
     int64_t edge_capacity;
 } probe_t;
@@ -83,7 +83,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
     probe_t *probe = draft;
     const size_t seeds = (size_t)probe->num_seeds;
     probe->seeds = plim__arena_carve(arena, seeds, sizeof *probe->seeds, 1);
-    probe->spare = plim__arena_carve(arena, seeds, sizeof *probe->spare, 1);
+    probe->sort_scratch = plim__arena_carve(arena, seeds, sizeof *probe->sort_scratch, 1);
     probe->reads = plim__arena_carve(arena, seeds, sizeof *probe->reads, 1);
     probe->nodes = plim__arena_carve(arena, (size_t)probe->node_capacity, sizeof *probe->nodes, 1);
     probe->edges = plim__arena_carve(arena, (size_t)probe->edge_capacity, sizeof *probe->edges, 1);
@@ -145,7 +145,7 @@ static plim_status_t read_seeds(const plim_job_t *job, const plim_dataset_t *dat
     uint64_t *places = (uint64_t *)probe->seeds;
     for (int64_t i = 0; i < count; i++)
         places[i] = plim__permute_forward(&order, (uint64_t)(first + i) % order.count);
-    places = plim__radix_sort(places, probe->spare, count, 63);
+    places = plim__radix_sort(places, probe->sort_scratch, count, 63);
     for (int64_t i = 0; i < count; i++)
         probe->reads[i] = (plim__read_t){(int64_t)(PLIM__NPY_HEADER + places[i] * sizeof(int64_t)),
                                          sizeof(int64_t), &probe->seeds[i]};
@@ -278,7 +278,7 @@ plim_status_t plim__probe_reach(const plim_job_t *job, const plim_dataset_t *dat
 
 #define HELD ((int64_t)(PLIM__LARGEST_GRAPH_BYTES / 2 / sizeof(int64_t)))
 
-/* An array of offsets, read piece by piece from front to back. */
+/* An array of offsets, read from front to back, a chunk at a time. */
 typedef struct offsets {
     plim__file_t file;
     int64_t count;

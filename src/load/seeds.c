@@ -15,7 +15,7 @@
 #define ORDER_STREAM 0x6f72646572u /* separates the keys of orders from those of draws */
 #define NO_EPOCH INT64_MIN
 #define READS 1024                       /* labels read at once */
-#define CHECK_PIECE ((int64_t)256 << 10) /* of labels.npy when comparing checksums */
+#define CHECK_CHUNK ((int64_t)256 << 10) /* of labels.npy when comparing checksums */
 
 static const char *const split_files[3] = {"train.npy", "valid.npy", "test.npy"};
 
@@ -44,7 +44,7 @@ struct plim__seeds {
 typedef struct work {
     plim__arena_t arena;
     uint64_t *keys; /* (total) id << position_bits | position over all splits */
-    uint64_t *spare;
+    uint64_t *sort_scratch;
     int64_t total;
     int position_bits;
     plim__read_t *reads; /* (READS) */
@@ -79,7 +79,8 @@ static void lay_out_work(plim__arena_t *arena, void *draft)
 {
     work_t *work = draft;
     work->keys = plim__arena_carve(arena, (size_t)work->total, sizeof *work->keys, 1);
-    work->spare = plim__arena_carve(arena, (size_t)work->total, sizeof *work->spare, 1);
+    work->sort_scratch =
+        plim__arena_carve(arena, (size_t)work->total, sizeof *work->sort_scratch, 1);
     work->reads = plim__arena_carve(arena, READS, sizeof *work->reads, 1);
 }
 
@@ -148,7 +149,7 @@ size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim__seeds_t draft = splits_draft(info);
     const plim__reader_params_t params = reader_params(info);
-    const size_t check = plim__sweep_minimum(job, CHECK_PIECE);
+    const size_t check = plim__sweep_minimum(job, CHECK_CHUNK);
     size_t labels = plim__reader_estimate(job->io_engine, &params);
     labels = label_bytes(info) == 0 ? 0 : labels > check ? labels : check;
     return plim__add_saturating_size(
@@ -199,8 +200,8 @@ static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__see
         for (int64_t j = 0; j < seeds->splits[i].count; j++, position++)
             work->keys[position] =
                 (uint64_t)seeds->splits[i].ids[j] << work->position_bits | (uint64_t)position;
-    uint64_t *sorted =
-        plim__radix_sort(work->keys, work->spare, work->total, id_bits + work->position_bits);
+    uint64_t *sorted = plim__radix_sort(work->keys, work->sort_scratch, work->total,
+                                        id_bits + work->position_bits);
     work->keys = sorted;
     const uint64_t mask = ((uint64_t)1 << work->position_bits) - 1;
     for (int64_t i = 1; i < work->total && seeds->given == NULL; i++) {
@@ -275,7 +276,7 @@ static plim_status_t check_labels(const plim_job_t *job, const plim__file_t *fil
                                  .entry = entry,
                                  .start = PLIM__NPY_HEADER,
                                  .end = entry->bytes,
-                                 .piece = CHECK_PIECE,
+                                 .chunk = CHECK_CHUNK,
                                  .phase = "checking labels"};
     return plim__sweep_run(job, &sweep);
 }

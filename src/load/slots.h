@@ -27,10 +27,10 @@ typedef struct plim__slot {
     atomic_int references;
     plim__slots_t *slots;
     int number;
-    int64_t ticket;            /* that it holds */
+    int64_t sequence;          /* number of the microbatch that it holds */
     int64_t part;              /* seeds of the part in it; 0: none was built yet */
-    bool more;                 /* the ticket has parts to come */
-    plim__load_size_t counted; /* of the ticket's batch, in a run that counts */
+    bool more;                 /* the microbatch has parts to come */
+    plim__load_size_t counted; /* of the batch, in a run that counts */
     int num_arrays;
     plim_array_t arrays[7 + 2 * PLIM_HOPS_MAX]; /* (num_arrays) of the batch */
     int64_t *seeds;                             /* of this part, nodes or graphs */

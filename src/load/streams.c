@@ -36,9 +36,9 @@ static bool is_bounded(const plim_loader_t *loader, int num_hops, const int64_t 
     return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
 }
 
-/* A batch, or each of its shares, is cut into tickets of the planned size. Batches that were not
- * planned are cut into tickets that fit a slot. */
-static int64_t ticket_seeds(const plim__load_context_t *context, const plim_stream_t *stream)
+/* A batch, or each of its shares, is cut into microbatches of the planned size. Batches that were
+ * not planned are cut into microbatches that fit a slot. */
+static int64_t microbatch_seeds(const plim__load_context_t *context, const plim_stream_t *stream)
 {
     const int64_t most = context->params.part_seeds;
     int64_t part = (stream->whole_size - 1) / stream->num_shares + 1;
@@ -68,7 +68,7 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
                               .counted_epoch = -1,
                               .end_step = INT64_MAX};
     memcpy(stream->fanout, drawn.fanout, sizeof stream->fanout);
-    stream->ticket_seeds = ticket_seeds(&loader->context, stream);
+    stream->microbatch_seeds = microbatch_seeds(&loader->context, stream);
     atomic_init(&stream->references, 1);
 }
 
@@ -141,7 +141,7 @@ static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t
     stream->batch_size =
         plim__share_first(size, stream->num_shares, stream->share + stream->share_count) -
         plim__share_first(size, stream->num_shares, stream->share);
-    stream->ticket_seeds = ticket_seeds(&stream->loader->context, stream);
+    stream->microbatch_seeds = microbatch_seeds(&stream->loader->context, stream);
     return PLIM_OK;
 }
 

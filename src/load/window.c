@@ -2,8 +2,8 @@
  * Making and filling a window, and choosing how many batches it takes.
  *
  * A window is filled hop by hop with the draws of all destinations, then with the rows that are not
- * cached. The builder threads take pieces of the members in ascending order, so that the lists and
- * rows of a piece lie close together on disk. They store their results in any order (see
+ * cached. The builder threads take tasks, ranges of the members in ascending order, so that the
+ * lists and rows of a task lie close together on disk. They store their results in any order (see
  * window_internal.h).
  */
 #include "load/window.h"
@@ -30,11 +30,11 @@
 #define REFRESH_NS ((int64_t)1000000000)
 
 #define AHEAD 16
-#define PIECES_EACH ((int64_t)8) /* pieces of a small set for each builder … */
-#define PIECE_MIN 1024           /* … of at least this many members */
-#define PIECE_LINES 1024         /* lines of a set that a builder takes at once */
+#define TASKS_EACH ((int64_t)8) /* tasks of a small set for each builder … */
+#define TASK_MIN 1024           /* … of at least this many members */
+#define TASK_LINES 1024         /* lines of a set that a builder takes at once */
 
-#define PIECE 16384      /* nodes that a builder takes at once */
+#define TASK_NODES 16384 /* nodes that a builder takes at once */
 #define DRAW_MOST 262144 /* ids in a builder's buffer, unless a single draw is longer */
 
 static int64_t longest_draw(const plim__load_window_params_t *params, int hop)
@@ -51,11 +51,11 @@ static int64_t fanout_most(const plim__load_window_params_t *params)
     return most;
 }
 
-/* Entries of a builder's buffer: the draws of a piece, up to DRAW_MOST. */
+/* Entries of a builder's buffer: the draws of a task, up to DRAW_MOST. */
 static int64_t draw_capacity(const plim__load_window_params_t *params)
 {
     int64_t whole;
-    if (!plim__mul_i64(fanout_most(params), PIECE, &whole) || whole > DRAW_MOST)
+    if (!plim__mul_i64(fanout_most(params), TASK_NODES, &whole) || whole > DRAW_MOST)
         whole = DRAW_MOST;
     return plim__max_i64(whole, plim__max_i64(params->most_drawn, 1));
 }
@@ -66,9 +66,9 @@ static void lay_out(plim__arena_t *arena, void *draft)
     const plim__load_window_params_t *params = &window->params;
     const size_t builders = (size_t)params->builders, workers = (size_t)params->workers;
     const size_t set_bytes = plim__node_set_bytes(params->num_nodes);
-    window->piece_nodes = plim__arena_carve(arena, builders, PIECE * sizeof(int64_t), 1);
-    window->piece_indptr = plim__arena_carve(arena, builders, (PIECE + 1) * sizeof(int64_t), 1);
-    window->piece_ids = plim__arena_carve(
+    window->task_nodes = plim__arena_carve(arena, builders, TASK_NODES * sizeof(int64_t), 1);
+    window->task_indptr = plim__arena_carve(arena, builders, (TASK_NODES + 1) * sizeof(int64_t), 1);
+    window->task_ids = plim__arena_carve(
         arena, builders, plim__mul_saturating_size((size_t)window->draw_capacity, sizeof(int64_t)),
         1);
     window->chunks = plim__arena_carve(arena, workers, sizeof *window->chunks, 1);
@@ -141,11 +141,11 @@ typedef struct walk {
     plim__load_window_t *window;
     const plim__node_set_t *set;
     pthread_mutex_t lock;
-    int64_t piece; /* members taken at once */
+    int64_t task_nodes; /* members taken at once */
     int64_t next_node;
-    int64_t next_rank;
+    int64_t next_position;
     atomic_llong next_line; /* for drop_held, which takes lines instead */
-    atomic_bool ended;      /* a builder failed, or nothing more fits: stop taking pieces */
+    atomic_bool ended;      /* a builder failed, or nothing more fits: stop taking tasks */
 
     plim__hop_t hop;
     plim__node_set_t *met; /* the set that drawn nodes are added to, or NULL */
@@ -153,26 +153,27 @@ typedef struct walk {
     atomic_llong cursor; /* entries of the area in use; past its end when they did not fit */
 } walk_t;
 
-/* Claims the next piece of members: their number, 0 at the end, and the rank of the first. */
-static int64_t walk_claim(walk_t *walk, int64_t *nodes, int64_t *rank_out)
+/* Claims the next task, a range of members: their number, 0 at the end, and the position of the
+ * first. */
+static int64_t walk_claim(walk_t *walk, int64_t *nodes, int64_t *position_out)
 {
     if (atomic_load(&walk->ended))
         return 0;
     pthread_mutex_lock(&walk->lock);
-    int64_t count = plim__node_set_list(walk->set, walk->next_node, walk->piece, nodes);
-    *rank_out = walk->next_rank;
+    int64_t count = plim__node_set_list(walk->set, walk->next_node, walk->task_nodes, nodes);
+    *position_out = walk->next_position;
     if (count > 0)
         walk->next_node = nodes[count - 1] + 1;
-    walk->next_rank += count;
+    walk->next_position += count;
     pthread_mutex_unlock(&walk->lock);
     return count;
 }
 
 static plim_status_t walk_run(walk_t *walk, plim_status_t (*work)(void *context, int worker))
 {
-    /* Large pieces read fastest, but all builders should finish at about the same time. */
-    int64_t share = walk->set->count / (PIECES_EACH * walk->window->params.builders);
-    walk->piece = plim__min_i64(plim__max_i64(share, PIECE_MIN), PIECE);
+    /* Large tasks read fastest, but all builders should finish at about the same time. */
+    int64_t share = walk->set->count / (TASKS_EACH * walk->window->params.builders);
+    walk->task_nodes = plim__min_i64(plim__max_i64(share, TASK_MIN), TASK_NODES);
     pthread_mutex_init(&walk->lock, NULL);
     plim_status_t status = plim__parallel(walk->window->params.builders, work, walk);
     pthread_mutex_destroy(&walk->lock);
@@ -190,8 +191,8 @@ static void mark(plim__node_set_t *set, const int64_t *ids, int64_t count)
     }
 }
 
-/* Stores the draws of the members from `rank` on; false when the area is full. */
-static bool keep(walk_t *walk, int64_t rank, const plim__drawn_t *drawn)
+/* Stores the draws of the members from `position` on; false when the area is full. */
+static bool keep(walk_t *walk, int64_t position, const plim__drawn_t *drawn)
 {
     plim__load_window_t *window = walk->window;
     int64_t count = drawn->indptr[drawn->taken];
@@ -214,26 +215,26 @@ static bool keep(walk_t *walk, int64_t rank, const plim__drawn_t *drawn)
                 ids[drawn->indptr[i + 1] - 1] |= LAST_I64;
     }
     for (int64_t i = 0; i < drawn->taken; i++)
-        walk->places[rank + i] = drawn->indptr[i] < drawn->indptr[i + 1]
-                                     ? (uint32_t)(first + drawn->indptr[i])
-                                     : NONE_DRAWN;
+        walk->places[position + i] = drawn->indptr[i] < drawn->indptr[i + 1]
+                                         ? (uint32_t)(first + drawn->indptr[i])
+                                         : NONE_DRAWN;
     if (walk->met != NULL)
         mark(walk->met, drawn->ids, count);
     return true;
 }
 
-static plim_status_t draw_piece(walk_t *walk, int number, int64_t rank, int64_t count)
+static plim_status_t draw_task(walk_t *walk, int number, int64_t position, int64_t count)
 {
     plim__load_window_t *window = walk->window;
-    const int64_t *nodes = window->piece_nodes + (size_t)number * PIECE;
-    int64_t *indptr = window->piece_indptr + (size_t)number * (PIECE + 1);
-    int64_t *ids = window->piece_ids + (size_t)number * (size_t)window->draw_capacity;
+    const int64_t *nodes = window->task_nodes + (size_t)number * TASK_NODES;
+    int64_t *indptr = window->task_indptr + (size_t)number * (TASK_NODES + 1);
+    int64_t *ids = window->task_ids + (size_t)number * (size_t)window->draw_capacity;
     PLIM_TRY(plim__job_check(window->job));
     for (int64_t done = 0; done < count && !atomic_load(&walk->ended);) {
         plim__drawn_t drawn = {.indptr = indptr, .ids = ids, .capacity = window->draw_capacity};
         const plim__draws_t draws = plim__draws_of(&walk->hop, nodes + done, count - done);
         PLIM_TRY(plim__topology_draw(window->topology_below, number, &draws, &drawn));
-        if (!keep(walk, rank + done, &drawn))
+        if (!keep(walk, position + done, &drawn))
             atomic_store(&walk->ended, true);
         done += drawn.taken;
     }
@@ -243,11 +244,11 @@ static plim_status_t draw_piece(walk_t *walk, int number, int64_t rank, int64_t 
 static plim_status_t draw_work(void *context, int number)
 {
     walk_t *walk = context;
-    int64_t *nodes = walk->window->piece_nodes + (size_t)number * PIECE;
-    int64_t rank, count;
+    int64_t *nodes = walk->window->task_nodes + (size_t)number * TASK_NODES;
+    int64_t position, count;
     plim_status_t status = PLIM_OK;
-    while (status == PLIM_OK && (count = walk_claim(walk, nodes, &rank)) > 0)
-        status = draw_piece(walk, number, rank, count);
+    while (status == PLIM_OK && (count = walk_claim(walk, nodes, &position)) > 0)
+        status = draw_task(walk, number, position, count);
     if (status != PLIM_OK)
         atomic_store(&walk->ended, true);
     return status;
@@ -298,8 +299,8 @@ static plim_status_t drop_held(void *context, int number)
     plim__node_set_t *set = &walk->window->sets[walk->window->params.num_hops];
     int64_t first;
     (void)number;
-    while ((first = atomic_fetch_add(&walk->next_line, PIECE_LINES)) < set->num_lines)
-        for (int64_t i = first; i < plim__min_i64(first + PIECE_LINES, set->num_lines); i++)
+    while ((first = atomic_fetch_add(&walk->next_line, TASK_LINES)) < set->num_lines)
+        for (int64_t i = first; i < plim__min_i64(first + TASK_LINES, set->num_lines); i++)
             for (int word = 0; word < PLIM__NODE_SET_BITS / 64; word++) {
                 int64_t node = i * PLIM__NODE_SET_BITS + (int64_t)word * 64;
                 uint64_t kept = set->lines[i].bits[word];
@@ -315,15 +316,15 @@ static plim_status_t fetch_work(void *context, int number)
 {
     walk_t *walk = context;
     plim__load_window_t *window = walk->window;
-    int64_t *nodes = window->piece_nodes + (size_t)number * PIECE;
-    int64_t rank, count;
+    int64_t *nodes = window->task_nodes + (size_t)number * TASK_NODES;
+    int64_t position, count;
     plim_status_t status = PLIM_OK;
-    while (status == PLIM_OK && (count = walk_claim(walk, nodes, &rank)) > 0) {
+    while (status == PLIM_OK && (count = walk_claim(walk, nodes, &position)) > 0) {
         status = plim__job_check(window->job);
         if (status == PLIM_OK)
             status =
                 plim__rows_gather(window->rows_below, number, nodes, count, window->params.row_type,
-                                  window->store + (size_t)rank * window->params.row_bytes);
+                                  window->store + (size_t)position * window->params.row_bytes);
     }
     if (status != PLIM_OK)
         atomic_store(&walk->ended, true);

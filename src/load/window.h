@@ -4,8 +4,8 @@
  * batches and reads their lists once, in the order of the file; at the end it reads each row that
  * is not cached once. It stores the draws of each hop by node, and the rows:
  *
- *     hop h    set of destinations (node_set, ranks) ─► indptr[rank] ─► drawn ids
- *     rows     set of nodes read                     ─► rows[rank]
+ *     hop h    set of destinations (node_set, positions) ─► indptr[position] ─► drawn ids
+ *     rows     set of nodes read                     ─► rows[position]
  *
  * A window is then a small graph in memory: a topology source and a row source like any other, from
  * which batches are built. Every node met so far draws at each hop, as the native form needs; PyG's

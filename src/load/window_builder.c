@@ -9,7 +9,7 @@
  * interruption has; the interruption then uses only the other window. A batch that is too large for
  * a window is built without one, part by part from the dataset's own sources.
  *
- * All states change under the tickets' lock; builds run without it.
+ * All states change under the ring's lock; builds run without it.
  */
 #include "load/window_builder.h"
 
@@ -27,7 +27,7 @@ typedef struct window {
     int64_t epoch;           /* … their epoch, … */
     int64_t step;            /* … the first step … */
     int64_t steps;           /* … and the number of steps */
-    int64_t tickets;         /* SERVING: the number of tickets of its batches, … */
+    int64_t microbatches;    /* SERVING: the number of microbatches of its batches, … */
     _Atomic int64_t built;   /* … of which workers have built so many */
     bool direct;             /* empty: its one batch comes from the dataset's own sources */
 } window_t;
@@ -45,7 +45,7 @@ typedef struct target {
 struct plim__window_builder {
     plim__arena_t arena;
     plim__load_context_t *context;
-    plim__tickets_t *queue;
+    plim__slot_ring_t *ring;
     plim__thread_t thread;
     bool started;
     plim__condition_t wake; /* the builder: a window is free, a run has begun, the loader ends */
@@ -61,14 +61,14 @@ struct plim__window_builder {
     bool has_guessed; /* for this run */
     target_t target;
     int64_t step;   /* the step of the run that the next window begins with, … */
-    int64_t number; /* … and the number of its first ticket in the epoch */
+    int64_t number; /* … and the number of its first microbatch in the epoch */
     window_t windows[PLIM__LOAD_WINDOWS];
     _Atomic int64_t num_served; /* windows so far, and the steps of the last one */
     _Atomic int64_t last_steps;
     plim__row_counts_t counts; /* distinct rows of each window, or of a part of a batch without */
 
-    /* boundary * 2 + window, in one number so that both change at once: tickets from the boundary
-     * on are of that window, those before of the other one. */
+    /* boundary * 2 + window, in one number so that both change at once: sequence numbers from the
+     * boundary on are of that window, those before of the other one. */
     _Alignas(64) _Atomic int64_t newest;
 };
 
@@ -177,11 +177,11 @@ static plim_status_t build(plim__window_builder_t *builder, const target_t *targ
     return PLIM_OK;
 }
 
-/* Makes the batches of a window that is ready tickets of the run. Lock held. */
+/* Gives the batches of a ready window the next sequence numbers of the run. Lock held. */
 static void serve(plim__window_builder_t *builder, int which)
 {
     window_t *window = &builder->windows[which];
-    const int64_t boundary = atomic_load(&builder->queue->limit);
+    const int64_t boundary = atomic_load(&builder->ring->limit);
     int64_t draws, rows = 0, held = 0;
     if (!window->direct) {
         plim__load_window_used(window->window, &draws, &rows);
@@ -189,8 +189,8 @@ static void serve(plim__window_builder_t *builder, int which)
     }
     window->state = SERVING;
     builder->step = window->step + window->steps;
-    const int64_t end = plim__stream_tickets(builder->queue->run.of, builder->step);
-    window->tickets = end - builder->number;
+    const int64_t end = plim__stream_microbatches(builder->ring->run.of, builder->step);
+    window->microbatches = end - builder->number;
     builder->number = end;
     atomic_store(&window->built, 0);
     atomic_fetch_add(&builder->num_served, 1);
@@ -198,20 +198,20 @@ static void serve(plim__window_builder_t *builder, int which)
     atomic_fetch_add(&builder->counts.rows, rows + held);
     atomic_fetch_add(&builder->counts.cached, held);
     atomic_store(&builder->newest, boundary * 2 + which);
-    plim__tickets_raise(builder->queue, boundary + window->tickets);
+    plim__slot_ring_raise(builder->ring, boundary + window->microbatches);
 }
 
 /* Chooses what to build next, if anything. Lock held. */
 static bool choose(plim__window_builder_t *builder)
 {
-    const plim__load_run_t *run = &builder->queue->run;
+    const plim__load_run_t *run = &builder->ring->run;
     int which = 0;
     while (which < PLIM__LOAD_WINDOWS && builder->windows[which].state != FREE)
         which++;
     if (which == PLIM__LOAD_WINDOWS || !run->started ||
-        atomic_load(&builder->queue->failed_at) != INT64_MAX)
+        atomic_load(&builder->ring->failed_at) != INT64_MAX)
         return false;
-    if (atomic_load(&builder->queue->limit) < run->end_ticket) {
+    if (atomic_load(&builder->ring->limit) < run->end_sequence) {
         builder->target = (target_t){false, run->counts, which, run->of, run->epoch, builder->step};
         return true;
     }
@@ -232,7 +232,7 @@ static bool is_stopping(plim__window_builder_t *builder)
 }
 
 /* Completes a build. Lock held. */
-static void settle(plim__window_builder_t *builder, plim_status_t status, int64_t steps)
+static void end_build(plim__window_builder_t *builder, plim_status_t status, int64_t steps)
 {
     window_t *window = &builder->windows[builder->target.which];
     const bool stale = status == PLIM_ERR_STOPPED && !is_stopping(builder);
@@ -247,7 +247,7 @@ static void settle(plim__window_builder_t *builder, plim_status_t status, int64_
         __atomic_store_n(&builder->context->stop, 0, __ATOMIC_RELAXED);
         plim__condition_wake(&builder->idle, 1);
     } else if (status != PLIM_OK && !builder->target.guess && !stale) {
-        plim__tickets_fail(builder->queue, atomic_load(&builder->queue->limit), status);
+        plim__slot_ring_fail(builder->ring, atomic_load(&builder->ring->limit), status);
     } else if (status == PLIM_OK && !builder->target.guess) {
         serve(builder, builder->target.which);
     } else if (status == PLIM_OK) {
@@ -260,24 +260,24 @@ static void settle(plim__window_builder_t *builder, plim_status_t status, int64_
 static void builder_body(void *context)
 {
     plim__window_builder_t *builder = context;
-    pthread_mutex_lock(&builder->queue->lock);
-    while (!atomic_load(&builder->queue->ending)) {
+    pthread_mutex_lock(&builder->ring->lock);
+    while (!atomic_load(&builder->ring->ending)) {
         if (!choose(builder)) {
-            plim__condition_wait(&builder->wake, &builder->queue->lock);
+            plim__condition_wait(&builder->wake, &builder->ring->lock);
             continue;
         }
         const target_t target = builder->target;
         int64_t steps = 0;
         builder->at_work = true;
         builder->windows[target.which].state = BUILDING;
-        pthread_mutex_unlock(&builder->queue->lock);
+        pthread_mutex_unlock(&builder->ring->lock);
         plim__delay();
         plim_status_t status = build(builder, &target, &steps);
         plim__delay();
-        pthread_mutex_lock(&builder->queue->lock);
-        settle(builder, status, steps);
+        pthread_mutex_lock(&builder->ring->lock);
+        end_build(builder, status, steps);
     }
-    pthread_mutex_unlock(&builder->queue->lock);
+    pthread_mutex_unlock(&builder->ring->lock);
 }
 
 /* Cancels the current build. Lock held, and released while waiting. */
@@ -286,7 +286,7 @@ static void drop_work(plim__window_builder_t *builder)
     builder->dropped = true;
     __atomic_store_n(&builder->context->stop, 1, __ATOMIC_RELAXED);
     while (builder->dropped)
-        plim__condition_wait(&builder->idle, &builder->queue->lock);
+        plim__condition_wait(&builder->idle, &builder->ring->lock);
 }
 
 /* The step and epoch that a stream which is not served continues with. At the end of a shuffled
@@ -320,7 +320,7 @@ static bool share_orders(const plim_stream_t *a, const plim_stream_t *b)
 
 void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
 {
-    const plim__load_run_t *run = &builder->queue->run;
+    const plim__load_run_t *run = &builder->ring->run;
     const int64_t steps = plim__stream_end_step(run->of) - run->of->step;
     bool kept = false; /* at most one: the run needs a window */
     builder->step = run->of->step;
@@ -355,24 +355,24 @@ void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
 
 void plim__window_builder_forget(plim__window_builder_t *builder, const plim_stream_t *stream)
 {
-    pthread_mutex_lock(&builder->queue->lock);
+    pthread_mutex_lock(&builder->ring->lock);
     if (builder->at_work && builder->target.of == stream)
         drop_work(builder);
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         if (builder->windows[i].of == stream && builder->windows[i].state != BUILDING)
             builder->windows[i].state = FREE;
-    pthread_mutex_unlock(&builder->queue->lock);
+    pthread_mutex_unlock(&builder->ring->lock);
 }
 
-static int window_of(const plim__window_builder_t *builder, int64_t ticket)
+static int window_of(const plim__window_builder_t *builder, int64_t sequence)
 {
     const int64_t newest = atomic_load(&builder->newest);
-    return (int)(ticket >= newest / 2 ? newest % 2 : 1 - newest % 2);
+    return (int)(sequence >= newest / 2 ? newest % 2 : 1 - newest % 2);
 }
 
-plim__load_sources_t plim__window_builder_sources(plim__window_builder_t *builder, int64_t ticket)
+plim__load_sources_t plim__window_builder_sources(plim__window_builder_t *builder, int64_t sequence)
 {
-    const window_t *window = &builder->windows[window_of(builder, ticket)];
+    const window_t *window = &builder->windows[window_of(builder, sequence)];
     plim__load_sources_t sources = builder->context->sources;
     if (window->direct) {
         sources.first_worker = builder->context->params.builders;
@@ -385,17 +385,17 @@ plim__load_sources_t plim__window_builder_sources(plim__window_builder_t *builde
     return sources;
 }
 
-void plim__window_builder_built(plim__window_builder_t *builder, int64_t ticket)
+void plim__window_builder_built(plim__window_builder_t *builder, int64_t sequence)
 {
-    window_t *window = &builder->windows[window_of(builder, ticket)];
-    const int64_t tickets =
-        window->tickets; /* read first: it may change once the last is counted */
-    if (atomic_fetch_add(&window->built, 1) + 1 < tickets)
+    window_t *window = &builder->windows[window_of(builder, sequence)];
+    const int64_t microbatches =
+        window->microbatches; /* read first: it may change once the last is counted */
+    if (atomic_fetch_add(&window->built, 1) + 1 < microbatches)
         return;
-    pthread_mutex_lock(&builder->queue->lock);
+    pthread_mutex_lock(&builder->ring->lock);
     window->state = FREE;
     plim__condition_wake(&builder->wake, 1);
-    pthread_mutex_unlock(&builder->queue->lock);
+    pthread_mutex_unlock(&builder->ring->lock);
 }
 
 void plim__window_builder_stats(plim__window_builder_t *builder, plim_load_stats_t *stats)
@@ -408,7 +408,7 @@ void plim__window_builder_stats(plim__window_builder_t *builder, plim_load_stats
     }
 }
 
-plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__tickets_t *tickets,
+plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__slot_ring_t *ring,
                                           plim__window_builder_t **builder_out)
 {
     const plim__load_window_params_t *params = &context->params.window;
@@ -416,7 +416,7 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__t
     PLIM_TRY(plim__object_create(context->job.ledger, "slots", lay_out, &draft, sizeof draft,
                                  &draft.arena, &builder));
     builder->context = context;
-    builder->queue = tickets;
+    builder->ring = ring;
     *builder_out = builder;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topologies[0],
@@ -432,9 +432,9 @@ void plim__window_builder_destroy(plim__window_builder_t *builder)
     if (builder == NULL)
         return;
     if (builder->started) {
-        pthread_mutex_lock(&builder->queue->lock);
+        pthread_mutex_lock(&builder->ring->lock);
         plim__condition_wake(&builder->wake, 1);
-        pthread_mutex_unlock(&builder->queue->lock);
+        pthread_mutex_unlock(&builder->ring->lock);
         plim__thread_join(&builder->thread);
     }
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)

@@ -6,7 +6,7 @@
 #define PLIM_LOAD_WINDOW_BUILDER_H
 
 #include "load/load_sources.h"
-#include "load/tickets.h"
+#include "load/slot_ring.h"
 
 typedef struct plim__window_builder plim__window_builder_t;
 
@@ -14,15 +14,15 @@ typedef struct plim__window_builder plim__window_builder_t;
 size_t plim__window_builder_estimate(const plim_dataset_info_t *info,
                                      const plim__load_plan_t *plan);
 
-/* Context and tickets must outlive the builder. *builder_out is set also after an error, to be
+/* Context and ring must outlive the builder. *builder_out is set also after an error, to be
  * destroyed. */
-plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__tickets_t *tickets,
+plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__slot_ring_t *ring,
                                           plim__window_builder_t **builder_out);
 
-/* Joins the thread: tickets->ending is true. NULL is harmless. */
+/* Joins the thread: ring->ending is true. NULL is harmless. */
 void plim__window_builder_destroy(plim__window_builder_t *builder);
 
-/* Turns to the new run of the tickets while no worker builds batches. `stale`: cached rows that
+/* Turns to the new run while no worker builds batches. `stale`: cached rows that
  * windows rely on were released, so no window is used again. Lock held; may release it meanwhile.
  */
 void plim__window_builder_start(plim__window_builder_t *builder, bool stale);
@@ -30,9 +30,10 @@ void plim__window_builder_start(plim__window_builder_t *builder, bool stale);
 /* Forgets the windows of a stream that ends. */
 void plim__window_builder_forget(plim__window_builder_t *builder, const plim_stream_t *stream);
 
-/* The sources of a ticket's batch; and notes that all of the ticket was built. Any thread. */
-plim__load_sources_t plim__window_builder_sources(plim__window_builder_t *builder, int64_t ticket);
-void plim__window_builder_built(plim__window_builder_t *builder, int64_t ticket);
+/* The sources of a microbatch's batch, and the note that all of it was built. Any thread. */
+plim__load_sources_t plim__window_builder_sources(plim__window_builder_t *builder,
+                                                  int64_t sequence);
+void plim__window_builder_built(plim__window_builder_t *builder, int64_t sequence);
 
 /* Adds the number of windows and, where windows store rows, how many rows were needed and cached.
  */

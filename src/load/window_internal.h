@@ -2,12 +2,12 @@
  * The struct of a window. The draws area is one array of entries of the ids' size; one cursor gives
  * each hop its places and its ids:
  *
- *     | places of hop 0 | ids of hop 0, in pieces | places of hop 1 | ids of hop 1 … | free |
+ *     | places of hop 0 | ids of hop 0, by task | places of hop 1 | ids of hop 1 … | free |
  *
- * places[rank] is where the ids of that member of the hop's set begin, or NONE_DRAWN. Pieces are
+ * places[position] is where the ids of that member of the hop's set begin, or NONE_DRAWN. Tasks are
  * stored in the order in which builders finish them, so a place does not tell where the ids before
  * it end; instead the last id of a node has its highest bit set (ids are below 2^31, or 2^63). A
- * node takes 4 bytes beside its ids, and builders never wait for each other.
+ * node takes 4 bytes besides its ids, and builders never wait for each other.
  */
 #ifndef PLIM_LOAD_WINDOW_INTERNAL_H
 #define PLIM_LOAD_WINDOW_INTERNAL_H
@@ -23,9 +23,9 @@
 
 /* A worker's buffers for the rows of CHUNK nodes. */
 typedef struct chunk {
-    int64_t ranks[CHUNK];  /* in the set of stored rows, or -1 */
-    int64_t others[CHUNK]; /* nodes that are not stored … */
-    int64_t where[CHUNK];  /* … and their positions in the chunk */
+    int64_t positions[CHUNK]; /* in the set of stored rows, or -1 */
+    int64_t others[CHUNK];    /* nodes that are not stored … */
+    int64_t where[CHUNK];     /* … and their positions in the chunk */
 } chunk_t;
 
 typedef struct window_topology {
@@ -67,10 +67,10 @@ struct plim__load_window {
     window_topology_t topology;
     window_rows_t rows;
     int64_t draw_capacity;
-    int64_t *piece_nodes;  /* (builders, PIECE) the builders' buffers */
-    int64_t *piece_indptr; /* (builders, PIECE + 1) */
-    int64_t *piece_ids;    /* (builders, draw_capacity) */
-    chunk_t *chunks;       /* (workers) */
+    int64_t *task_nodes;  /* (builders, TASK_NODES) the builders' buffers */
+    int64_t *task_indptr; /* (builders, TASK_NODES + 1) */
+    int64_t *task_ids;    /* (builders, draw_capacity) */
+    chunk_t *chunks;      /* (workers) */
 
     /* D_0 … D_H: the destinations of each hop. The last becomes the set of stored rows, and exists
      * only where rows are stored. */

@@ -14,7 +14,7 @@
 #define SET_AHEAD 24
 #define PLACE_AHEAD 16
 #define IDS_AHEAD 8
-#define RING 32 /* ranks and places in flight: a power of two above PLACE_AHEAD */
+#define RING 32 /* positions and places in flight: a power of two above PLACE_AHEAD */
 
 #define ROWS_AHEAD 12
 
@@ -48,24 +48,24 @@ typedef struct lookup {
     const char *area;
     size_t entry;     /* bytes of an id */
     size_t ids_bytes; /* prefetched of a draw */
-    int64_t ranks[RING];
+    int64_t positions[RING];
     uint32_t found[RING];
 } lookup_t;
 
 static inline void lookup_rank(lookup_t *lookup, const int64_t *nodes, int64_t i)
 {
-    int64_t rank = (uint64_t)nodes[i] < (uint64_t)lookup->set->universe
-                       ? plim__node_set_rank(lookup->set, nodes[i])
-                       : -1;
-    lookup->ranks[i % RING] = rank;
-    if (rank >= 0)
-        __builtin_prefetch(&lookup->places[rank]);
+    int64_t position = (uint64_t)nodes[i] < (uint64_t)lookup->set->universe
+                           ? plim__node_set_position(lookup->set, nodes[i])
+                           : -1;
+    lookup->positions[i % RING] = position;
+    if (position >= 0)
+        __builtin_prefetch(&lookup->places[position]);
 }
 
 static inline void lookup_place(lookup_t *lookup, int64_t i)
 {
-    int64_t rank = lookup->ranks[i % RING];
-    uint32_t place = rank >= 0 ? lookup->places[rank] : NONE_DRAWN;
+    int64_t position = lookup->positions[i % RING];
+    uint32_t place = position >= 0 ? lookup->places[position] : NONE_DRAWN;
     lookup->found[i % RING] = place;
     if (place == NONE_DRAWN)
         return;
@@ -97,7 +97,7 @@ static plim_status_t lookup_run(lookup_t *lookup, const int64_t *nodes, int64_t 
         lookup_ahead(lookup, nodes, count, done);
         uint32_t place = lookup->found[done % RING];
         int64_t end = at;
-        if (lookup->ranks[done % RING] < 0)
+        if (lookup->positions[done % RING] < 0)
             return plim__fail(PLIM_ERR_USAGE, "node %lld belongs to no batch of this window",
                               (long long)nodes[done]);
         if (place != NONE_DRAWN && lookup->entry == sizeof(uint32_t))
@@ -151,7 +151,7 @@ static size_t row_size(const plim__load_window_t *window, plim_dtype_t type)
     return (size_t)window->params.num_features * (type == PLIM_F16 ? sizeof(uint16_t) : 4);
 }
 
-/* Finds the ranks of a chunk's stored nodes, and lists the others. Returns their number. */
+/* Finds the positions of a chunk's stored nodes, and lists the others. Returns their number. */
 static int64_t find_others(const plim__load_window_t *window, chunk_t *buffers,
                            const int64_t *nodes, int64_t count)
 {
@@ -162,8 +162,8 @@ static int64_t find_others(const plim__load_window_t *window, chunk_t *buffers,
     for (int64_t i = 0; i < count; i++) {
         if (i + SET_AHEAD < count)
             plim__node_set_prefetch(set, nodes[i + SET_AHEAD]);
-        buffers->ranks[i] = plim__node_set_rank(set, nodes[i]);
-        if (buffers->ranks[i] < 0) {
+        buffers->positions[i] = plim__node_set_position(set, nodes[i]);
+        if (buffers->positions[i] < 0) {
             buffers->others[others] = nodes[i];
             buffers->where[others++] = i;
         }
@@ -201,11 +201,12 @@ static void copy_stored(const plim__load_window_t *window, const chunk_t *buffer
         plim__row_form_make(window->params.row_type, window->params.num_features);
     const size_t size = row_size(window, type);
     for (int64_t i = 0; i < count; i++) {
-        if (i + ROWS_AHEAD < count && buffers->ranks[i + ROWS_AHEAD] >= 0)
-            plim__row_prefetch(window->store + (size_t)buffers->ranks[i + ROWS_AHEAD] * form.bytes,
+        if (i + ROWS_AHEAD < count && buffers->positions[i + ROWS_AHEAD] >= 0)
+            plim__row_prefetch(window->store +
+                                   (size_t)buffers->positions[i + ROWS_AHEAD] * form.bytes,
                                form.bytes);
-        if (buffers->ranks[i] >= 0)
-            plim__row_write(&form, window->store + (size_t)buffers->ranks[i] * form.bytes, type,
+        if (buffers->positions[i] >= 0)
+            plim__row_write(&form, window->store + (size_t)buffers->positions[i] * form.bytes, type,
                             rows + (size_t)i * size);
     }
 }

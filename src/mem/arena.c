@@ -10,7 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* AddressSanitizer sees arenas too: what is not carved, and the gaps between pieces, is poisoned.
+/* AddressSanitizer sees arenas too: what is not carved, and the padding between objects, are
+ * poisoned.
  */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -46,15 +47,15 @@ void *plim__map_own(size_t size)
 /* Large ones begin where a huge page does; what was mapped to find such a place goes back. */
 static void *map(size_t size)
 {
-    const size_t spare = size >= HUGE_PAGE ? HUGE_PAGE : 0;
-    char *base = plim__map_own(size + spare);
-    if (base == MAP_FAILED || spare == 0)
+    const size_t slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
+    char *base = plim__map_own(size + slack);
+    if (base == MAP_FAILED || slack == 0)
         return base;
     const size_t before = plim__round_up((uintptr_t)base, HUGE_PAGE) - (uintptr_t)base;
     if (before > 0)
         (void)munmap(base, before);
-    if (before < spare)
-        (void)munmap(base + before + size, spare - before);
+    if (before < slack)
+        (void)munmap(base + before + size, slack - before);
     return base + before;
 }
 
@@ -144,7 +145,7 @@ plim_status_t plim__object_create(plim_ledger_t *ledger, const char *name, plim_
     return PLIM_OK;
 }
 
-size_t plim__arena_piece(size_t count, size_t size, size_t align)
+size_t plim__arena_carve_bytes(size_t count, size_t size, size_t align)
 {
     size_t bytes, sum;
     if (!plim__mul_size(count, size, &bytes) ||
@@ -158,7 +159,7 @@ void plim__arena_want_huge(void *base, size_t size)
     (void)madvise(base, size, MADV_HUGEPAGE);
 }
 
-/* Gaps between the pieces are poisoned, and touched all the same. */
+/* Bytes between the objects are poisoned, and touched all the same. */
 __attribute__((no_sanitize("address"))) void plim__arena_touch_part(char *base, size_t size)
 {
     if (madvise(base, size, MADV_POPULATE_WRITE) == 0)

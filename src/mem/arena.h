@@ -70,9 +70,9 @@ size_t plim__object_bytes(plim__lay_out_fn lay_out, void *draft, size_t size);
 plim_status_t plim__object_create(plim_ledger_t *ledger, const char *name, plim__lay_out_fn lay_out,
                                   void *draft, size_t size, plim__arena_t *arena, void *object_out);
 
-/* What carving `count` x `size` at `align` may use up: the piece of an estimate. Saturates at
+/* What carving `count` x `size` at `align` may use up. Saturates at
  * SIZE_MAX. */
-size_t plim__arena_piece(size_t count, size_t size, size_t align);
+size_t plim__arena_carve_bytes(size_t count, size_t size, size_t align);
 
 /* Asks for huge pages for [base, base + size): large tables that are written at random. Nothing
  * else has them. */

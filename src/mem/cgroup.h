@@ -58,7 +58,7 @@ const char *plim__cgroup_memory_file(int version, int number);
 
 /*
  * One such limit of this very group; false when there is none: "max", in v1 a value of 2^62 and
- * more (kernels write the greatest multiple of their page size), or 0, under which nobody could
+ * more (kernels write the greatest multiple of their page size), or 0, under which no process could
  * ask.
  */
 bool plim__cgroup_memory_limit(const plim__cgroup_t *group, const char *file, int64_t *bytes_out);

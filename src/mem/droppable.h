@@ -12,7 +12,7 @@
  *
  * This requires that no thread fills a chunk while another reads it. A reader reads between
  * plim__droppable_enter and plim__droppable_leave. Filling first marks the chunk empty, then waits
- * for all readers that may not have seen the mark to leave. Releasing waits for nobody: readers
+ * for all readers that may not have seen the mark to leave. Releasing does not wait: readers
  * find zeros.
  */
 #ifndef PLIM_MEM_DROPPABLE_H
@@ -50,7 +50,7 @@ typedef plim_status_t (*plim__droppable_fill_fn)(void *context, int worker, int6
                                                  size_t size);
 
 /*
- * Carves the memory, which should be the arena's first piece, and its tables: everything is empty.
+ * Carves the memory, which should be the first that is carved, and its tables: everything is empty.
  * To be ended by plim__droppable_end. With a counting arena it counts, and nothing is to be ended.
  */
 void plim__droppable_carve(plim__arena_t *arena, size_t bytes, int num_readers,

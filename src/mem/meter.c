@@ -55,8 +55,8 @@ plim_status_t plim__meter_open_below(const plim_job_t *job, const char *root,
     plim__cgroup_t group;
     PLIM_ENTER(job);
     PLIM_TRY(plim__arena_create(job->ledger, "meter",
-                                plim__arena_piece(1, sizeof(plim_meter_t), 1) +
-                                    plim__arena_piece(TEXT_BYTES, 1, 1),
+                                plim__arena_carve_bytes(1, sizeof(plim_meter_t), 1) +
+                                    plim__arena_carve_bytes(TEXT_BYTES, 1, 1),
                                 &arena));
     plim_meter_t *meter = plim__arena_carve(&arena, 1, sizeof *meter, 1);
     meter->text = plim__arena_carve(&arena, TEXT_BYTES, 1, 1);

@@ -36,7 +36,7 @@ int plim__peers_num_ranks(const plim__peers_t *peers);
 
 #define PLIM__AGREE_MAX 16
 
-/* PLIM_ERR_DATA for a rank that sent another number of rows than this one reckons. */
+/* PLIM_ERR_DATA for a rank that sent another number of rows than this one expects. */
 plim_status_t plim__peers_fail_rows(int rank);
 
 /*

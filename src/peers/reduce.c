@@ -5,46 +5,47 @@
 #include <assert.h>
 #include <string.h>
 
-/* Slices begin at cache lines. */
-#define SLICE_FLOATS (PLIM__LINE / sizeof(float))
+/* Chunks begin at cache lines. */
+#define CHUNK_FLOATS (PLIM__LINE / sizeof(float))
 
 struct plim__reduce {
     plim__arena_t arena;
     plim__peers_t *peers; /* NULL: one rank */
     int64_t num_weights, num_shares;
     int rank, num_ranks;
-    int64_t slice;                        /* floats of one, padding of the last included */
+    int64_t chunk;                        /* floats of one, padding of the last included */
     plim__share_range_t shares;           /* of this rank */
     plim__share_stack_t stack;            /* of this rank's shares since the last exchange */
     int depth;                            /* of the stack, at most */
     double losses[PLIM__SHARE_NODES_MAX]; /* of the stack's nodes */
 
-    /* A block for each slice: head and losses (as messages have them), then `depth` nodes. */
+    /* A block for each chunk: head and losses (as messages have them), then `depth` nodes. */
     char *blocks;
     size_t block_bytes;
     char *received;
     /* Of the exchange, in bytes (num_ranks): */
     size_t *send_sizes, *send_offsets, *receive_sizes, *receive_offsets;
-    size_t *slice_sizes, *slice_offsets;
+    size_t *chunk_sizes, *chunk_offsets;
 };
 
-/* Pieces of the shares of a rank. */
-static int num_pieces(const plim__reduce_t *reduce, int rank)
+/* Subtrees of the shares of a rank. */
+static int num_subtrees(const plim__reduce_t *reduce, int rank)
 {
-    return plim__share_num_pieces(reduce->num_shares,
-                                  plim__share_range(reduce->num_shares, rank, reduce->num_ranks));
+    return plim__share_num_subtrees(reduce->num_shares,
+                                    plim__share_range(reduce->num_shares, rank, reduce->num_ranks));
 }
 
 /* Bytes of a message before its floats. */
-static size_t front_bytes(int pieces)
+static size_t front_bytes(int subtrees)
 {
-    return sizeof(plim__peer_head_t) + plim__round_up((size_t)pieces * sizeof(double), PLIM__LINE);
+    return sizeof(plim__peer_head_t) +
+           plim__round_up((size_t)subtrees * sizeof(double), PLIM__LINE);
 }
 
-/* Bytes of `count` slices. */
-static size_t slices_bytes(const plim__reduce_t *reduce, int64_t count)
+/* Bytes of `count` chunks. */
+static size_t chunks_bytes(const plim__reduce_t *reduce, int64_t count)
 {
-    return plim__mul_saturating_size((size_t)count, (size_t)reduce->slice * sizeof(float));
+    return plim__mul_saturating_size((size_t)count, (size_t)reduce->chunk * sizeof(float));
 }
 
 static void lay_out(plim__arena_t *arena, void *object)
@@ -53,14 +54,14 @@ static void lay_out(plim__arena_t *arena, void *object)
     const size_t ranks = (size_t)reduce->num_ranks;
     size_t **const tables[] = {&reduce->send_sizes,    &reduce->send_offsets,
                                &reduce->receive_sizes, &reduce->receive_offsets,
-                               &reduce->slice_sizes,   &reduce->slice_offsets};
+                               &reduce->chunk_sizes,   &reduce->chunk_offsets};
     size_t received = 0;
     for (int rank = 0; rank < reduce->num_ranks; rank++) {
-        const int pieces = num_pieces(reduce, rank);
+        const int subtrees = num_subtrees(reduce, rank);
         if (rank != reduce->rank)
             received = plim__add_saturating_size(
                 received,
-                plim__add_saturating_size(front_bytes(pieces), slices_bytes(reduce, pieces)));
+                plim__add_saturating_size(front_bytes(subtrees), chunks_bytes(reduce, subtrees)));
     }
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
         *tables[i] = plim__arena_carve(arena, ranks, sizeof **tables[i], PLIM__LINE);
@@ -76,11 +77,11 @@ static plim__reduce_t make_draft(int64_t num_weights, int64_t num_shares, int ra
                             .num_ranks = num_ranks,
                             .shares = plim__share_range(num_shares, rank, num_ranks),
                             .stack = {.num_shares = num_shares}};
-    draft.slice =
-        (int64_t)plim__round_up((size_t)((num_weights - 1) / num_ranks + 1), SLICE_FLOATS);
+    draft.chunk =
+        (int64_t)plim__round_up((size_t)((num_weights - 1) / num_ranks + 1), CHUNK_FLOATS);
     draft.depth = plim__share_stack_depth(num_shares, draft.shares);
-    draft.block_bytes = plim__add_saturating_size(front_bytes(num_pieces(&draft, rank)),
-                                                  slices_bytes(&draft, draft.depth));
+    draft.block_bytes = plim__add_saturating_size(front_bytes(num_subtrees(&draft, rank)),
+                                                  chunks_bytes(&draft, draft.depth));
     return draft;
 }
 
@@ -96,11 +97,11 @@ size_t plim__reduce_bytes_most(int64_t num_weights, int64_t num_shares, int num_
     int largest = 0;
     for (int rank = 0; rank < num_ranks; rank++) {
         const plim__reduce_t draft = make_draft(num_weights, num_shares, rank, num_ranks);
-        const int pieces = num_pieces(&draft, rank);
-        /* Ranks differ in their blocks, and in what they do not receive: their own pieces. */
+        const int subtrees = num_subtrees(&draft, rank);
+        /* Ranks differ in their blocks, and in what they do not receive: their own subtrees. */
         const size_t own =
             plim__mul_saturating_size(draft.block_bytes, (size_t)num_ranks) -
-            plim__add_saturating_size(front_bytes(pieces), slices_bytes(&draft, pieces));
+            plim__add_saturating_size(front_bytes(subtrees), chunks_bytes(&draft, subtrees));
         if (own > most) {
             most = own;
             largest = rank;
@@ -112,22 +113,22 @@ size_t plim__reduce_bytes_most(int64_t num_weights, int64_t num_shares, int num_
 /* Writes the sizes and offsets of all messages. */
 static void describe(plim__reduce_t *reduce)
 {
-    const int own = num_pieces(reduce, reduce->rank);
+    const int own = num_subtrees(reduce, reduce->rank);
     size_t received = 0;
     for (int rank = 0; rank < reduce->num_ranks; rank++) {
         const size_t index = (size_t)rank;
-        const int pieces = num_pieces(reduce, rank);
-        const int64_t begin = plim__min_i64(rank * reduce->slice, reduce->num_weights);
-        const int64_t end = plim__min_i64(begin + reduce->slice, reduce->num_weights);
+        const int subtrees = num_subtrees(reduce, rank);
+        const int64_t begin = plim__min_i64(rank * reduce->chunk, reduce->num_weights);
+        const int64_t end = plim__min_i64(begin + reduce->chunk, reduce->num_weights);
         const bool other = rank != reduce->rank;
-        reduce->send_sizes[rank] = other ? front_bytes(own) + slices_bytes(reduce, own) : 0;
+        reduce->send_sizes[rank] = other ? front_bytes(own) + chunks_bytes(reduce, own) : 0;
         reduce->send_offsets[rank] = index * reduce->block_bytes;
         reduce->receive_sizes[rank] =
-            other ? front_bytes(pieces) + slices_bytes(reduce, pieces) : 0;
+            other ? front_bytes(subtrees) + chunks_bytes(reduce, subtrees) : 0;
         reduce->receive_offsets[rank] = received;
         received += reduce->receive_sizes[rank];
-        reduce->slice_sizes[rank] = (size_t)(end - begin) * sizeof(float);
-        reduce->slice_offsets[rank] = (size_t)begin * sizeof(float);
+        reduce->chunk_sizes[rank] = (size_t)(end - begin) * sizeof(float);
+        reduce->chunk_offsets[rank] = (size_t)begin * sizeof(float);
     }
 }
 
@@ -183,12 +184,12 @@ plim__share_range_t plim__reduce_shares(const plim__reduce_t *reduce)
     return reduce->shares;
 }
 
-/* Slice `slice` of the index-th node on this rank's stack. */
-static float *node_slice(const plim__reduce_t *reduce, int slice, int index)
+/* Chunk `chunk` of the index-th node on this rank's stack. */
+static float *node_chunk(const plim__reduce_t *reduce, int chunk, int index)
 {
-    char *block = reduce->blocks + (size_t)slice * reduce->block_bytes;
-    return (float *)(block + reduce->block_bytes - slices_bytes(reduce, reduce->depth)) +
-           index * reduce->slice;
+    char *block = reduce->blocks + (size_t)chunk * reduce->block_bytes;
+    return (float *)(block + reduce->block_bytes - chunks_bytes(reduce, reduce->depth)) +
+           index * reduce->chunk;
 }
 
 static void add(float *restrict sum, const float *restrict addend, int64_t count)
@@ -205,15 +206,15 @@ void plim__reduce_add(plim__reduce_t *reduce, const float *gradient, double loss
     assert(share < reduce->shares.end);
     const int at = stack->depth; /* of the new node */
     const int additions = plim__share_stack_push(stack, (plim__share_range_t){share, share + 1});
-    for (int slice = 0; slice < reduce->num_ranks; slice++) {
-        const int64_t count = (int64_t)(reduce->slice_sizes[slice] / sizeof(float));
-        const float *values = gradient + reduce->slice_offsets[slice] / sizeof(float);
+    for (int chunk = 0; chunk < reduce->num_ranks; chunk++) {
+        const int64_t count = (int64_t)(reduce->chunk_sizes[chunk] / sizeof(float));
+        const float *values = gradient + reduce->chunk_offsets[chunk] / sizeof(float);
         if (additions == 0)
-            memcpy(node_slice(reduce, slice, at), values, reduce->slice_sizes[slice]);
+            memcpy(node_chunk(reduce, chunk, at), values, reduce->chunk_sizes[chunk]);
         else
-            add(node_slice(reduce, slice, at - 1), values, count);
+            add(node_chunk(reduce, chunk, at - 1), values, count);
         for (int i = 1; i < additions; i++)
-            add(node_slice(reduce, slice, at - i - 1), node_slice(reduce, slice, at - i), count);
+            add(node_chunk(reduce, chunk, at - i - 1), node_chunk(reduce, chunk, at - i), count);
     }
     if (additions == 0)
         reduce->losses[at] = loss;
@@ -228,20 +229,21 @@ void plim__reduce_discard(plim__reduce_t *reduce)
     reduce->stack.depth = 0;
 }
 
-/* Sends this rank's pieces and reads the heads of the others': the error of the lowest failed rank.
+/* Sends this rank's subtrees and reads the heads of the others': the error of the lowest failed
+ * rank.
  */
-static plim_status_t exchange_pieces(plim__reduce_t *reduce, plim_status_t status)
+static plim_status_t exchange_subtrees(plim__reduce_t *reduce, plim_status_t status)
 {
     plim__peers_t *peers = reduce->peers;
     plim__peer_head_t head = plim__peers_head(peers, PLIM__STAGE_STEP);
-    const int pieces = num_pieces(reduce, reduce->rank);
+    const int subtrees = num_subtrees(reduce, reduce->rank);
     bool failed = status != PLIM_OK;
     head.status = status;
-    head.size = front_bytes(pieces) + slices_bytes(reduce, pieces) - sizeof head;
+    head.size = front_bytes(subtrees) + chunks_bytes(reduce, subtrees) - sizeof head;
     for (int rank = 0; rank < reduce->num_ranks; rank++) {
         char *block = reduce->blocks + (size_t)rank * reduce->block_bytes;
         memcpy(block, &head, sizeof head);
-        memcpy(block + sizeof head, reduce->losses, (size_t)pieces * sizeof(double));
+        memcpy(block + sizeof head, reduce->losses, (size_t)subtrees * sizeof(double));
     }
     PLIM_TRY(plim__peers_exchange(peers, PLIM__STAGE_STEP, reduce->blocks, reduce->send_sizes,
                                   reduce->send_offsets, reduce->received, reduce->receive_sizes,
@@ -266,32 +268,32 @@ static void add_to(float *restrict sum, const float *restrict left, const float 
         sum[i] = left[i] + right[i];
 }
 
-/* Adds the pieces of this rank's slice from all ranks, in place but for the root, which goes to
+/* Adds the subtrees of this rank's chunk from all ranks, in place but for the root, which goes to
  * sum_out. */
-static void add_pieces(plim__reduce_t *reduce, float *sum_out, double *loss_out)
+static void add_subtrees(plim__reduce_t *reduce, float *sum_out, double *loss_out)
 {
     plim__share_stack_t stack = {.num_shares = reduce->num_shares};
     ptrdiff_t sums[PLIM__SHARE_NODES_MAX] = {0}; /* bytes from `blocks` on */
     double losses[PLIM__SHARE_NODES_MAX] = {0};
-    const int64_t count = (int64_t)(reduce->slice_sizes[reduce->rank] / sizeof(float));
+    const int64_t count = (int64_t)(reduce->chunk_sizes[reduce->rank] / sizeof(float));
     for (int rank = 0; rank < reduce->num_ranks; rank++) {
         const bool own = rank == reduce->rank;
-        const int pieces = num_pieces(reduce, rank);
+        const int subtrees = num_subtrees(reduce, rank);
         char *message = own ? reduce->blocks + (size_t)rank * reduce->block_bytes
                             : reduce->received + reduce->receive_offsets[rank];
         plim__share_range_t range = plim__share_range(reduce->num_shares, rank, reduce->num_ranks);
-        for (int i = 0; i < pieces; i++) {
-            const plim__share_range_t piece = plim__share_piece(reduce->num_shares, range);
+        for (int i = 0; i < subtrees; i++) {
+            const plim__share_range_t subtree = plim__share_subtree(reduce->num_shares, range);
             const int at = stack.depth;
-            range.begin = piece.end;
-            sums[at] = message + front_bytes(pieces) + slices_bytes(reduce, i) - reduce->blocks;
+            range.begin = subtree.end;
+            sums[at] = message + front_bytes(subtrees) + chunks_bytes(reduce, i) - reduce->blocks;
             memcpy(&losses[at], message + sizeof(plim__peer_head_t) + (size_t)i * sizeof losses[at],
                    sizeof losses[at]);
-            const int additions = plim__share_stack_push(&stack, piece);
+            const int additions = plim__share_stack_push(&stack, subtree);
             for (int top = at; top > at - additions; top--) {
                 float *left = (float *)(reduce->blocks + sums[top - 1]);
                 const float *right = (const float *)(reduce->blocks + sums[top]);
-                if (top == 1 && piece.end == reduce->num_shares)
+                if (top == 1 && subtree.end == reduce->num_shares)
                     add_to(sum_out, left, right, count);
                 else
                     add(left, right, count);
@@ -314,15 +316,15 @@ plim_status_t plim__reduce_exchange(plim__reduce_t *reduce, plim_status_t status
         status = plim__fail(PLIM_ERR_USAGE, "not all shares of the batch were added");
     if (reduce->peers == NULL) {
         PLIM_TRY(status);
-        memcpy(sum_out, node_slice(reduce, 0, 0), (size_t)reduce->num_weights * sizeof(float));
+        memcpy(sum_out, node_chunk(reduce, 0, 0), (size_t)reduce->num_weights * sizeof(float));
         *loss_out = reduce->losses[0];
         return PLIM_OK;
     }
-    PLIM_TRY(exchange_pieces(reduce, status));
-    float *slice = sum_out + reduce->slice_offsets[reduce->rank] / sizeof(float);
-    add_pieces(reduce, slice, &loss);
-    PLIM_TRY(plim__peers_gather(reduce->peers, PLIM__STAGE_STEP, slice, sum_out,
-                                reduce->slice_sizes, reduce->slice_offsets));
+    PLIM_TRY(exchange_subtrees(reduce, status));
+    float *chunk = sum_out + reduce->chunk_offsets[reduce->rank] / sizeof(float);
+    add_subtrees(reduce, chunk, &loss);
+    PLIM_TRY(plim__peers_gather(reduce->peers, PLIM__STAGE_STEP, chunk, sum_out,
+                                reduce->chunk_sizes, reduce->chunk_offsets));
     *loss_out = loss;
     return PLIM_OK;
 }

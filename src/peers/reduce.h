@@ -2,12 +2,12 @@
  * The sum of the shares' gradients over all ranks, in the order of the share tree: the same bits on
  * every rank, for any number of ranks.
  *
- * The gradient of W floats is divided into one slice for each rank. A rank adds its own shares as
- * they come; its pieces lie slice by slice, as they are sent. One all-to-all brings the pieces of
- * slice r to rank r, which adds them in tree order; one all-gather brings the slices to all.
+ * The gradient of W floats is divided into one chunk for each rank. A rank adds its own shares as
+ * they come; its subtrees lie chunk by chunk, as they are sent. One all-to-all brings the subtrees
+ * of chunk r to rank r, which adds them in tree order; one all-gather brings the chunks to all.
  *
- *     rank 0   [head losses | piece 0, slice 0 | piece 1, slice 0]  ─► stays
- *              [head losses | piece 0, slice 1 | piece 1, slice 1]  ─► rank 1
+ *     rank 0   [head losses | subtree 0, chunk 0 | subtree 1, chunk 0]  ─► stays
+ *              [head losses | subtree 0, chunk 1 | subtree 1, chunk 1]  ─► rank 1
  *
  * Each message carries the rank's status and losses, so all ranks learn of a failure or a
  * stop at the same step. Nothing is sent in a job of one rank.

@@ -10,25 +10,25 @@ plim__share_range_t plim__share_range(int64_t num_shares, int rank, int num_rank
                                  num_shares * (rank + 1) / num_ranks};
 }
 
-plim__share_range_t plim__share_piece(int64_t num_shares, plim__share_range_t range)
+plim__share_range_t plim__share_subtree(int64_t num_shares, plim__share_range_t range)
 {
-    plim__share_range_t piece = {range.begin, range.begin + 1};
+    plim__share_range_t subtree = {range.begin, range.begin + 1};
     for (int64_t size = 2; range.begin % size == 0; size *= 2) {
         const int64_t end = plim__min_i64(range.begin + size, num_shares);
         if (end > range.end)
             break;
-        piece.end = end;
+        subtree.end = end;
         if (end == num_shares)
             break;
     }
-    return piece;
+    return subtree;
 }
 
-int plim__share_num_pieces(int64_t num_shares, plim__share_range_t range)
+int plim__share_num_subtrees(int64_t num_shares, plim__share_range_t range)
 {
     int count = 0;
     for (; range.begin < range.end; count++)
-        range.begin = plim__share_piece(num_shares, range).end;
+        range.begin = plim__share_subtree(num_shares, range).end;
     return count;
 }
 

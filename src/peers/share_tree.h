@@ -14,9 +14,9 @@
  *
  * Nodes come from left to right and go on a stack; whenever the upper two are children of one node,
  * the top is added to the one below. A rank adds its own contiguous shares in this way, and what
- * stays on its stack are its *pieces*: the largest nodes inside its range. Pushed in the order of
- * ranks, the pieces of all ranks add up to the root. So the sum has the same bits for any number of
- * ranks.
+ * stays on its stack are its *subtrees*: the largest nodes inside its range. Pushed in the order of
+ * ranks, the subtrees of all ranks add up to the root. So the sum has the same bits for any number
+ * of ranks.
  */
 #ifndef PLIM_PEERS_SHARE_TREE_H
 #define PLIM_PEERS_SHARE_TREE_H
@@ -26,7 +26,7 @@
 /* Shares of a batch: at most this many. */
 #define PLIM__SHARES_MAX 65536
 
-/* No range has more pieces, and no stack is deeper: 2 log2(PLIM__SHARES_MAX), and the one that is
+/* No range has more subtrees, and no stack is deeper: 2 log2(PLIM__SHARES_MAX), and the one that is
  * being pushed. */
 #define PLIM__SHARE_NODES_MAX 33
 
@@ -38,11 +38,11 @@ typedef struct plim__share_range {
 /* The shares of a rank: sizes differ by one at most. num_ranks is at most num_shares. */
 plim__share_range_t plim__share_range(int64_t num_shares, int rank, int num_ranks);
 
-/* The largest node that begins where `range` begins and lies inside it: its first piece. */
-plim__share_range_t plim__share_piece(int64_t num_shares, plim__share_range_t range);
+/* The largest node that begins where `range` begins and lies inside it: its first subtree. */
+plim__share_range_t plim__share_subtree(int64_t num_shares, plim__share_range_t range);
 
-/* The number of pieces of a range. */
-int plim__share_num_pieces(int64_t num_shares, plim__share_range_t range);
+/* The number of subtrees of a range. */
+int plim__share_num_subtrees(int64_t num_shares, plim__share_range_t range);
 
 typedef struct plim__share_stack {
     int64_t num_shares;

@@ -207,9 +207,9 @@ static population_t population_of(const view_t *view)
 }
 
 /* Of lists or rows: how many, and their bytes. */
-typedef struct pieces {
+typedef struct misses {
     double count, bytes;
-} pieces_t;
+} misses_t;
 
 /* The probability that `seeds` seeds need a node of that bin. */
 static double chance_of(const plim__reach_t *reach, const plim__reach_bin_t *bin, double seeds)
@@ -221,10 +221,10 @@ static double chance_of(const plim__reach_t *reach, const plim__reach_bin_t *bin
 
 /* The lists or rows that `seeds` seeds need and do not find in a cache of so many bytes, by one
  * reach. The cache has the most frequent ones. */
-static pieces_t missed_by(const plim__reach_t *reach, plim__reach_kind_t kind, double seeds,
+static misses_t missed_by(const plim__reach_t *reach, plim__reach_kind_t kind, double seeds,
                           double cache_bytes)
 {
-    pieces_t missed = {0, 0};
+    misses_t missed = {0, 0};
     for (int i = PLIM__REACH_BINS - 1; i >= 0; i--) {
         const plim__reach_bin_t *bin = &reach->bins[kind][i];
         const double nodes = (double)bin->nodes, bytes = (double)bin->bytes;
@@ -245,13 +245,13 @@ static double place_of(const plim__reaches_t *reaches, double seeds)
 }
 
 /* The same by both reaches, each of which is exact for its own number of seeds. */
-static pieces_t missed_of(const plim__reaches_t *reaches, plim__reach_kind_t kind, double seeds,
+static misses_t missed_of(const plim__reaches_t *reaches, plim__reach_kind_t kind, double seeds,
                           double cache_bytes)
 {
-    const pieces_t batch = missed_by(&reaches->batch, kind, seeds, cache_bytes);
-    const pieces_t epoch = missed_by(&reaches->epoch, kind, seeds, cache_bytes);
+    const misses_t batch = missed_by(&reaches->batch, kind, seeds, cache_bytes);
+    const misses_t epoch = missed_by(&reaches->epoch, kind, seeds, cache_bytes);
     const double place = place_of(reaches, seeds);
-    return (pieces_t){pow(batch.count, 1 - place) * pow(epoch.count, place),
+    return (misses_t){pow(batch.count, 1 - place) * pow(epoch.count, place),
                       pow(batch.bytes, 1 - place) * pow(epoch.bytes, place)};
 }
 
@@ -276,7 +276,7 @@ static double nodes_missed(const view_t *view, const population_t *population, d
  * lists; an earlier hop has its part of them. Where it is not measured, destinations of later hops
  * are neighbours of seeds, and of these: no more nodes than the lists before have entries.
  */
-static pieces_t lists_missed(const view_t *view, const population_t *population,
+static misses_t lists_missed(const view_t *view, const population_t *population,
                              const batch_hops_t *hops, int hop, double seeds, double cached)
 {
     const plim__reaches_t *reaches = &view->plan->reaches;
@@ -286,13 +286,13 @@ static pieces_t lists_missed(const view_t *view, const population_t *population,
     const double missed = seeds * fmax(1 - cached / all_seeds, 0);
     if (hop == 0 || view->info->num_graphs > 0) {
         const double count = missed * fmax(hops->nodes[hop] / seeds, 1);
-        return (pieces_t){count, count * view->list_bytes};
+        return (misses_t){count, count * view->list_bytes};
     }
     if (reaches->batch.seeds > 0) {
         const double part = hops->nodes[hop] / fmax(hops->nodes[hops->count - 1], 1);
-        const pieces_t all_missed = missed_of(reaches, PLIM__REACH_LISTS, seeds,
+        const misses_t all_missed = missed_of(reaches, PLIM__REACH_LISTS, seeds,
                                               cached * (view->list_bytes + PLIM__LOAD_START_BYTES));
-        return (pieces_t){all_missed.count * part,
+        return (misses_t){all_missed.count * part,
                           (all_missed.bytes - all_missed.count * PLIM__LOAD_START_BYTES) * part};
     }
     const double others = fmax(hops->nodes[hop] - seeds, 1);
@@ -303,7 +303,7 @@ static pieces_t lists_missed(const view_t *view, const population_t *population,
         draws += hops->edges[i];
     find_skew(&among, draws, others);
     const double count = missed + nodes_met(&among, draws, fmax(cached - all_seeds, 0));
-    return (pieces_t){count, count * view->list_bytes};
+    return (misses_t){count, count * view->list_bytes};
 }
 
 /* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
@@ -408,7 +408,7 @@ static holding_t holding_of(const view_t *view, const population_t *population, 
         const double left = (low + high) / 2;
         const holding_t held = held_beside(view, seeds, &holding, left);
         const double missed = nodes_missed(view, population, seeds, held.rows);
-        if (missed * (1 + 1.0 / PLIM__LOAD_SPARE_PART) > left)
+        if (missed * (1 + 1.0 / PLIM__LOAD_SLACK_PART) > left)
             low = left;
         else
             high = left;
@@ -475,7 +475,7 @@ static void add_loading(const view_t *view, double seeds, reads_t *reads)
         add_reads(view, nodes_missed(view, &population, unit, holding.rows), view->row_bytes, rows,
                   units, reads);
     for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++) {
-        const pieces_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
+        const misses_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
         add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1), lists, units, reads);
     }
 }

@@ -295,7 +295,7 @@ static int64_t accepted_line(const plim__load_facts_t *facts, int64_t from, bool
     return accepted * MIB;
 }
 
-/* The minimum of a plan: a line that is accepted; not searched for where nobody is told. */
+/* The minimum of a plan: a line that is accepted; searched for only where it is reported. */
 static int64_t minimum_of(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     const int64_t smallest = plim__min_i64(smallest_line(facts), plan->total);

@@ -1,7 +1,7 @@
 /*
  * One pass over indices.npy: each list with a hazard above 0 adds to the counters of its entries.
  *
- *     pieces of equally many entries ─► walk: lists that add something ─► slots: transfers of lists
+ *     tasks of equally many entries ─► walk: lists that add something ─► slots: transfers of lists
  *     close together, `depth` in flight ─► additions, queued until their counter is in the cache
  *
  * The addend depends on the node's code and the list's length: one logarithm a list, not an entry.
@@ -16,9 +16,9 @@
 #include <string.h>
 
 #define MERGE_DISTANCE ((int64_t)32 << 10) /* bytes: merges closer reads */
-#define PIECE_MOST ((int64_t)4 << 20)      /* entries of a piece, at most */
-#define PIECE_MIN ((int64_t)1 << 10)
-#define PIECES_EACH 64 /* pieces a worker in a small graph */
+#define TASK_MAX ((int64_t)4 << 20)        /* entries of a task, at most */
+#define TASK_MIN ((int64_t)1 << 10)
+#define TASKS_EACH 64 /* tasks a worker in a small graph */
 
 typedef struct pass {
     plim__access_work_t *work;
@@ -26,8 +26,8 @@ typedef struct pass {
     uint64_t key;  /* random key of this hop's rounding */
     int64_t first; /* counters of the nodes [first, first + count) */
     uint64_t count;
-    int64_t piece; /* entries in a piece */
-    int64_t num_pieces;
+    int64_t task; /* entries in a task */
+    int64_t num_tasks;
     atomic_llong next;
 } pass_t;
 
@@ -45,18 +45,18 @@ static int64_t node_at(const plim__access_work_t *work, int64_t entry)
     return low;
 }
 
-/* Claims the next piece, which is whole lists; false after the last. */
+/* Claims the next task, which is whole lists; false after the last. */
 static bool claim(pass_t *pass, plim__access_worker_t *worker)
 {
     plim__access_work_t *work = pass->work;
-    int64_t piece = atomic_fetch_add(&pass->next, 1);
-    if (piece >= pass->num_pieces)
+    int64_t task = atomic_fetch_add(&pass->next, 1);
+    if (task >= pass->num_tasks)
         return false;
-    worker->node = piece == 0 ? 0 : node_at(work, piece * pass->piece);
+    worker->node = task == 0 ? 0 : node_at(work, task * pass->task);
     worker->node_end =
-        piece + 1 == pass->num_pieces ? work->num_nodes : node_at(work, (piece + 1) * pass->piece);
+        task + 1 == pass->num_tasks ? work->num_nodes : node_at(work, (task + 1) * pass->task);
     plim__progress(work->job, "weighing lists and rows", "edges",
-                   work->edges_done + piece * pass->piece, work->edges_total);
+                   work->edges_done + task * pass->task, work->edges_total);
     return true;
 }
 
@@ -273,22 +273,22 @@ static plim_status_t pass_worker(void *context, int number)
     worker->list.degree = 0;
     plim_status_t status = run(pass, worker);
     if (status != PLIM_OK) /* stops the other workers */
-        atomic_store(&pass->next, pass->num_pieces);
+        atomic_store(&pass->next, pass->num_tasks);
     add_pending(worker);
     return status;
 }
 
 plim_status_t plim__access_pass(plim__access_work_t *work, int hop, int64_t first, int64_t count)
 {
-    int64_t piece = work->num_edges / ((int64_t)work->layout.workers * PIECES_EACH);
-    piece = plim__min_i64(plim__max_i64(piece, PIECE_MIN), PIECE_MOST);
+    int64_t task = work->num_edges / ((int64_t)work->layout.workers * TASKS_EACH);
+    task = plim__min_i64(plim__max_i64(task, TASK_MIN), TASK_MAX);
     pass_t pass = {.work = work,
                    .fanout = work->fanout[hop],
                    .key = plim__rng_key(0, (uint64_t)hop, 0, 0),
                    .first = first,
                    .count = (uint64_t)count,
-                   .piece = piece,
-                   .num_pieces = work->num_edges / piece + 1};
+                   .task = task,
+                   .num_tasks = work->num_edges / task + 1};
     atomic_init(&pass.next, 0);
     PLIM_TRY(plim__parallel(work->layout.workers, pass_worker, &pass));
     work->edges_done += work->num_edges;

@@ -64,7 +64,7 @@ typedef struct plim__access_worker {
 
     /* The position of the walk over the lists. */
     int64_t node;
-    int64_t node_end;      /* end of the piece */
+    int64_t node_end;      /* end of the task */
     const uint16_t *chunk; /* codes of the nodes from chunk_first on */
     int64_t chunk_first;   /* -1: no chunk */
     plim__list_t list;     /* rest of the current list … */

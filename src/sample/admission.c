@@ -260,7 +260,7 @@ static bool fits(choice_t *choice, cut_t *cut, uint64_t bytes)
 }
 
 /* Runs in chunk order: admits marked items while they fit. */
-static plim_status_t settle_chunk(void *context, int number, int64_t chunk)
+static plim_status_t merge_chunk(void *context, int number, int64_t chunk)
 {
     choice_t *choice = context;
     plim__access_work_t *work = choice->work;
@@ -299,7 +299,7 @@ plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *
                 access->reach.bins[kind][bin].needs += from->needs;
             }
     find_room(&choice, all->bins);
-    PLIM_TRY(plim__ordered(work->layout.workers, chunks, choose_chunk, settle_chunk, &choice));
+    PLIM_TRY(plim__ordered(work->layout.workers, chunks, choose_chunk, merge_chunk, &choice));
     for (int i = 1; i < work->layout.workers; i++)
         for (int kind = 0; kind < KINDS; kind++) {
             all->sums[kind].chosen += work->workers[i].sums[kind].chosen;

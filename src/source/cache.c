@@ -17,7 +17,7 @@ static size_t stack_bytes(const plim_job_t *job, int workers, int *threads_out)
 size_t plim__cache_filling(const plim_job_t *job, const plim__source_params_t *params)
 {
     int threads;
-    return params->all ? plim__sweep_minimum(job, PLIM__CACHE_PIECE)
+    return params->all ? plim__sweep_minimum(job, PLIM__CACHE_CHUNK)
                        : stack_bytes(job, params->workers, &threads);
 }
 
@@ -34,20 +34,20 @@ plim_status_t plim__cache_fill(plim__cache_t *cache, const char *account, const 
 }
 
 plim_status_t plim__cache_fill_all(plim__cache_t *cache, int64_t bytes, const char *phase,
-                                   plim_status_t (*look)(void *context, int worker, int64_t piece,
-                                                         void *data, size_t size),
-                                   plim_status_t (*settle)(void *context, int worker, int64_t piece,
-                                                           void *data, size_t size))
+                                   plim_status_t (*process)(void *context, int worker,
+                                                            int64_t chunk, void *data, size_t size),
+                                   plim_status_t (*merge)(void *context, int worker, int64_t chunk,
+                                                          void *data, size_t size))
 {
     const plim__sweep_t sweep = {.file = &cache->source->file,
                                  .entry = cache->source->entry,
                                  .start = PLIM__NPY_HEADER,
                                  .end = PLIM__NPY_HEADER + bytes,
-                                 .piece = PLIM__CACHE_PIECE,
+                                 .chunk = PLIM__CACHE_CHUNK,
                                  .phase = phase,
                                  .context = cache,
-                                 .look = look,
-                                 .settle = settle};
+                                 .process = process,
+                                 .merge = merge};
     plim__droppable_fill_begin(&cache->memory);
     plim_status_t status = plim__sweep_run(&cache->job, &sweep);
     plim__droppable_fill_end(&cache->memory);

@@ -11,7 +11,7 @@
 #include "base/job.h"
 #include "source/source.h"
 
-#define PLIM__CACHE_PIECE ((int64_t)512 << 10) /* bytes of a read when all items are cached */
+#define PLIM__CACHE_CHUNK ((int64_t)512 << 10) /* bytes of a read when all items are cached */
 
 struct plim__cache {
     plim__arena_t arena;
@@ -27,7 +27,7 @@ struct plim__cache {
 /* Position of the node's item among the cached items; -1 if it is not cached. */
 static inline int64_t plim__cache_position(const plim__cache_t *cache, int64_t node)
 {
-    const int64_t position = cache->all ? node : plim__node_set_rank(&cache->nodes, node);
+    const int64_t position = cache->all ? node : plim__node_set_position(&cache->nodes, node);
     return position < cache->num_items ? position : -1;
 }
 
@@ -42,16 +42,16 @@ size_t plim__cache_filling(const plim_job_t *job, const plim__source_params_t *p
 
 /*
  * The first filling, by `fill`, on account `account`. Or of all items: a pass over the file's
- * `bytes` bytes after its header, which compares the checksums (`look`, `settle`: see
+ * `bytes` bytes after its header, which compares the checksums (`process`, `merge`: see
  * plim__sweep_t).
  */
 plim_status_t plim__cache_fill(plim__cache_t *cache, const char *account, const char *phase,
                                plim__droppable_fill_fn fill);
 plim_status_t plim__cache_fill_all(plim__cache_t *cache, int64_t bytes, const char *phase,
-                                   plim_status_t (*look)(void *context, int worker, int64_t piece,
-                                                         void *data, size_t size),
-                                   plim_status_t (*settle)(void *context, int worker, int64_t piece,
-                                                           void *data, size_t size));
+                                   plim_status_t (*process)(void *context, int worker,
+                                                            int64_t chunk, void *data, size_t size),
+                                   plim_status_t (*merge)(void *context, int worker, int64_t chunk,
+                                                          void *data, size_t size));
 
 /* Releases memory and arena; the kind's own parts are released before. */
 void plim__cache_end(plim__cache_t *cache);

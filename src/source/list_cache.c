@@ -213,12 +213,12 @@ static plim_status_t fill(void *context, int worker, int64_t at, size_t size)
     return complement(cache, place_of(cache, from), from, to - from);
 }
 
-static plim_status_t take_piece(void *context, int worker, int64_t piece, void *data, size_t size)
+static plim_status_t take_chunk(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
     const plim__list_cache_t *cache = context;
     const int64_t width = (int64_t)cache->width;
     (void)worker;
-    return complement(cache, data, piece * PLIM__CACHE_PIECE / width, (int64_t)size / width);
+    return complement(cache, data, chunk * PLIM__CACHE_CHUNK / width, (int64_t)size / width);
 }
 
 plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -246,7 +246,7 @@ plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_
         set_starts(cache);
     plim_status_t status =
         params->all ? plim__cache_fill_all(&cache->base, num_entries * (int64_t)cache->width,
-                                           "reading adjacency", take_piece, NULL)
+                                           "reading adjacency", take_chunk, NULL)
                     : plim__cache_fill(&cache->base, ACCOUNT, "filling the list cache", fill);
     if (status != PLIM_OK) {
         plim__list_cache_destroy(cache);

@@ -15,10 +15,10 @@
 #define LONG_DEGREE 128 /* the smallest degree that a byte does not store */
 #define LONG_BYTE 255   /* marks a long list: the only value with the highest bit set */
 
-/* Lines from one piece of indptr.npy: the offsets of 64 lines are a whole number of pages. */
-#define PIECE_LINES 2048
-#define PIECE_NODES ((int64_t)PIECE_LINES * LINE_NODES)
-#define PIECE_BYTES (PIECE_NODES * (int64_t)sizeof(int64_t))
+/* Lines from one chunk of indptr.npy: the offsets of 64 lines are a whole number of pages. */
+#define CHUNK_LINES 2048
+#define CHUNK_NODES ((int64_t)CHUNK_LINES * LINE_NODES)
+#define CHUNK_BYTES (CHUNK_NODES * (int64_t)sizeof(int64_t))
 
 typedef struct line {
     uint64_t word; /* low bits: start of the first list; above: index of the first long list */
@@ -42,14 +42,14 @@ struct plim__offsets {
 typedef struct tally {
     int64_t degrees[PLIM_DEGREE_BUCKETS];
     int64_t max_degree;
-    int64_t num_long; /* of the current piece */
+    int64_t num_long; /* of the current chunk */
 } tally_t;
 
 typedef struct reading {
     plim__arena_t arena;
     plim__offsets_t *offsets;
     const plim__file_t *file;
-    int64_t long_used; /* advanced in the order of the pieces */
+    int64_t long_used; /* advanced in the order of the chunks */
     tally_t *tallies;  /* (threads) */
 } reading_t;
 
@@ -103,7 +103,7 @@ static size_t tallies_bytes(const plim_job_t *job)
 
 size_t plim__offsets_work_minimum(const plim_job_t *job)
 {
-    return plim__round_up(tallies_bytes(job), PLIM__PAGE) + plim__sweep_minimum(job, PIECE_BYTES);
+    return plim__round_up(tallies_bytes(job), PLIM__PAGE) + plim__sweep_minimum(job, CHUNK_BYTES);
 }
 
 static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t from, int64_t to)
@@ -116,20 +116,20 @@ static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t
                       (long long)reading->offsets->max_degree);
 }
 
-/* Builds the line of nodes `first` … first+count-1 from the piece's offsets. */
-static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t piece,
+/* Builds the line of nodes `first` … first+count-1 from the chunk's offsets. */
+static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t chunk,
                                const int64_t *entries, int64_t first, int64_t count)
 {
     const plim__offsets_t *offsets = reading->offsets;
-    line_t *line = &offsets->lines[piece * PIECE_LINES + first / LINE_NODES];
+    line_t *line = &offsets->lines[chunk * CHUNK_LINES + first / LINE_NODES];
     int64_t last = entries[first];
     if (last < 0 || last > offsets->num_edges)
-        return fail_step(reading, piece * PIECE_NODES + first, 0, last);
+        return fail_step(reading, chunk * CHUNK_NODES + first, 0, last);
     line->word = (uint64_t)last | (uint64_t)tally->num_long << offsets->start_bits;
     for (int64_t i = 0; i < count; i++) {
         int64_t next = entries[first + i + 1];
         if (next < last || next > offsets->num_edges || next - last > offsets->max_degree)
-            return fail_step(reading, piece * PIECE_NODES + first + i + 1, last, next);
+            return fail_step(reading, chunk * CHUNK_NODES + first + i + 1, last, next);
         int64_t degree = next - last;
         tally->degrees[plim__degree_bucket(degree)]++;
         tally->max_degree = plim__max_i64(tally->max_degree, degree);
@@ -140,15 +140,15 @@ static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t
     return PLIM_OK;
 }
 
-static plim_status_t look(void *context, int worker, int64_t piece, void *data, size_t size)
+static plim_status_t process(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
     const reading_t *reading = context;
     const plim__offsets_t *offsets = reading->offsets;
     tally_t *tally = &reading->tallies[worker];
     const int64_t *entries = data;
     int64_t num_nodes = (int64_t)(size / sizeof(int64_t));
-    bool last = piece * PIECE_NODES + num_nodes == offsets->num_nodes;
-    if ((piece == 0 && entries[0] != 0) || (last && entries[num_nodes] != offsets->num_edges))
+    bool last = chunk * CHUNK_NODES + num_nodes == offsets->num_nodes;
+    if ((chunk == 0 && entries[0] != 0) || (last && entries[num_nodes] != offsets->num_edges))
         return plim__fail(PLIM_ERR_DATA,
                           "%s: the offsets do not go from 0 to %lld, the number of edges; copy the "
                           "dataset again or import it again",
@@ -156,18 +156,18 @@ static plim_status_t look(void *context, int worker, int64_t piece, void *data, 
     tally->num_long = 0;
     for (int64_t i = 0; i < num_nodes; i += LINE_NODES)
         PLIM_TRY(
-            make_line(reading, tally, piece, entries, i, plim__min_i64(LINE_NODES, num_nodes - i)));
+            make_line(reading, tally, chunk, entries, i, plim__min_i64(LINE_NODES, num_nodes - i)));
     return PLIM_OK;
 }
 
-/* Appends the piece's long lists to those of the previous pieces. */
-static plim_status_t settle(void *context, int worker, int64_t piece, void *data, size_t size)
+/* Appends the chunk's long lists to those of the previous chunks. */
+static plim_status_t merge(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
     reading_t *reading = context;
     plim__offsets_t *offsets = reading->offsets;
     int64_t num_long = reading->tallies[worker].num_long;
     int64_t num_lines = count_lines((int64_t)(size / sizeof(int64_t)));
-    line_t *lines = offsets->lines + piece * PIECE_LINES;
+    line_t *lines = offsets->lines + chunk * CHUNK_LINES;
     const int64_t *entries = data;
     if (num_long > offsets->num_long - reading->long_used)
         return plim__fail(PLIM_ERR_DATA,
@@ -221,12 +221,12 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
                                  .start = PLIM__NPY_HEADER,
                                  .end = PLIM__NPY_HEADER +
                                         offsets->num_nodes * (int64_t)sizeof(int64_t),
-                                 .piece = PIECE_BYTES,
+                                 .chunk = CHUNK_BYTES,
                                  .behind = sizeof(int64_t),
                                  .phase = "reading offsets",
                                  .context = &reading,
-                                 .look = look,
-                                 .settle = settle};
+                                 .process = process,
+                                 .merge = merge};
     PLIM_TRY(plim__arena_create(job->ledger, "offsets", tallies_bytes(job), &arena));
     reading.tallies = (void *)arena.base;
     plim_status_t status = plim__dataset_file_open(dataset, entry, true, &file);

@@ -81,7 +81,7 @@ plim_status_t plim__packed_rows_name(plim__packed_rows_t *packed, const char *sc
     return PLIM_OK;
 }
 
-/* Opens a file that nobody but this user can have written. The message tells why it is not. */
+/* Opens a file that only this user can have written. The message tells why it is not. */
 static plim_status_t open_own(const plim__packed_rows_t *packed, plim__file_t *file_out)
 {
     struct stat about;

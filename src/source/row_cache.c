@@ -181,12 +181,12 @@ static int64_t place_of(const plim__row_cache_t *cache, int64_t at)
     return at / bytes * (int64_t)cache->stride + at % bytes;
 }
 
-/* Copies a piece of features.npy to its places and sets the marks that it completes. */
-static plim_status_t place_piece(void *context, int worker, int64_t piece, void *data, size_t size)
+/* Copies a chunk of features.npy to its places and sets the marks that it completes. */
+static plim_status_t place_chunk(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
     plim__row_cache_t *cache = context;
     const int64_t bytes = (int64_t)cache->form.bytes;
-    const int64_t first = piece * PLIM__CACHE_PIECE, end = first + (int64_t)size;
+    const int64_t first = chunk * PLIM__CACHE_CHUNK, end = first + (int64_t)size;
     (void)worker;
     if (cache->stride == cache->form.bytes)
         memcpy(cache->base.memory.base + first, data, size);
@@ -196,7 +196,7 @@ static plim_status_t place_piece(void *context, int worker, int64_t piece, void 
                (size_t)part);
         at += part;
     }
-    /* The next piece marks a word that it completes, in settle_piece. */
+    /* The next chunk marks a word that it completes, in mark_chunk. */
     const int64_t from = (int64_t)plim__round_up((size_t)place_of(cache, first), sizeof(uint64_t));
     int64_t to = place_of(cache, end);
     if (end < cache->base.num_items * bytes)
@@ -205,12 +205,12 @@ static plim_status_t place_piece(void *context, int worker, int64_t piece, void 
     return PLIM_OK;
 }
 
-/* Everything before the piece is in place, so a word that begins there and ends here can be
+/* Everything before the chunk is in place, so a word that begins there and ends here can be
  * marked. */
-static plim_status_t settle_piece(void *context, int worker, int64_t piece, void *data, size_t size)
+static plim_status_t mark_chunk(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
     plim__row_cache_t *cache = context;
-    const int64_t at = place_of(cache, piece * PLIM__CACHE_PIECE);
+    const int64_t at = place_of(cache, chunk * PLIM__CACHE_CHUNK);
     (void)worker;
     (void)data;
     (void)size;
@@ -239,7 +239,7 @@ static plim_status_t fill(plim__row_cache_t *cache)
     if (cache->base.all)
         return plim__cache_fill_all(&cache->base,
                                     cache->base.num_items * (int64_t)cache->form.bytes,
-                                    "reading features", place_piece, settle_piece);
+                                    "reading features", place_chunk, mark_chunk);
     if (cache->base.num_items == 0)
         return PLIM_OK;
     plim__droppable_fill_begin(&cache->base.memory);
@@ -373,15 +373,15 @@ static inline __attribute__((always_inline)) void take_rows(taking_t *taking, si
             plim__node_set_prefetch(&set, nodes[i + ahead + RANK_AHEAD]);
         if (i + ahead < count) {
             const int64_t node = nodes[i + ahead];
-            const int64_t rank = all ? node : plim__node_set_rank(&set, node);
-            if (rank >= 0 && rank < num_rows)
-                plim__row_prefetch(base + rank * stride, size);
+            const int64_t position = all ? node : plim__node_set_position(&set, node);
+            if (position >= 0 && position < num_rows)
+                plim__row_prefetch(base + position * stride, size);
         }
         if (i < 0)
             continue;
-        const int64_t rank = all ? nodes[i] : plim__node_set_rank(&set, nodes[i]);
-        const int64_t row = rank * stride;
-        if (rank >= 0 && rank < num_rows &&
+        const int64_t position = all ? nodes[i] : plim__node_set_position(&set, nodes[i]);
+        const int64_t row = position * stride;
+        if (position >= 0 && position < num_rows &&
             (whole || plim__droppable_has(&cache->base.memory, row, stride))) {
             char *to = target.stored + (size_t)i * target.stored_step;
             if (bytes > 0 ? copy_part(base + row, bytes, to) : copy_parts(cache, (size_t)row, to)) {

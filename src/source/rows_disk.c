@@ -1,7 +1,7 @@
 /*
- * Rows from disk. Each worker has a reader and the lists of one piece of the gather:
+ * Rows from disk. Each worker has a reader and the lists of one task of the gather:
  *
- *     nodes, in pieces ─┬► row cache ─────────────────────────────────┬► rows_out
+ *     nodes, in tasks ─┬► row cache ─────────────────────────────────┬► rows_out
  *                       └► keys (node, index), ascending ─► reads ────┘
  *
  * Halves that become floats come into the latter half of their place in rows_out and are widened
@@ -15,12 +15,12 @@
 
 #include <string.h>
 
-/* A gather is split into pieces, long enough that draining the queue at the end of each costs
+/* A gather is split into tasks, long enough that draining the queue at the end of each costs
  * little. */
-#define PIECE_BITS 14
-#define PIECE_ROWS ((int64_t)1 << PIECE_BITS)
-#define CACHED_ROWS ((int64_t)2048) /* piece if all rows are cached: reads are rare */
-#define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS)) /* a key holds node and index */
+#define TASK_BITS 14
+#define TASK_ROWS ((int64_t)1 << TASK_BITS)
+#define CACHED_ROWS ((int64_t)2048)                /* task if all rows are cached: reads are rare */
+#define NODES_MAX ((int64_t)1 << (63 - TASK_BITS)) /* a key holds node and index */
 
 #define NARROW_BYTES ((size_t)1 << 20) /* buffer of floats to be converted to halves */
 
@@ -30,22 +30,22 @@ typedef struct rows_disk {
     plim__row_form_t form;
     plim__row_cache_t *cache; /* NULL: none */
     int64_t num_nodes;
-    int64_t piece_rows;
+    int64_t task_rows;
     int64_t narrow_rows;
     size_t narrow_bytes; /* of a worker */
     char *narrow;        /* (num_workers, narrow_bytes) floats; none if rows are stored as f16 */
 } rows_disk_t;
 
-static int64_t piece_rows(bool all)
+static int64_t task_rows(bool all)
 {
-    return all ? CACHED_ROWS : PIECE_ROWS;
+    return all ? CACHED_ROWS : TASK_ROWS;
 }
 
 static int64_t narrow_rows(const plim__row_form_t *form, bool all)
 {
     const size_t bytes = all ? NARROW_BYTES / 8 : NARROW_BYTES;
     int64_t rows = form->bytes == 0 ? 1 : (int64_t)(bytes / form->bytes);
-    return rows < 1 ? 1 : plim__min_i64(rows, piece_rows(all));
+    return rows < 1 ? 1 : plim__min_i64(rows, task_rows(all));
 }
 
 /* The source's layout without its readers and its cache. */
@@ -60,18 +60,18 @@ static void lay_out(plim__arena_t *arena, void *object)
 static rows_disk_t draft_of(const plim_dataset_t *dataset, const plim__source_params_t *params)
 {
     const plim__row_form_t form = plim__row_form_of(dataset);
-    const int64_t piece = piece_rows(params->all), narrow = narrow_rows(&form, params->all);
+    const int64_t task = task_rows(params->all), narrow = narrow_rows(&form, params->all);
     const size_t floats = form.type == PLIM_F32 ? (size_t)narrow * form.bytes : 0;
     return (rows_disk_t){
         .source = {.items = "rows",
                    .file.fd = -1,
                    .max_read = form.bytes > PLIM__ROW_READ_MAX ? form.bytes : PLIM__ROW_READ_MAX,
-                   .num_reads = piece,
-                   .num_keys = piece,
+                   .num_reads = task,
+                   .num_keys = task,
                    .num_workers = params->workers},
         .form = form,
         .num_nodes = plim_dataset_info(dataset)->num_nodes,
-        .piece_rows = piece,
+        .task_rows = task,
         .narrow_rows = narrow,
         .narrow_bytes = plim__round_up(floats, PLIM__PAGE)};
 }
@@ -104,78 +104,78 @@ static plim_status_t check_nodes(const rows_disk_t *rows, const int64_t *nodes, 
     return PLIM_OK;
 }
 
-/* One piece of a gather. */
-typedef struct piece {
+/* One task of a gather. */
+typedef struct task {
     const int64_t *nodes;
     int64_t count;
     plim__row_target_t target;
-} piece_t;
+} task_t;
 
-static piece_t make_piece(const rows_disk_t *rows, int number, const int64_t *nodes, int64_t count,
-                          plim_dtype_t type, char *rows_out)
+static task_t make_task(const rows_disk_t *rows, int number, const int64_t *nodes, int64_t count,
+                        plim_dtype_t type, char *rows_out)
 {
     const plim__row_form_t *form = &rows->form;
     const size_t step = (size_t)form->num_features * plim__feature_bytes(type);
-    piece_t piece = {nodes, count, {type, rows_out, step, rows_out, step}};
+    task_t task = {nodes, count, {type, rows_out, step, rows_out, step}};
     if (type == PLIM_F32 && form->type == PLIM_F16) {
-        piece.target.stored = rows_out + form->bytes;
+        task.target.stored = rows_out + form->bytes;
     } else if (type != form->type) {
-        piece.target.stored = rows->narrow + (size_t)number * rows->narrow_bytes;
-        piece.target.stored_step = form->bytes;
+        task.target.stored = rows->narrow + (size_t)number * rows->narrow_bytes;
+        task.target.stored_step = form->bytes;
     }
-    return piece;
+    return task;
 }
 
 /* Copies cached rows; returns the keys of the rows to read, ascending by node. */
-static const uint64_t *make_keys(const rows_disk_t *rows, int number, const piece_t *piece,
+static const uint64_t *make_keys(const rows_disk_t *rows, int number, const task_t *task,
                                  int64_t *missing_out)
 {
     plim__source_worker_t *worker = &rows->source.workers[number];
-    int64_t missing = piece->count, lost = 0;
+    int64_t missing = task->count, lost = 0;
     uint64_t largest = 0;
     bool ascending = true;
     if (rows->cache != NULL)
-        missing = plim__row_cache_take(rows->cache, number, piece->nodes, piece->count,
-                                       &piece->target, worker->keys, &lost);
-    plim__source_count(&worker->cached, piece->count - missing);
+        missing = plim__row_cache_take(rows->cache, number, task->nodes, task->count, &task->target,
+                                       worker->keys, &lost);
+    plim__source_count(&worker->cached, task->count - missing);
     plim__source_count(&worker->lost, lost);
     for (int64_t i = 0; i < missing; i++) {
         const uint64_t index = rows->cache != NULL ? worker->keys[i] : (uint64_t)i;
-        worker->keys[i] = (uint64_t)piece->nodes[index] << PIECE_BITS | index;
+        worker->keys[i] = (uint64_t)task->nodes[index] << TASK_BITS | index;
         ascending = ascending && worker->keys[i] >= largest;
         largest = worker->keys[i] > largest ? worker->keys[i] : largest;
     }
     *missing_out = missing;
     if (ascending)
         return worker->keys;
-    return plim__radix_sort(worker->keys, worker->spare, missing,
+    return plim__radix_sort(worker->keys, worker->sort_scratch, missing,
                             64 - __builtin_clzll(largest | 1));
 }
 
-static plim_status_t read_rows(rows_disk_t *rows, int number, const piece_t *piece,
+static plim_status_t read_rows(rows_disk_t *rows, int number, const task_t *task,
                                const uint64_t *keys, int64_t count)
 {
     plim__read_t *reads = rows->source.workers[number].reads;
     for (int64_t i = 0; i < count; i++) {
-        int64_t node = (int64_t)(keys[i] >> PIECE_BITS);
-        size_t index = (size_t)(keys[i] & (PIECE_ROWS - 1));
+        int64_t node = (int64_t)(keys[i] >> TASK_BITS);
+        size_t index = (size_t)(keys[i] & (TASK_ROWS - 1));
         reads[i] =
             (plim__read_t){PLIM__NPY_HEADER + node * (int64_t)rows->form.bytes, rows->form.bytes,
-                           piece->target.stored + index * piece->target.stored_step};
+                           task->target.stored + index * task->target.stored_step};
     }
     return plim__source_read(&rows->source, number, count);
 }
 
-static plim_status_t gather_piece(rows_disk_t *rows, int number, const piece_t *piece)
+static plim_status_t gather_task(rows_disk_t *rows, int number, const task_t *task)
 {
     int64_t missing;
-    PLIM_TRY(check_nodes(rows, piece->nodes, piece->count));
-    const uint64_t *keys = make_keys(rows, number, piece, &missing);
+    PLIM_TRY(check_nodes(rows, task->nodes, task->count));
+    const uint64_t *keys = make_keys(rows, number, task, &missing);
     if (missing == 0)
         return PLIM_OK;
-    PLIM_TRY(read_rows(rows, number, piece, keys, missing));
-    for (int64_t i = 0; i < missing && piece->target.type != rows->form.type; i++)
-        plim__row_arrived(&rows->form, &piece->target, (size_t)(keys[i] & (PIECE_ROWS - 1)));
+    PLIM_TRY(read_rows(rows, number, task, keys, missing));
+    for (int64_t i = 0; i < missing && task->target.type != rows->form.type; i++)
+        plim__row_arrived(&rows->form, &task->target, (size_t)(keys[i] & (TASK_ROWS - 1)));
     return PLIM_OK;
 }
 
@@ -184,12 +184,12 @@ static plim_status_t disk_gather(plim__rows_t *source, int number, const int64_t
 {
     rows_disk_t *rows = (rows_disk_t *)source;
     bool narrow = type == PLIM_F16 && rows->form.type == PLIM_F32;
-    int64_t most = narrow ? rows->narrow_rows : rows->piece_rows;
+    int64_t most = narrow ? rows->narrow_rows : rows->task_rows;
     size_t step = (size_t)rows->form.num_features * plim__feature_bytes(type);
     for (int64_t first = 0; first < count; first += most) {
-        piece_t piece = make_piece(rows, number, nodes + first, plim__min_i64(most, count - first),
-                                   type, (char *)rows_out + (size_t)first * step);
-        PLIM_TRY(gather_piece(rows, number, &piece));
+        task_t task = make_task(rows, number, nodes + first, plim__min_i64(most, count - first),
+                                type, (char *)rows_out + (size_t)first * step);
+        PLIM_TRY(gather_task(rows, number, &task));
     }
     plim__source_count(&rows->source.workers[number].items, count);
     return PLIM_OK;

@@ -6,16 +6,16 @@
 #include "mem/arena.h"
 #include "store/sweep.h"
 
-#define PIECE_BYTES ((int64_t)512 << 10)
+#define CHUNK_BYTES ((int64_t)512 << 10)
 
-/* The part of a list that a piece holds, where it does not hold the whole list. */
+/* The part of a list that a chunk holds, where it does not hold the whole list. */
 typedef struct partial {
     int64_t node;
     int64_t loops;
 } partial_t;
 
-/* One worker's results for a piece: the most loops of whole lists, and the first and the last list
- * where the piece holds only a part of them. */
+/* One worker's results for a chunk: the most loops of whole lists, and the first and the last list
+ * where the chunk holds only a part of them. */
 typedef struct tally {
     int64_t most;
     int num_partial;
@@ -27,9 +27,9 @@ typedef struct reading {
     const plim__offsets_t *offsets;
     plim__self_loops_t *loops; /* table to fill; NULL: only count */
     tally_t *tallies;          /* (threads) */
-    /* Settled in file order: */
+    /* Merged in file order: */
     int64_t most;
-    partial_t open; /* the list that the last piece ended with */
+    partial_t open; /* the list that the last chunk ended with */
 } reading_t;
 
 unsigned plim__self_loops_bits(int64_t most)
@@ -72,7 +72,7 @@ static int64_t node_of(const reading_t *reading, int64_t entry)
 COUNT_NODE(count_i32, int32_t)
 COUNT_NODE(count_i64, int64_t)
 
-/* Two pieces may add to the same word. */
+/* Two workers may add to the same word. */
 static plim_status_t add(const reading_t *reading, int64_t node, int64_t count)
 {
     const plim__self_loops_t *loops = reading->loops;
@@ -88,12 +88,12 @@ static plim_status_t add(const reading_t *reading, int64_t node, int64_t count)
                       plim__dataset_path(reading->dataset), (long long)node);
 }
 
-static plim_status_t look(void *context, int worker, int64_t piece, void *data, size_t size)
+static plim_status_t process(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
     const reading_t *reading = context;
     const plim_dataset_info_t *info = plim_dataset_info(reading->dataset);
     const int64_t bytes = (int64_t)plim__index_bytes(info->index_type);
-    const int64_t first = piece * (PIECE_BYTES / bytes), stop = first + (int64_t)size / bytes;
+    const int64_t first = chunk * (CHUNK_BYTES / bytes), stop = first + (int64_t)size / bytes;
     tally_t tally = {0};
     for (int64_t node = node_of(reading, first); node < info->num_nodes; node++) {
         const plim__list_t list = plim__offsets_list(reading->offsets, node);
@@ -118,11 +118,11 @@ static plim_status_t look(void *context, int worker, int64_t piece, void *data, 
     return PLIM_OK;
 }
 
-static plim_status_t settle(void *context, int worker, int64_t piece, void *data, size_t size)
+static plim_status_t merge(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
     reading_t *reading = context;
     const tally_t *tally = &reading->tallies[worker];
-    (void)piece;
+    (void)chunk;
     (void)data;
     (void)size;
     reading->most = plim__max_i64(reading->most, tally->most);
@@ -145,11 +145,11 @@ static plim_status_t read_lists(const plim_job_t *job, reading_t *reading)
                                  .entry = entry,
                                  .start = PLIM__NPY_HEADER,
                                  .end = entry->bytes,
-                                 .piece = PIECE_BYTES,
+                                 .chunk = CHUNK_BYTES,
                                  .phase = "counting self-loops",
                                  .context = reading,
-                                 .look = look,
-                                 .settle = settle};
+                                 .process = process,
+                                 .merge = merge};
     if (entry->shape[0] == 0)
         return PLIM_OK;
     PLIM_TRY(plim__arena_create(job->ledger, "offsets",

@@ -15,7 +15,7 @@ void plim__source_lay_out(plim__arena_t *arena, plim__source_t *source)
         const plim__source_worker_t worker = {
             .reads = plim__arena_carve(arena, reads, sizeof(plim__read_t), 1),
             .keys = plim__arena_carve(arena, keys, sizeof(uint64_t), 1),
-            .spare = plim__arena_carve(arena, keys, sizeof(uint64_t), 1)};
+            .sort_scratch = plim__arena_carve(arena, keys, sizeof(uint64_t), 1)};
         if (source->workers != NULL)
             memcpy(&source->workers[i], &worker, sizeof worker);
     }

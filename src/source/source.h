@@ -39,7 +39,7 @@ typedef struct plim__source_worker {
     plim__reader_t *reader;
     plim__read_t *reads; /* (num_reads) */
     uint64_t *keys;      /* (num_keys) sort keys, and as many for the sort */
-    uint64_t *spare;
+    uint64_t *sort_scratch;
     /* Written by the worker, read by any thread: see plim__source_stats_t. */
     _Alignas(PLIM__LINE) _Atomic int64_t items;
     _Atomic int64_t cached;

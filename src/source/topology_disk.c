@@ -1,11 +1,11 @@
 /*
- * Lists that lie on disk. The nodes are taken a piece at a time:
+ * Lists that lie on disk. The nodes are taken a task at a time:
  *
  *     nodes ─► lists (offsets) ─► positions drawn ─┬─► list cache ────────────────► ids
  *                                                  └─► reads, ascending ─► staging ─► ids
  *
  * Everything between is kept in the ids' own places: first the position drawn, then, negative, the
- * place in staging where its entry will arrive, at last the entry. So a piece needs no memory
+ * place in staging where its entry will arrive, at last the entry. So a task needs no memory
  * besides its reads and their staging, and the order of the draws is never lost.
  *
  * While the cache holds all lists there is a shorter way: offsets are decoded and positions drawn,
@@ -20,24 +20,24 @@
 
 #include <string.h>
 
-#define PIECE_BITS 14
-#define READ_BYTES ((size_t)64 << 10) /* maximum size of a read */
-#define POINT_BITS 12                 /* bits for PLIM__FANOUT_MAX draws from one list */
-#define STRETCH ((int64_t)16)         /* see is_stretch */
-#define AHEAD 24                      /* nodes between a prefetch and its use … */
-#define AHEAD_CACHED 16               /* … and between drawing from a cached list and loading */
-#define CHUNK_ENTRIES 2048            /* entries drawn before loading: their lines fit L2 */
-#define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS))
+#define TASK_BITS 14
+#define READ_BYTES ((size_t)64 << 10)  /* maximum size of a read */
+#define POINT_BITS 12                  /* bits for PLIM__FANOUT_MAX draws from one list */
+#define ENTRIES_PER_READ ((int64_t)16) /* see reads_range */
+#define AHEAD 24                       /* nodes between a prefetch and its use … */
+#define AHEAD_CACHED 16                /* … and between drawing from a cached list and loading */
+#define CHUNK_ENTRIES 2048             /* entries drawn before loading: their lines fit L2 */
+#define NODES_MAX ((int64_t)1 << (63 - TASK_BITS))
 
-/* Sizes of a piece: its nodes, the entries that its reads return (a stretch of the largest fan-out
+/* Sizes of a task: its nodes, the entries that its reads return (a range of the largest fan-out
  * must fit), and its reads. */
 typedef struct sizes {
-    int64_t piece; /* at most 1 << PIECE_BITS, at least PLIM__FANOUT_MAX */
+    int64_t task; /* at most 1 << TASK_BITS, at least PLIM__FANOUT_MAX */
     int64_t staged;
     int64_t reads;
 } sizes_t;
 
-static const sizes_t disk_sizes = {(int64_t)1 << PIECE_BITS, (int64_t)256 << 10, (int64_t)32 << 10};
+static const sizes_t disk_sizes = {(int64_t)1 << TASK_BITS, (int64_t)256 << 10, (int64_t)32 << 10};
 
 /* If all lists are cached, reads are rare. */
 static const sizes_t cached_sizes = {PLIM__FANOUT_MAX, (int64_t)128 << 10, (int64_t)8 << 10};
@@ -46,9 +46,9 @@ static const sizes_t cached_sizes = {PLIM__FANOUT_MAX, (int64_t)128 << 10, (int6
 typedef struct worker {
     plim__source_worker_t *io;
     int number;
-    plim__list_t *lists; /* (piece) */
-    int64_t *cached;     /* (piece) positions in the list cache, or -1 */
-    int32_t *order;      /* (piece) the piece's nodes in ascending order */
+    plim__list_t *lists; /* (task) */
+    int64_t *cached;     /* (task) positions in the list cache, or -1 */
+    int32_t *order;      /* (task) the task's nodes in ascending order */
     char *staging;       /* (staged) entries read from disk */
     int64_t num_reads;
     int64_t num_staged;
@@ -66,7 +66,7 @@ typedef struct disk {
 } disk_t;
 
 /* Part of the caller's nodes, and their results. */
-typedef struct piece {
+typedef struct task {
     const plim__hop_t *hop;
     const int64_t *nodes;
     const int64_t *owners;
@@ -76,9 +76,9 @@ typedef struct piece {
     int64_t *positions; /* of the whole result, or NULL */
     int64_t count;      /* number of nodes */
     bool ascending;
-    bool long_list; /* the piece is one list, too long for the staging */
+    bool long_list; /* the task is one list, too long for the staging */
     bool full;      /* ids has no space for the next node */
-} piece_t;
+} task_t;
 
 static bool is_whole(const plim__hop_t *hop, int64_t degree)
 {
@@ -87,58 +87,58 @@ static bool is_whole(const plim__hop_t *hop, int64_t degree)
 
 /*
  * Whether to read the drawn entries and everything between them. A separate read of an entry costs
- * about as much as copying STRETCH more of them.
+ * about as much as copying ENTRIES_PER_READ more of them.
  */
-static bool is_stretch(const plim__hop_t *hop, int64_t degree, int64_t count)
+static bool reads_range(const plim__hop_t *hop, int64_t degree, int64_t count)
 {
-    return is_whole(hop, degree) || degree <= STRETCH * (count + 1);
+    return is_whole(hop, degree) || degree <= ENTRIES_PER_READ * (count + 1);
 }
 
-/* Cuts the next piece off `count` nodes: as many as fit staging and reads, at least one. */
+/* Cuts the next task off `count` nodes: as many as fit staging and reads, at least one. */
 static void measure(const disk_t *disk, const worker_t *worker, int64_t count, int64_t capacity,
-                    piece_t *piece)
+                    task_t *task)
 {
     int64_t staged = 0, reads = 0, i = 0;
-    int64_t most = plim__min_i64(count, disk->sizes->piece);
-    const int64_t *nodes = piece->nodes;
+    int64_t most = plim__min_i64(count, disk->sizes->task);
+    const int64_t *nodes = task->nodes;
     int64_t last = nodes[0];
-    piece->ascending = true;
-    piece->full = piece->long_list = false;
+    task->ascending = true;
+    task->full = task->long_list = false;
     for (; i < most; i++) {
         if (i + AHEAD < count)
             plim__offsets_prefetch(disk->offsets, nodes[i + AHEAD]);
         plim__list_t list = plim__offsets_list(disk->offsets, nodes[i]);
-        int64_t drawn = plim__draw_count(piece->hop, list.degree);
-        if (drawn > capacity - piece->indptr[i]) {
-            piece->full = true;
+        int64_t drawn = plim__draw_count(task->hop, list.degree);
+        if (drawn > capacity - task->indptr[i]) {
+            task->full = true;
             break;
         }
-        bool stretch = is_stretch(piece->hop, list.degree, drawn);
-        staged += stretch ? list.degree : drawn;
-        reads += stretch ? list.degree / (int64_t)(READ_BYTES / disk->width) + 1 : drawn;
+        bool range = reads_range(task->hop, list.degree, drawn);
+        staged += range ? list.degree : drawn;
+        reads += range ? list.degree / (int64_t)(READ_BYTES / disk->width) + 1 : drawn;
         if (staged > disk->sizes->staged || reads > disk->sizes->reads) {
             if (i > 0)
                 break;
-            piece->long_list = true;
+            task->long_list = true;
             most = 1;
         }
-        piece->ascending &= nodes[i] >= last;
+        task->ascending &= nodes[i] >= last;
         last = nodes[i];
         worker->lists[i] = list;
-        piece->indptr[i + 1] = piece->indptr[i] + drawn;
+        task->indptr[i + 1] = task->indptr[i] + drawn;
     }
-    piece->count = i;
+    task->count = i;
 }
 
-static void sort_nodes(const disk_t *disk, worker_t *worker, const piece_t *piece)
+static void sort_nodes(const disk_t *disk, worker_t *worker, const task_t *task)
 {
     int bits = 64 - __builtin_clzll((unsigned long long)disk->num_nodes);
-    for (int64_t i = 0; i < piece->count; i++)
-        worker->io->keys[i] = (uint64_t)piece->nodes[i] << PIECE_BITS | (uint64_t)i;
+    for (int64_t i = 0; i < task->count; i++)
+        worker->io->keys[i] = (uint64_t)task->nodes[i] << TASK_BITS | (uint64_t)i;
     const uint64_t *sorted =
-        plim__radix_sort(worker->io->keys, worker->io->spare, piece->count, bits + PIECE_BITS);
-    for (int64_t i = 0; i < piece->count; i++)
-        worker->order[i] = (int32_t)(sorted[i] & (((uint64_t)1 << PIECE_BITS) - 1));
+        plim__radix_sort(worker->io->keys, worker->io->sort_scratch, task->count, bits + TASK_BITS);
+    for (int64_t i = 0; i < task->count; i++)
+        worker->order[i] = (int32_t)(sorted[i] & (((uint64_t)1 << TASK_BITS) - 1));
 }
 
 /* Queues a read of entries [first, first + count) of indices.npy; returns the position of the first
@@ -165,7 +165,7 @@ static void ask_points(const disk_t *disk, worker_t *worker, plim__list_t list, 
     for (int64_t k = 0; k < count; k++)
         worker->io->keys[k] = (uint64_t)ids[k] << POINT_BITS | (uint64_t)k;
     const uint64_t *sorted =
-        plim__radix_sort(worker->io->keys, worker->io->spare, count, bits + POINT_BITS);
+        plim__radix_sort(worker->io->keys, worker->io->sort_scratch, count, bits + POINT_BITS);
     for (int64_t k = 0; k < count; k++) {
         int64_t position = (int64_t)(sorted[k] >> POINT_BITS);
         ids[sorted[k] & (((uint64_t)1 << POINT_BITS) - 1)] =
@@ -183,7 +183,7 @@ static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *ho
             ids[k] = ~(place + k);
         return;
     }
-    if (!is_stretch(hop, list.degree, count)) {
+    if (!reads_range(hop, list.degree, count)) {
         ask_points(disk, worker, list, ids, count);
         return;
     }
@@ -197,12 +197,12 @@ static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *ho
         ids[k] = ~(place + ids[k]);
 }
 
-/* Looks up the piece's lists in the cache. */
-static void find_cached(const disk_t *disk, const worker_t *worker, const piece_t *piece)
+/* Looks up the task's lists in the cache. */
+static void find_cached(const disk_t *disk, const worker_t *worker, const task_t *task)
 {
-    const int64_t *nodes = piece->nodes;
-    for (int64_t i = 0; i < piece->count; i++) {
-        if (i + AHEAD < piece->count && !disk->cache->base.all)
+    const int64_t *nodes = task->nodes;
+    for (int64_t i = 0; i < task->count; i++) {
+        if (i + AHEAD < task->count && !disk->cache->base.all)
             plim__node_set_prefetch(&disk->cache->base.nodes, nodes[i + AHEAD]);
         int64_t position = plim__cache_position(&disk->cache->base, nodes[i]);
         worker->cached[i] = position;
@@ -211,24 +211,24 @@ static void find_cached(const disk_t *disk, const worker_t *worker, const piece_
     }
 }
 
-static void draw_positions(const piece_t *piece, int64_t i, int64_t degree)
+static void draw_positions(const task_t *task, int64_t i, int64_t degree)
 {
-    plim__draw_positions(plim__draw_key(piece->prefix, piece->owners[i]), piece->hop, degree,
-                         piece->ids + piece->indptr[i]);
+    plim__draw_positions(plim__draw_key(task->prefix, task->owners[i]), task->hop, degree,
+                         task->ids + task->indptr[i]);
 }
 
-/* Draws positions from the piece's i-th list; prefetches the entries if it is cached. */
-static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
+/* Draws positions from the task's i-th list; prefetches the entries if it is cached. */
+static void draw_list(const disk_t *disk, const worker_t *worker, const task_t *task, int64_t i)
 {
-    int64_t *ids = piece->ids + piece->indptr[i];
-    int64_t count = piece->indptr[i + 1] - piece->indptr[i];
+    int64_t *ids = task->ids + task->indptr[i];
+    int64_t count = task->indptr[i + 1] - task->indptr[i];
     plim__list_t list = worker->lists[i];
     bool cached = disk->cache != NULL && worker->cached[i] >= 0;
-    if (!cached && is_whole(piece->hop, list.degree) && piece->positions == NULL)
+    if (!cached && is_whole(task->hop, list.degree) && task->positions == NULL)
         return; /* ask_list needs no positions */
-    draw_positions(piece, i, list.degree);
-    for (int64_t k = 0; k < count && piece->positions != NULL; k++)
-        piece->positions[piece->indptr[i] + k] = list.start + ids[k];
+    draw_positions(task, i, list.degree);
+    for (int64_t k = 0; k < count && task->positions != NULL; k++)
+        task->positions[task->indptr[i] + k] = list.start + ids[k];
     if (!cached)
         return;
     int64_t start = plim__list_cache_start(disk->cache, worker->cached[i], list.start);
@@ -237,13 +237,13 @@ static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t 
 }
 
 /*
- * Loads the entries drawn from the piece's i-th list from the cache. False if the list is not
+ * Loads the entries drawn from the task's i-th list from the cache. False if the list is not
  * cached or was dropped; the positions are then unchanged.
  */
-static bool take_cached(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
+static bool take_cached(const disk_t *disk, const worker_t *worker, const task_t *task, int64_t i)
 {
-    int64_t *ids = piece->ids + piece->indptr[i];
-    int64_t count = piece->indptr[i + 1] - piece->indptr[i];
+    int64_t *ids = task->ids + task->indptr[i];
+    int64_t count = task->indptr[i + 1] - task->indptr[i];
     plim__list_t list = worker->lists[i];
     if (disk->cache == NULL || worker->cached[i] < 0)
         return false;
@@ -258,7 +258,7 @@ static bool take_cached(const disk_t *disk, const worker_t *worker, const piece_
         return true;
     plim__list_cache_miss(disk->cache, start, list.degree);
     plim__source_count(&worker->io->lost, 1);
-    draw_positions(piece, i, list.degree);
+    draw_positions(task, i, list.degree);
     return false;
 }
 
@@ -280,7 +280,8 @@ static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int6
 }
 
 /* Replaces `count` ids by the entries that were read. */
-static plim_status_t settle(const disk_t *disk, const worker_t *worker, int64_t *ids, int64_t count)
+static plim_status_t store_entries(const disk_t *disk, const worker_t *worker, int64_t *ids,
+                                   int64_t count)
 {
     const bool narrow = disk->width == sizeof(int32_t);
     const int32_t *staged_i32 = (const int32_t *)(const void *)worker->staging;
@@ -302,7 +303,7 @@ static plim_status_t read_asked(disk_t *disk, worker_t *worker, int64_t *ids, in
 {
     plim_status_t status = plim__source_read(&disk->source, worker->number, worker->num_reads);
     if (status == PLIM_OK)
-        status = settle(disk, worker, ids, count);
+        status = store_entries(disk, worker, ids, count);
     worker->num_reads = worker->num_staged = 0;
     return status;
 }
@@ -321,47 +322,46 @@ static plim_status_t read_long(disk_t *disk, worker_t *worker, plim__list_t list
     return PLIM_OK;
 }
 
-/* Draws from the piece's lists and queues reads of uncached entries; returns the number of cached
+/* Draws from the task's lists and queues reads of uncached entries; returns the number of cached
  * lists. */
-static int64_t draw_lists(const disk_t *disk, worker_t *worker, const piece_t *piece)
+static int64_t draw_lists(const disk_t *disk, worker_t *worker, const task_t *task)
 {
     int64_t num_cached = 0;
-    for (int64_t n = 0; n < piece->count + AHEAD_CACHED; n++) {
-        if (n < piece->count)
-            draw_list(disk, worker, piece, piece->ascending ? n : worker->order[n]);
+    for (int64_t n = 0; n < task->count + AHEAD_CACHED; n++) {
+        if (n < task->count)
+            draw_list(disk, worker, task, task->ascending ? n : worker->order[n]);
         if (n < AHEAD_CACHED)
             continue;
-        int64_t i = piece->ascending ? n - AHEAD_CACHED : worker->order[n - AHEAD_CACHED];
-        int64_t count = piece->indptr[i + 1] - piece->indptr[i];
-        if (take_cached(disk, worker, piece, i))
+        int64_t i = task->ascending ? n - AHEAD_CACHED : worker->order[n - AHEAD_CACHED];
+        int64_t count = task->indptr[i + 1] - task->indptr[i];
+        if (take_cached(disk, worker, task, i))
             num_cached++;
-        else if (count > 0 && !piece->long_list)
-            ask_list(disk, worker, piece->hop, worker->lists[i], piece->ids + piece->indptr[i],
-                     count);
+        else if (count > 0 && !task->long_list)
+            ask_list(disk, worker, task->hop, worker->lists[i], task->ids + task->indptr[i], count);
     }
     return num_cached;
 }
 
-static plim_status_t draw_piece(disk_t *disk, int number, const piece_t *piece)
+static plim_status_t draw_task(disk_t *disk, int number, const task_t *task)
 {
     worker_t *worker = &disk->workers[number];
-    int64_t *ids = piece->ids + piece->indptr[0];
+    int64_t *ids = task->ids + task->indptr[0];
     if (disk->cache != NULL)
-        find_cached(disk, worker, piece);
-    if (!piece->ascending)
-        sort_nodes(disk, worker, piece);
+        find_cached(disk, worker, task);
+    if (!task->ascending)
+        sort_nodes(disk, worker, task);
     if (disk->cache != NULL)
         (void)plim__droppable_enter(&disk->cache->base.memory, number);
-    int64_t num_cached = draw_lists(disk, worker, piece);
+    int64_t num_cached = draw_lists(disk, worker, task);
     if (disk->cache != NULL)
         plim__droppable_leave(&disk->cache->base.memory, number);
-    plim__source_count(&worker->io->items, piece->count);
+    plim__source_count(&worker->io->items, task->count);
     plim__source_count(&worker->io->cached, num_cached);
-    if (num_cached == piece->count)
+    if (num_cached == task->count)
         return PLIM_OK;
-    if (piece->long_list)
+    if (task->long_list)
         return read_long(disk, worker, worker->lists[0], ids);
-    return read_asked(disk, worker, ids, piece->indptr[piece->count] - piece->indptr[0]);
+    return read_asked(disk, worker, ids, task->indptr[task->count] - task->indptr[0]);
 }
 
 /*
@@ -432,22 +432,22 @@ static plim_status_t draw(plim__topology_t *source, int number, const plim__draw
 {
     disk_t *disk = (disk_t *)source;
     const int64_t count = draws->count;
-    piece_t piece = {.hop = draws->hop,
-                     .prefix = plim__draw_prefix(draws->hop),
-                     .ids = drawn->ids,
-                     .positions = drawn->positions};
+    task_t task = {.hop = draws->hop,
+                   .prefix = plim__draw_prefix(draws->hop),
+                   .ids = drawn->ids,
+                   .positions = drawn->positions};
     int64_t taken = 0;
     drawn->indptr[0] = 0;
-    while (taken < count && !piece.full) {
-        taken += try_cached(disk, number, draws, taken, drawn, &piece.full);
-        if (taken == count || piece.full)
+    while (taken < count && !task.full) {
+        taken += try_cached(disk, number, draws, taken, drawn, &task.full);
+        if (taken == count || task.full)
             break;
-        piece.nodes = draws->nodes + taken;
-        piece.owners = draws->owners + taken;
-        piece.indptr = drawn->indptr + taken;
-        measure(disk, &disk->workers[number], count - taken, drawn->capacity, &piece);
-        PLIM_TRY(draw_piece(disk, number, &piece));
-        taken += piece.count;
+        task.nodes = draws->nodes + taken;
+        task.owners = draws->owners + taken;
+        task.indptr = drawn->indptr + taken;
+        measure(disk, &disk->workers[number], count - taken, drawn->capacity, &task);
+        PLIM_TRY(draw_task(disk, number, &task));
+        taken += task.count;
     }
     if (taken == 0 && count > 0)
         return plim__fail(
@@ -479,15 +479,15 @@ static void lay_out(plim__arena_t *arena, void *object)
 {
     disk_t *disk = object;
     const sizes_t *sizes = disk->sizes;
-    const size_t piece = (size_t)sizes->piece;
+    const size_t task = (size_t)sizes->task;
     plim__source_lay_out(arena, &disk->source);
     disk->workers = plim__arena_carve(arena, (size_t)disk->source.num_workers, sizeof(worker_t), 1);
     for (int i = 0; i < disk->source.num_workers; i++) {
         const worker_t worker = {
             .number = i,
-            .lists = plim__arena_carve(arena, piece, sizeof(plim__list_t), 1),
-            .cached = plim__arena_carve(arena, piece, sizeof(int64_t), 1),
-            .order = plim__arena_carve(arena, piece, sizeof(int32_t), 1),
+            .lists = plim__arena_carve(arena, task, sizeof(plim__list_t), 1),
+            .cached = plim__arena_carve(arena, task, sizeof(int64_t), 1),
+            .order = plim__arena_carve(arena, task, sizeof(int32_t), 1),
             .staging = plim__arena_carve(arena, (size_t)sizes->staged, disk->width, 1)};
         if (disk->workers != NULL) {
             disk->workers[i] = worker;
@@ -504,7 +504,7 @@ static disk_t draft_of(const plim_dataset_t *dataset, const plim__source_params_
                                .file.fd = -1,
                                .max_read = READ_BYTES,
                                .num_reads = sizes->reads,
-                               .num_keys = sizes->piece,
+                               .num_keys = sizes->task,
                                .num_workers = params->workers},
                     .num_nodes = info->num_nodes,
                     .width = plim__index_bytes(info->index_type),

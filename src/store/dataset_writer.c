@@ -227,7 +227,7 @@ plim_status_t plim__column_advance(plim__column_t *column, size_t size)
 }
 
 /* Sets the first dimension if it is open, and checks the shape. */
-static plim_status_t settle_shape(plim__column_t *column)
+static plim_status_t resolve_shape(plim__column_t *column)
 {
     plim__manifest_file_t *entry = &column->entry;
     int64_t row = 0, bytes;
@@ -247,7 +247,7 @@ static plim_status_t finish_file(plim__column_t *column)
 {
     plim__manifest_file_t *entry = &column->entry;
     const uint64_t *checksums;
-    PLIM_TRY(settle_shape(column));
+    PLIM_TRY(resolve_shape(column));
     if (column->open_ended) {
         unsigned char header[PLIM__NPY_HEADER];
         header_of(entry, header);
@@ -295,7 +295,7 @@ static plim_status_t make_manifest(plim__dataset_writer_t *writer,
         memcpy(manifest->degrees, offsets->degrees, sizeof manifest->degrees);
     }
     plim__manifest_sort(manifest);
-    PLIM_TRY(plim__manifest_settle(manifest, writer->staging.target));
+    PLIM_TRY(plim__manifest_resolve(manifest, writer->staging.target));
     if (offsets != NULL && offsets->last != manifest->info.num_edges)
         return plim__fail(PLIM_ERR_DATA, "%s: indptr.npy ends with %lld, but there are %lld edges",
                           writer->staging.target, (long long)offsets->last,

@@ -58,7 +58,8 @@ plim_status_t plim__column_open(plim__dataset_writer_t *writer, const char *name
 /* Memory of a column while it is open. */
 size_t plim__column_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_bytes);
 
-/* Appends bytes of the array, in pieces of any size. PLIM_ERR_USAGE past max_bytes, PLIM_ERR_IO. */
+/* Appends bytes of the array, any number of bytes at a time. PLIM_ERR_USAGE past max_bytes,
+ * PLIM_ERR_IO. */
 plim_status_t plim__column_write(plim__column_t *column, const void *from, size_t size);
 
 /* Appending without a copy, as plim__writer_space and plim__writer_advance do. */

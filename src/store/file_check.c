@@ -40,7 +40,7 @@ plim_status_t plim__file_check_fail(const plim__file_t *file, const plim__manife
                       (unsigned long long)found, (unsigned long long)entry->checksums[number]);
 }
 
-/* Compares the checksum of the piece that ends here. */
+/* Compares the checksum of the chunk that ends here. */
 static plim_status_t compare(plim__file_check_t *check)
 {
     const int64_t number = (check->at - 1) / PLIM__CHECKSUM_BYTES;

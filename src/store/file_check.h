@@ -18,13 +18,13 @@ typedef struct plim__file_check {
 plim_status_t plim__file_check_begin(plim__file_check_t *check, const plim__file_t *file,
                                      const plim__manifest_file_t *entry);
 
-/* Adds the next bytes of the file. PLIM_ERR_DATA, naming the damaged piece. */
+/* Adds the next bytes of the file. PLIM_ERR_DATA, naming the damaged chunk. */
 plim_status_t plim__file_check_add(plim__file_check_t *check, const void *data, size_t size);
 
 /* After the last byte. PLIM_ERR_DATA when bytes are missing. */
 plim_status_t plim__file_check_end(plim__file_check_t *check);
 
-/* Reports a piece with the checksum `found`. */
+/* Reports a chunk with the checksum `found`. */
 plim_status_t plim__file_check_fail(const plim__file_t *file, const plim__manifest_file_t *entry,
                                     int64_t number, uint64_t found);
 

@@ -1,11 +1,11 @@
 /*
  * Reads a dataset's files once, in parallel, for checksums, invariants and statistics together.
  *
- *     files ─► pieces (the bytes of a checksum, or a sample) ─► workers: read ahead, hash, scan
- *           ─► joined in the order of the pieces ─► report
+ *     files ─► chunks (the bytes of a checksum, or a sample) ─► workers: read ahead, hash, scan
+ *           ─► joined in the order of the chunks ─► report
  *
  * A file comes after those that it is checked against (indices after indptr). The error of the
- * first piece in that order is reported.
+ * first chunk in that order is reported.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -25,17 +25,17 @@
 #define DEPTH 4                      /* blocks read ahead by a worker */
 #define BLOCK_MOST ((size_t)1 << 20) /* largest and */
 #define BLOCK_MIN ((size_t)64 << 10) /* smallest bytes of a block */
-#define SAMPLE_PIECES 64
+#define SAMPLE_CHUNKS 64
 #define SAMPLE_BYTES ((int64_t)256 << 10)
 
-/* One file and its pieces: piece i is [i * stride, i * stride + length), up to the end. */
+/* One file and its chunks: chunk i is [i * stride, i * stride + length), up to the end. */
 typedef struct source {
     plim__file_t file;
     const plim__manifest_file_t *entry;
     plim__scan_rule_t rule;
     plim__joint_t joint;
-    int64_t first_piece;
-    int64_t num_pieces;
+    int64_t first_chunk;
+    int64_t num_chunks;
     int64_t stride;
     int64_t length;
 } source_t;
@@ -58,9 +58,9 @@ typedef struct inspection {
     worker_t *workers;
     int num_sources;
     source_t sources[PLIM__FILES_MAX];
-    int64_t num_pieces;
+    int64_t num_chunks;
     int64_t bytes_total;
-    int64_t bytes_done; /* written by take_piece only */
+    int64_t bytes_done; /* written by take_chunk only */
 } inspection_t;
 
 #define ID_OFFSETS PLIM__ID_OFFSETS ".npy"
@@ -114,21 +114,21 @@ static int turn_of(const plim__scan_rule_t *rule)
 }
 
 /* Without `whole`, reads all of a file, a sample, or nothing. */
-static void choose_pieces(source_t *source, bool whole)
+static void choose_chunks(source_t *source, bool whole)
 {
     const int64_t bytes = source->entry->bytes;
-    bool sampled = source->rule.kind == PLIM__SCAN_VALUES && bytes > SAMPLE_PIECES * SAMPLE_BYTES;
+    bool sampled = source->rule.kind == PLIM__SCAN_VALUES && bytes > SAMPLE_CHUNKS * SAMPLE_BYTES;
     bool wanted = source->rule.degrees || source->rule.kind == PLIM__SCAN_CLASSES ||
                   source->rule.kind == PLIM__SCAN_VALUES;
     source->stride = source->length = PLIM__CHECKSUM_BYTES;
-    source->num_pieces = source->entry->num_checksums;
+    source->num_chunks = source->entry->num_checksums;
     if (!whole && sampled) {
-        source->num_pieces = SAMPLE_PIECES;
+        source->num_chunks = SAMPLE_CHUNKS;
         source->length = SAMPLE_BYTES;
-        source->stride = bytes / SAMPLE_PIECES / (int64_t)PLIM__PAGE * (int64_t)PLIM__PAGE;
+        source->stride = bytes / SAMPLE_CHUNKS / (int64_t)PLIM__PAGE * (int64_t)PLIM__PAGE;
     }
     if (!whole && !wanted)
-        source->num_pieces = 0;
+        source->num_chunks = 0;
 }
 
 static void range_of(const source_t *source, int64_t number, int64_t *start_out, int64_t *end_out)
@@ -152,13 +152,13 @@ static plim_status_t open_sources(inspection_t *inspection)
                                .rule = rule_of(manifest, &manifest->files[i])};
             if (turn_of(&source.rule) != turn)
                 continue;
-            choose_pieces(&source, inspection->whole);
-            source.first_piece = inspection->num_pieces;
+            choose_chunks(&source, inspection->whole);
+            source.first_chunk = inspection->num_chunks;
             PLIM_TRY(
                 plim__dataset_file_open(inspection->dataset, source.entry, true, &source.file));
-            inspection->num_pieces += source.num_pieces;
-            for (int64_t piece = 0, start, end; piece < source.num_pieces; piece++) {
-                range_of(&source, piece, &start, &end);
+            inspection->num_chunks += source.num_chunks;
+            for (int64_t chunk = 0, start, end; chunk < source.num_chunks; chunk++) {
+                range_of(&source, chunk, &start, &end);
                 inspection->bytes_total += end - start;
             }
             /* The first source is indptr.npy. */
@@ -192,7 +192,7 @@ static plim_status_t digest(worker_t *worker, const source_t *source, const char
                             (size - header) / plim__dtype_size(source->entry->type));
 }
 
-static plim_status_t read_piece(const inspection_t *inspection, worker_t *worker,
+static plim_status_t read_chunk(const inspection_t *inspection, worker_t *worker,
                                 const source_t *source, int64_t start, int64_t end)
 {
     const int64_t block = (int64_t)inspection->block;
@@ -217,10 +217,10 @@ static plim_status_t read_piece(const inspection_t *inspection, worker_t *worker
     return status;
 }
 
-static const source_t *source_of(const inspection_t *inspection, int64_t piece)
+static const source_t *source_of(const inspection_t *inspection, int64_t chunk)
 {
     const source_t *source = inspection->sources;
-    while (piece >= source->first_piece + source->num_pieces)
+    while (chunk >= source->first_chunk + source->num_chunks)
         source++;
     return source;
 }
@@ -236,38 +236,38 @@ static plim_status_t report_finding(const inspection_t *inspection, const source
                           : "; inspect with `whole` to see whether the file is damaged");
 }
 
-static plim_status_t make_piece(void *context, int number, int64_t piece)
+static plim_status_t make_chunk(void *context, int number, int64_t chunk)
 {
     inspection_t *inspection = context;
     worker_t *worker = &inspection->workers[number];
-    const source_t *source = source_of(inspection, piece);
+    const source_t *source = source_of(inspection, chunk);
     int64_t start, end;
-    range_of(source, piece - source->first_piece, &start, &end);
+    range_of(source, chunk - source->first_chunk, &start, &end);
     int64_t skipped = start == 0 ? 0 : start - PLIM__NPY_HEADER;
     PLIM_TRY(plim__job_check(inspection->job));
     (void)XXH3_64bits_reset(worker->state);
     PLIM_TRY(plim__scan_start(&worker->scan, &source->rule,
                               skipped / (int64_t)plim__dtype_size(source->entry->type)));
-    PLIM_TRY(read_piece(inspection, worker, source, start, end));
+    PLIM_TRY(read_chunk(inspection, worker, source, start, end));
     if (inspection->whole) {
         uint64_t checksum = XXH3_64bits_digest(worker->state);
-        uint64_t expected = source->entry->checksums[piece - source->first_piece];
+        uint64_t expected = source->entry->checksums[chunk - source->first_chunk];
         if (checksum != expected)
-            return plim__file_check_fail(&source->file, source->entry, piece - source->first_piece,
+            return plim__file_check_fail(&source->file, source->entry, chunk - source->first_chunk,
                                          checksum);
     }
     return report_finding(inspection, source, worker->scan.finding);
 }
 
-static plim_status_t take_piece(void *context, int number, int64_t piece)
+static plim_status_t take_chunk(void *context, int number, int64_t chunk)
 {
     inspection_t *inspection = context;
     worker_t *worker = &inspection->workers[number];
-    source_t *source = &inspection->sources[source_of(inspection, piece) - inspection->sources];
+    source_t *source = &inspection->sources[source_of(inspection, chunk) - inspection->sources];
     int64_t start, end;
-    range_of(source, piece - source->first_piece, &start, &end);
+    range_of(source, chunk - source->first_chunk, &start, &end);
     plim__scan_join(&worker->scan, &source->joint);
-    if (piece + 1 == source->first_piece + source->num_pieces)
+    if (chunk + 1 == source->first_chunk + source->num_chunks)
         plim__scan_end(&worker->scan, &source->joint);
     inspection->bytes_done += end - start;
     plim__progress(inspection->job, inspection->whole ? "verifying" : "inspecting", "bytes",
@@ -427,7 +427,7 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
                                inspection_out);
 }
 
-/* Checks that no split has an id twice, which the scans of pieces do not see. */
+/* Checks that no split has an id twice, which the scans of chunks do not see. */
 static plim_status_t check_splits(const plim_job_t *job, const plim_dataset_t *dataset)
 {
     static const char *const names[] = {"train.npy", "valid.npy", "test.npy"};
@@ -458,8 +458,8 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_da
     for (int i = 0; i < inspection->num_workers && status == PLIM_OK; i++)
         status = plim__engine_create(job, DEPTH, &inspection->workers[i].engine);
     if (status == PLIM_OK)
-        status = plim__ordered(inspection->num_workers, inspection->num_pieces, make_piece,
-                               take_piece, inspection);
+        status = plim__ordered(inspection->num_workers, inspection->num_chunks, make_chunk,
+                               take_chunk, inspection);
     if (status == PLIM_OK)
         status = make_report(inspection, report_out);
     for (int i = 0; i < inspection->num_workers; i++)

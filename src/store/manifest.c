@@ -109,7 +109,7 @@ static plim_status_t check_names(const plim__manifest_t *manifest, const char *t
     return expect(offsets, 1, count + 1, PLIM__NPY_I64, name);
 }
 
-static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
+static plim_status_t resolve_graph(plim__manifest_t *manifest, const char *name)
 {
     plim_dataset_info_t *info = &manifest->info;
     const plim__manifest_file_t *indptr = plim__manifest_find(manifest, "indptr.npy");
@@ -147,7 +147,7 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
                        name);
 }
 
-static plim_status_t settle_features(plim__manifest_t *manifest, const char *name)
+static plim_status_t resolve_features(plim__manifest_t *manifest, const char *name)
 {
     plim_dataset_info_t *info = &manifest->info;
     const plim__manifest_file_t *features = plim__manifest_find(manifest, "features.npy");
@@ -170,7 +170,7 @@ static plim_status_t settle_features(plim__manifest_t *manifest, const char *nam
     return PLIM_OK;
 }
 
-static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
+static plim_status_t resolve_labels(plim__manifest_t *manifest, const char *name)
 {
     static const char *const splits[] = {"train.npy", "valid.npy", "test.npy"};
     plim_dataset_info_t *info = &manifest->info;
@@ -245,17 +245,17 @@ static plim_status_t check_degrees(const plim__manifest_t *manifest, const char 
     return PLIM_OK;
 }
 
-static plim_status_t settle_contents(plim__manifest_t *manifest, const char *name)
+static plim_status_t resolve_contents(plim__manifest_t *manifest, const char *name)
 {
-    PLIM_TRY(settle_graph(manifest, name));
-    PLIM_TRY(settle_features(manifest, name));
-    PLIM_TRY(settle_labels(manifest, name));
+    PLIM_TRY(resolve_graph(manifest, name));
+    PLIM_TRY(resolve_features(manifest, name));
+    PLIM_TRY(resolve_labels(manifest, name));
     PLIM_TRY(check_degrees(manifest, name));
     plim__manifest_fingerprint(manifest, manifest->info.fingerprint);
     return PLIM_OK;
 }
 
-plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name)
+plim_status_t plim__manifest_resolve(plim__manifest_t *manifest, const char *name)
 {
     manifest->info.bytes = 0;
     for (int i = 0; i < manifest->num_files; i++) {
@@ -265,7 +265,7 @@ plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name
         if (!plim__add_i64(manifest->info.bytes, manifest->files[i].bytes, &manifest->info.bytes))
             return plim__fail(PLIM_ERR_DATA, "%s: its files are larger than any disk", name);
     }
-    return settle_contents(manifest, name);
+    return resolve_contents(manifest, name);
 }
 
 plim_status_t plim__manifest_from_shape(plim__manifest_t *manifest, const char *name)
@@ -282,7 +282,7 @@ plim_status_t plim__manifest_from_shape(plim__manifest_t *manifest, const char *
             !plim__add_i64(manifest->info.bytes, file->bytes, &manifest->info.bytes))
             return plim__fail(PLIM_ERR_USAGE, "%s: its files are larger than any disk", name);
     }
-    return settle_contents(manifest, name);
+    return resolve_contents(manifest, name);
 }
 
 static void hash_i64(XXH3_state_t *state, int64_t value)

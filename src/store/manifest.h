@@ -54,7 +54,7 @@ typedef struct plim__manifest {
     const char *version;
     int num_files;
     plim__manifest_file_t files[PLIM__FILES_MAX]; /* ascending by name */
-    /* The sources of the dataset; set by plim__manifest_settle and plim__manifest_from_shape. */
+    /* The sources of the dataset; set by plim__manifest_resolve and plim__manifest_from_shape. */
     int num_topologies;
     plim__manifest_topology_t topologies[PLIM__TOPOLOGIES_MAX];
     int num_tables;
@@ -79,7 +79,7 @@ bool plim__manifest_count(const plim__manifest_file_t *file, int64_t *count_out)
  * max_degree, max_self_loops and feature_error must be set. PLIM_ERR_DATA, with `name` in the
  * message.
  */
-plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name);
+plim_status_t plim__manifest_resolve(plim__manifest_t *manifest, const char *name);
 
 /* The same for a dataset without files: sizes follow from types and shapes, and there are no
  * checksums. */

@@ -130,14 +130,15 @@ static plim_status_t parse_degrees(const json_t *root, const char *name, plim__m
     return PLIM_OK;
 }
 
-/* Compares the counts and types in the text, `said`, with those that follow from the files. */
-static plim_status_t check_said(const json_t *root, const char *name,
-                                const plim_dataset_info_t *said, const plim_dataset_info_t *info)
+/* Compares the counts and types in the text, `declared`, with those that follow from the files. */
+static plim_status_t check_declared(const json_t *root, const char *name,
+                                    const plim_dataset_info_t *declared,
+                                    const plim_dataset_info_t *info)
 {
     const char *index_type = "", *feature_type = "", *label_kind = "", *fingerprint = "";
     for (int i = 0; i < PLIM__MANIFEST_COUNTS; i++) {
         const plim__manifest_count_key_t *count = &plim__manifest_counts[i];
-        int64_t claim = *(const int64_t *)(const void *)((const char *)said + count->offset);
+        int64_t claim = *(const int64_t *)(const void *)((const char *)declared + count->offset);
         int64_t fact = *(const int64_t *)(const void *)((const char *)info + count->offset);
         if (claim != fact)
             return plim__fail(PLIM_ERR_DATA, "%s: \"%s\" is %lld, but its files give %lld", name,
@@ -193,9 +194,9 @@ static plim_status_t parse_root(const json_t *root, const char *name, plim__aren
     manifest->num_files = (int)json_array_size(files);
     for (int i = 0; i < manifest->num_files; i++)
         PLIM_TRY(parse_file(json_array_get(files, (size_t)i), name, arena, &manifest->files[i]));
-    plim_dataset_info_t said = manifest->info;
-    PLIM_TRY(plim__manifest_settle(manifest, name));
-    return check_said(root, name, &said, &manifest->info);
+    plim_dataset_info_t declared = manifest->info;
+    PLIM_TRY(plim__manifest_resolve(manifest, name));
+    return check_declared(root, name, &declared, &manifest->info);
 }
 
 /* Size of the arena: the manifest, its texts and its checksums. */
@@ -206,10 +207,10 @@ static size_t manifest_size(const json_t *root)
     const json_t *value;
     const char *key;
     size_t i;
-    size_t size = plim__arena_piece(1, sizeof(plim__manifest_t), 1);
+    size_t size = plim__arena_carve_bytes(1, sizeof(plim__manifest_t), 1);
     json_object_foreach((json_t *)provenance, key, value) size +=
-        plim__arena_piece(json_string_length(value) + 1, 1, 1);
-    json_array_foreach(files, i, value) size += plim__arena_piece(
+        plim__arena_carve_bytes(json_string_length(value) + 1, 1, 1);
+    json_array_foreach(files, i, value) size += plim__arena_carve_bytes(
         json_array_size(json_object_get(value, "checksums")), sizeof(uint64_t), 1);
     return size;
 }

@@ -3,8 +3,8 @@
  * with dataset.json, and committed as a whole. Scratch disks are shared: each user has a copy, only
  * the owner can write it, and a copy that others could have written is refused.
  *
- * Of several ranks, rank 0 alone reads the dataset and sends each piece to all; the first rank of
- * each node that has no copy yet writes one. An error of one rank ends all at the same piece.
+ * Of several ranks, rank 0 alone reads the dataset and sends each chunk to all; the first rank of
+ * each node that has no copy yet writes one. An error of one rank ends all at the same chunk.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -38,7 +38,7 @@ typedef struct staging {
     bool writes; /* one, on the first rank of a node */
     plim__staging_t directory;
     plim__arena_t arena;
-    char *piece; /* BUFFER bytes */
+    char *chunk; /* BUFFER bytes */
     char from[PATH_MAX];
     char to[PATH_MAX];
     int64_t copied;
@@ -49,10 +49,10 @@ static plim_status_t agree(const staging_t *staging, plim_status_t status)
     return plim__peers_agree(staging->peers, PLIM__STAGE_STAGING, status, 0, NULL, NULL, NULL);
 }
 
-static plim_status_t read_piece(const staging_t *staging, plim__stream_t *stream, size_t size)
+static plim_status_t read_chunk(const staging_t *staging, plim__stream_t *stream, size_t size)
 {
     for (size_t at = 0, got; at < size; at += got) {
-        PLIM_TRY(stream->read(stream, staging->piece + at, size - at, &got));
+        PLIM_TRY(stream->read(stream, staging->chunk + at, size - at, &got));
         if (got == 0)
             return plim__fail(PLIM_ERR_DATA, "%s became shorter while it was copied",
                               staging->from);
@@ -104,7 +104,7 @@ static plim_status_t finish_file(const staging_t *staging, plim__writer_t *write
     return compare(staging, entry, size, checksums, num_checksums);
 }
 
-/* `status` is this rank's so far; all ranks return at the same piece. */
+/* `status` is this rank's so far; all ranks return at the same chunk. */
 static plim_status_t pump(staging_t *staging, plim_status_t status, plim__stream_t *stream,
                           plim__writer_t *writer, const plim__manifest_file_t *entry)
 {
@@ -114,7 +114,7 @@ static plim_status_t pump(staging_t *staging, plim_status_t status, plim__stream
     for (;;) {
         const size_t size = (size_t)plim__min_i64(left, (int64_t)BUFFER);
         if (status == PLIM_OK && staging->reads && size > 0)
-            status = read_piece(staging, stream, size);
+            status = read_chunk(staging, stream, size);
         if (status == PLIM_OK && staging->writes && size == 0)
             status = finish_file(staging, writer, entry);
         if (status == PLIM_OK)
@@ -123,9 +123,9 @@ static plim_status_t pump(staging_t *staging, plim_status_t status, plim__stream
         if (size == 0)
             return PLIM_OK;
         PLIM_TRY(
-            plim__peers_broadcast(staging->peers, PLIM__STAGE_STAGING, 0, staging->piece, size));
+            plim__peers_broadcast(staging->peers, PLIM__STAGE_STAGING, 0, staging->chunk, size));
         if (staging->writes)
-            status = plim__writer_write(writer, staging->piece, size);
+            status = plim__writer_write(writer, staging->chunk, size);
         left -= (int64_t)size;
         staging->copied += (int64_t)size;
         plim__progress(staging->job, "copying to scratch", "bytes", staging->copied, total);
@@ -254,7 +254,7 @@ static plim_status_t make_copies(staging_t *staging)
         plim__arena_create(staging->job->ledger, "staging", BUFFER, &staging->arena);
     status = agree(staging, status);
     if (status == PLIM_OK) {
-        staging->piece = plim__arena_carve(&staging->arena, BUFFER, 1, 1);
+        staging->chunk = plim__arena_carve(&staging->arena, BUFFER, 1, 1);
         status = copy_all(staging);
     }
     plim__arena_destroy(&staging->arena);
@@ -272,7 +272,7 @@ static plim_status_t stage(staging_t *staging, plim_status_t status, const char 
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     const char *fingerprint = plim_dataset_info(staging->dataset)->fingerprint;
-    bool said = false;
+    bool logged = false;
     for (;;) {
         if (status == PLIM_OK && !staging->has_copy)
             status = find_or_begin(staging, directory, target);
@@ -293,10 +293,10 @@ static plim_status_t stage(staging_t *staging, plim_status_t status, const char 
             PLIM_TRY(make_copies(staging));
             continue;
         }
-        if (!said)
+        if (!logged)
             plim__log(staging->job, PLIM_LOG_INFO,
                       "another job is copying the dataset to %s: waiting for it", directory);
-        said = true;
+        logged = true;
         (void)nanosleep(&nap, NULL);
     }
 }

@@ -8,11 +8,11 @@
 #include "mem/arena.h"
 #include "store/file_check.h"
 
-#define DEPTH 4 /* transfers that a piece is cut into */
+#define DEPTH 4 /* transfers that a chunk is cut into */
 
 typedef struct worker {
     plim__engine_t *engine;
-    char *data; /* (piece + a page) the current piece */
+    char *data; /* (chunk + a page) the current chunk */
     size_t size;
     plim__op_t ops[DEPTH];
 } worker_t;
@@ -22,18 +22,18 @@ typedef struct state {
     const plim_job_t *job;
     const plim__sweep_t *sweep;
     int num_workers;
-    int64_t pieces;
+    int64_t chunks;
     worker_t *workers;
-    char *buffers;            /* (num_workers, piece + a page) the workers' data */
+    char *buffers;            /* (num_workers, chunk + a page) the workers' data */
     plim__file_check_t check; /* only take advances it */
 } state_t;
 
-static plim_status_t read_piece(const state_t *state, worker_t *worker, int64_t offset)
+static plim_status_t read_chunk(const state_t *state, worker_t *worker, int64_t offset)
 {
     const plim__sweep_t *sweep = state->sweep;
     const int64_t align = (int64_t)sweep->file->align;
     int64_t end = offset + (int64_t)worker->size + sweep->behind;
-    int64_t step = (int64_t)plim__round_up((size_t)(sweep->piece / DEPTH), PLIM__PAGE);
+    int64_t step = (int64_t)plim__round_up((size_t)(sweep->chunk / DEPTH), PLIM__PAGE);
     plim_status_t status = PLIM_OK;
     int used = 0;
     for (int64_t at = offset; at < end; used++) {
@@ -55,31 +55,31 @@ static plim_status_t read_piece(const state_t *state, worker_t *worker, int64_t 
     return status;
 }
 
-static plim_status_t make(void *context, int number, int64_t piece)
+static plim_status_t make(void *context, int number, int64_t chunk)
 {
     state_t *state = context;
     const plim__sweep_t *sweep = state->sweep;
     worker_t *worker = &state->workers[number];
-    int64_t skipped = piece * sweep->piece;
+    int64_t skipped = chunk * sweep->chunk;
     PLIM_TRY(plim__job_check(state->job));
-    worker->size = (size_t)plim__min_i64(sweep->piece, sweep->end - sweep->start - skipped);
-    PLIM_TRY(read_piece(state, worker, sweep->start + skipped));
-    return sweep->look == NULL
+    worker->size = (size_t)plim__min_i64(sweep->chunk, sweep->end - sweep->start - skipped);
+    PLIM_TRY(read_chunk(state, worker, sweep->start + skipped));
+    return sweep->process == NULL
                ? PLIM_OK
-               : sweep->look(sweep->context, number, piece, worker->data, worker->size);
+               : sweep->process(sweep->context, number, chunk, worker->data, worker->size);
 }
 
-static plim_status_t take(void *context, int number, int64_t piece)
+static plim_status_t take(void *context, int number, int64_t chunk)
 {
     state_t *state = context;
     const plim__sweep_t *sweep = state->sweep;
     worker_t *worker = &state->workers[number];
-    const bool last = piece + 1 == state->pieces;
+    const bool last = chunk + 1 == state->chunks;
     PLIM_TRY(plim__file_check_add(&state->check, worker->data,
                                   worker->size + (last ? (size_t)sweep->behind : 0)));
-    if (sweep->settle != NULL)
-        PLIM_TRY(sweep->settle(sweep->context, number, piece, worker->data, worker->size));
-    plim__progress(state->job, sweep->phase, "bytes", piece * sweep->piece + (int64_t)worker->size,
+    if (sweep->merge != NULL)
+        PLIM_TRY(sweep->merge(sweep->context, number, chunk, worker->data, worker->size));
+    plim__progress(state->job, sweep->phase, "bytes", chunk * sweep->chunk + (int64_t)worker->size,
                    sweep->end - sweep->start);
     return PLIM_OK;
 }
@@ -90,7 +90,7 @@ static void lay_out(plim__arena_t *arena, void *object)
     const size_t workers = (size_t)state->num_workers;
     state->workers = plim__arena_carve(arena, workers, sizeof(worker_t), 1);
     state->buffers =
-        plim__arena_carve(arena, workers, (size_t)state->sweep->piece + PLIM__PAGE, PLIM__PAGE);
+        plim__arena_carve(arena, workers, (size_t)state->sweep->chunk + PLIM__PAGE, PLIM__PAGE);
     (void)plim__arena_carve(arena, workers, PLIM__STACK_BYTES, 1); /* counts the threads' stacks */
 }
 
@@ -101,24 +101,24 @@ static size_t bytes_for(const plim_job_t *job, const plim__sweep_t *sweep, int w
            (size_t)workers * plim__engine_estimate(job->io_engine, DEPTH);
 }
 
-size_t plim__sweep_minimum(const plim_job_t *job, int64_t piece)
+size_t plim__sweep_minimum(const plim_job_t *job, int64_t chunk)
 {
-    const plim__sweep_t sweep = {.piece = piece};
+    const plim__sweep_t sweep = {.chunk = chunk};
     return bytes_for(job, &sweep, 1);
 }
 
 static plim_status_t create(const plim_job_t *job, const plim__sweep_t *sweep, state_t **state_out)
 {
-    int64_t pieces = (sweep->end - sweep->start + sweep->piece - 1) / sweep->piece;
-    int workers = (int)plim__min_i64(plim__job_threads(job), plim__max_i64(pieces, 1));
+    int64_t chunks = (sweep->end - sweep->start + sweep->chunk - 1) / sweep->chunk;
+    int workers = (int)plim__min_i64(plim__job_threads(job), plim__max_i64(chunks, 1));
     while (workers > 1 &&
            (int64_t)bytes_for(job, sweep, workers) > plim__ledger_available(job->ledger))
         workers--;
-    state_t draft = {.job = job, .sweep = sweep, .num_workers = workers, .pieces = pieces}, *state;
+    state_t draft = {.job = job, .sweep = sweep, .num_workers = workers, .chunks = chunks}, *state;
     PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft, &draft.arena,
                                  &state));
     for (int i = 0; i < workers; i++)
-        state->workers[i].data = state->buffers + (size_t)i * ((size_t)sweep->piece + PLIM__PAGE);
+        state->workers[i].data = state->buffers + (size_t)i * ((size_t)sweep->chunk + PLIM__PAGE);
     *state_out = state;
     return PLIM_OK;
 }
@@ -131,7 +131,7 @@ plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep)
     for (int i = 0; i < state->num_workers && status == PLIM_OK; i++)
         status = plim__engine_create(job, DEPTH, &state->workers[i].engine);
     if (status == PLIM_OK)
-        status = plim__ordered(state->num_workers, state->pieces, make, take, state);
+        status = plim__ordered(state->num_workers, state->chunks, make, take, state);
     if (status == PLIM_OK)
         status = plim__file_check_end(&state->check);
     for (int i = 0; i < state->num_workers; i++)

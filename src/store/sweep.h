@@ -1,6 +1,6 @@
 /*
- * Reads a range of a file once, in parallel: threads read pieces by direct I/O, process them in any
- * order, and settle them in file order.
+ * Reads a range of a file once, in parallel: threads read chunks by direct I/O, process them in any
+ * order, and merge them in file order.
  */
 #ifndef PLIM_STORE_SWEEP_H
 #define PLIM_STORE_SWEEP_H
@@ -13,28 +13,28 @@ typedef struct plim__sweep {
     const plim__manifest_file_t *entry; /* its checksums are compared; the range reaches its end */
     int64_t start;                      /* bytes [start, end), `start` a multiple of a page */
     int64_t end;
-    int64_t piece;     /* bytes of a piece, a multiple of a page */
-    int64_t behind;    /* bytes of the next piece that are read with each piece: less than a page */
+    int64_t chunk;     /* bytes of a chunk, a multiple of a page */
+    int64_t behind;    /* bytes of the next chunk that are read with each chunk: less than a page */
     const char *phase; /* for progress */
     void *context;
 
-    /* Processes a piece (its number, bytes and size without `behind`), on any thread in any order;
+    /* Processes a chunk (its number, bytes and size without `behind`), on any thread in any order;
      * NULL: skipped. */
-    plim_status_t (*look)(void *context, int worker, int64_t piece, void *data, size_t size);
+    plim_status_t (*process)(void *context, int worker, int64_t chunk, void *data, size_t size);
 
-    /* Settles the piece after all pieces before it, on the same worker, one at a time; NULL:
+    /* Merges the chunk after all chunks before it, on the same worker, one at a time; NULL:
      * skipped. */
-    plim_status_t (*settle)(void *context, int worker, int64_t piece, void *data, size_t size);
+    plim_status_t (*merge)(void *context, int worker, int64_t chunk, void *data, size_t size);
 } plim__sweep_t;
 
 /*
- * Uses as many of the job's threads (at most PLIM__THREADS_MAX, at least one) as have a piece and
+ * Uses as many of the job's threads (at most PLIM__THREADS_MAX, at least one) as have a chunk and
  * memory under the line. Account "I/O". PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET,
  * PLIM_ERR_NOMEM, PLIM_ERR_STOPPED, and errors of the callbacks.
  */
 plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep);
 
-/* Minimum memory of a sweep with pieces of this size. */
-size_t plim__sweep_minimum(const plim_job_t *job, int64_t piece);
+/* Minimum memory of a sweep with chunks of this size. */
+size_t plim__sweep_minimum(const plim_job_t *job, int64_t chunk);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "load/tickets.h"
+#include "load/slot_ring.h"
 
 #include <string.h>
 

@@ -186,9 +186,9 @@ static plim_status_t keep_epoch(plim__loop_t *loop, const plim_train_event_t *ev
     loop->trainer->position = *next;
     if (plim__clock_seconds_since(loop->saved_at) * PLIM__SAVE_SHARE >= loop->save_seconds)
         PLIM_TRY(plim__loop_save_and_reserve(loop));
-    if (!loop->settled)
-        plim__loader_settle(loop->loader);
-    loop->settled = true;
+    if (!loop->retargeted)
+        plim__loader_retarget(loop->loader);
+    loop->retargeted = true;
     return plim__loop_write_timeline(loop, evaluated_splits(loop, event->epoch) != 0);
 }
 

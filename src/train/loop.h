@@ -39,7 +39,7 @@ typedef struct plim__loop {
     int replans;                    /* since the last update */
     bool goes_back;                 /* return to the first plan */
     bool rehearsed;                 /* a rehearsal was done since loader and trainer were created */
-    bool settled;                   /* the caches' target was set again after the first epoch */
+    bool retargeted;                /* the caches' target was set again after the first epoch */
     bool guessed;                   /* sizes of parts are estimates; log the first cut */
     int64_t cut_step;               /* of this epoch, from 1 on, which was cut on this rank; or 0 */
 } plim__loop_t;

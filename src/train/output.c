@@ -190,7 +190,8 @@ plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_pr
     PLIM_TRY(
         plim__draft_open(AT_FDCWD, path, false, most_bytes(output, most_width), &output->draft));
     PLIM_TRY(plim__arena_create(ledger, "predictions",
-                                plim__arena_piece(1, BUFFER_BYTES, PLIM__PAGE), &output->arena));
+                                plim__arena_carve_bytes(1, BUFFER_BYTES, PLIM__PAGE),
+                                &output->arena));
     output->buffer = plim__arena_carve(&output->arena, 1, BUFFER_BYTES, PLIM__PAGE);
     plim__arena_touch(&output->arena);
     return PLIM_OK;

@@ -59,7 +59,7 @@ static plim_status_t look_at_labels(plim__loop_t *loop)
 }
 
 /* Sets the number of seeds in a part, and logs a change. */
-static void settle_parts(plim__loop_t *loop, const plim__load_plan_t *plan, bool resumed)
+static void set_part_seeds(plim__loop_t *loop, const plim__load_plan_t *plan, bool resumed)
 {
     const plim_dataset_info_t *info = plim_dataset_info(loop->dataset);
     plim__position_t *position = &loop->trainer->position;
@@ -177,7 +177,7 @@ static plim_status_t open_own(plim__loop_t *loop, const plim__train_plan_t *plan
     PLIM_TRY(look_at_labels(loop));
     PLIM_TRY(open_stream(loop));
     loop->governed = 0;
-    loop->rehearsed = loop->settled = false;
+    loop->rehearsed = loop->retargeted = false;
     return PLIM_OK;
 }
 
@@ -192,7 +192,7 @@ plim_status_t plim__loop_open(plim__loop_t *loop, const plim__train_plan_t *plan
         PLIM_TRY(plim__loop_load(loop, found_out));
     if (!*found_out && loop->peers != NULL)
         PLIM_TRY(plim__loop_share_weights(loop)); /* rank 0 may have read its first weights */
-    settle_parts(loop, &plan->load, *found_out);
+    set_part_seeds(loop, &plan->load, *found_out);
     return PLIM_OK;
 }
 

@@ -4,8 +4,8 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/loader_params.h"
+#include "load/slot_ring.h"
 #include "load/slots.h"
-#include "load/tickets.h"
 #include "peers/share_tree.h"
 #include "plan/plan_settings.h"
 

@@ -70,7 +70,7 @@ static plim_status_t rehearse(plim__loop_t *loop, const plim_batch_t *batch)
     if (loop->run != NULL)
         PLIM_TRY(plim__run_rehearse_save(loop->run, session->parameters, session->num_parameters,
                                          &loop->trainer->position));
-    plim__loader_settle(loop->loader);
+    plim__loader_retarget(loop->loader);
     loop->rehearsed = true;
     plim__timeline_restart(&loop->timeline, loop->trainer, loop->loader);
     return PLIM_OK;

@@ -193,7 +193,7 @@ static plim_status_t train_epochs(plim__loop_t *loop)
 
 /* The status of a whole stage. Ranks that have the same one keep it, with a message of their own;
  * else all get the error of the lowest rank that failed. */
-static plim_status_t settle(const plim__loop_t *loop, plim_status_t status)
+static plim_status_t agree_on_end(const plim__loop_t *loop, plim_status_t status)
 {
     plim__failure_t failure;
     const int64_t own = status;
@@ -214,10 +214,10 @@ static plim_status_t train(plim__loop_t *loop, plim_train_result_t *result_out)
 {
     loop->saved_at = plim__clock_ns();
     plim__timeline_restart(&loop->timeline, loop->trainer, loop->loader);
-    PLIM_TRY(settle(loop, train_epochs(loop)));
+    PLIM_TRY(agree_on_end(loop, train_epochs(loop)));
     plim__loader_yield(loop->loader, false);
     /* The run is saved: report like a stop. */
-    PLIM_TRY(settle(loop, keep(loop, plim__loop_score_all(loop))));
+    PLIM_TRY(agree_on_end(loop, keep(loop, plim__loop_score_all(loop))));
     const plim__position_t *position = &loop->trainer->position;
     plim_train_result_t result = {.epochs = position->epoch,
                                   .best_epoch = position->best_epoch,

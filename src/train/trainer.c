@@ -12,7 +12,7 @@
 #include "base/fail.h"
 #include "base/params.h"
 #include "base/process.h"
-#include "load/tickets.h"
+#include "load/slot_ring.h"
 #include "nn/loss.h"
 #include "nn/vector.h"
 #include "plan/plan_settings.h"

@@ -142,7 +142,7 @@ static plim_status_t try_steps(plim__loop_t *loop, double seconds, pace_t *pace)
     while (!is_enough(pace, seconds)) {
         if (position->step == loop->steps) {
             if (position->epoch == 0)
-                plim__loader_settle(loop->loader); /* as after a run's first epoch */
+                plim__loader_retarget(loop->loader); /* as after a run's first epoch */
             position->epoch++;
             position->step = 0;
         }

@@ -21,23 +21,23 @@ static void check(int64_t universe, uint64_t one_in)
             assert_false(plim__node_set_add(&set, node));
         }
     plim__node_set_seal(&set);
-    int64_t rank = 0;
+    int64_t position = 0;
     for (int64_t node = 0; node < universe; node++) {
         assert_int_equal(plim__node_set_has(&set, node), flags[node]);
-        assert_int_equal(plim__node_set_rank(&set, node), flags[node] ? rank : -1);
+        assert_int_equal(plim__node_set_position(&set, node), flags[node] ? position : -1);
         if (flags[node])
-            assert_int_equal(plim__node_set_select(&set, rank), node);
+            assert_int_equal(plim__node_set_select(&set, position), node);
         int64_t count = plim__node_set_list(&set, node, 3, listed);
         for (int64_t i = 0, next = node; i < count; i++, next++) {
             while (!flags[next])
                 next++;
             assert_int_equal(listed[i], next);
         }
-        rank += flags[node];
+        position += flags[node];
     }
-    assert_int_equal(set.count, rank);
-    assert_int_equal(plim__node_set_list(&set, 0, UNIVERSE, listed), rank);
-    assert_int_equal(plim__node_set_next(&set, 0), rank > 0 ? listed[0] : -1);
+    assert_int_equal(set.count, position);
+    assert_int_equal(plim__node_set_list(&set, 0, UNIVERSE, listed), position);
+    assert_int_equal(plim__node_set_next(&set, 0), position > 0 ? listed[0] : -1);
     assert_int_equal(plim__node_set_next(&set, universe), -1);
 }
 

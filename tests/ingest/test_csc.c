@@ -155,11 +155,11 @@ static void result_free(result_t *result)
     test_free(result->indices.data);
 }
 
-/* Edges are added in pieces by all workers at once, in an order that chance decides. */
+/* Edges are added in chunks by all workers at once, in an order that chance decides. */
 typedef struct feeding {
     plim__csc_t *csc;
     const graph_t *graph;
-    int64_t piece;
+    int64_t chunk;
     atomic_llong next;
 } feeding_t;
 
@@ -167,13 +167,13 @@ static plim_status_t feed(void *context, int worker)
 {
     feeding_t *feeding = context;
     for (;;) {
-        int64_t begin = atomic_fetch_add(&feeding->next, feeding->piece);
+        int64_t begin = atomic_fetch_add(&feeding->next, feeding->chunk);
         if (begin >= feeding->graph->num_edges)
             return PLIM_OK;
         int64_t left = feeding->graph->num_edges - begin;
         PLIM_TRY(plim__csc_add(feeding->csc, worker, feeding->graph->source + begin,
                                feeding->graph->destination + begin,
-                               left < feeding->piece ? left : feeding->piece, NULL));
+                               left < feeding->chunk ? left : feeding->chunk, NULL));
     }
 }
 
@@ -183,7 +183,7 @@ static plim_status_t build(plim_job_t *job, const plim__csc_params_t *params, co
 {
     char target[1024];
     plim__dataset_writer_t *writer = NULL;
-    feeding_t feeding = {.graph = graph, .piece = 777};
+    feeding_t feeding = {.graph = graph, .chunk = 777};
     plim__csc_totals_t totals;
     (void)snprintf(target, sizeof target, "%s/graph", directory);
     PLIM_TRY(plim__dataset_begin(job, target, &writer));

@@ -25,10 +25,10 @@ static void write_and_check(size_t buffer, int64_t count, uint64_t bound)
     test_directory_make(directory);
     assert_ok(plim__id_spool_create(aside, &job, directory, buffer, "ids"));
     for (int64_t done = 0; done < count;) {
-        int64_t piece = 1 + (int64_t)plim__rng_below(7, &draw, 5000);
-        piece = piece < count - done ? piece : count - done;
-        assert_ok(plim__id_spool_write(aside, ids + done, piece));
-        done += piece;
+        int64_t chunk = 1 + (int64_t)plim__rng_below(7, &draw, 5000);
+        chunk = chunk < count - done ? chunk : count - done;
+        assert_ok(plim__id_spool_write(aside, ids + done, chunk));
+        done += chunk;
     }
     assert_int_equal(aside->count, count);
     assert_int_equal(aside->most, most);

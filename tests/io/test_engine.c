@@ -214,13 +214,13 @@ static bool refuse_call(int number, int error)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-static int lines_said;
+static int lines_logged;
 
 static void count_line(void *user, plim_log_level_t level, const char *message)
 {
     (void)user;
     (void)level;
-    lines_said += strstr(message, "io_uring") != NULL;
+    lines_logged += strstr(message, "io_uring") != NULL;
 }
 
 #define EXIT_SKIP 77
@@ -276,7 +276,7 @@ static int without_ring(int error)
     }
     plim__job_deliver(&job);
     test_job_end(&job);
-    return lines_said == 1 ? 0 : 4;
+    return lines_logged == 1 ? 0 : 4;
 }
 
 static void falls_back_without_io_uring(void **state)

@@ -139,7 +139,7 @@ static void buffered_files_stay_out_of_the_cache(void **state)
 {
     (void)state;
     char directory[512], path[600];
-    enum { PIECE = 1 << 20, PIECES = 16 };
+    enum { CHUNK = 1 << 20, CHUNKS = 16 };
     test_directory_make(directory);
     if (in_memory(directory)) {
         test_directory_remove(directory);
@@ -147,17 +147,17 @@ static void buffered_files_stay_out_of_the_cache(void **state)
         skip();
     }
     (void)snprintf(path, sizeof path, "%s/file", directory);
-    char *data = page_aligned(PIECE);
-    memset(data, 'x', PIECE);
+    char *data = page_aligned(CHUNK);
+    memset(data, 'x', CHUNK);
     plim__file_t file;
     assert_ok(plim__file_open(path, PLIM__FILE_CREATE, false, &file));
     assert_false(file.direct);
-    for (int i = 0; i < PIECES; i++)
-        assert_ok(plim__file_write_at(&file, (int64_t)i * PIECE, data, PIECE));
-    assert_true(cached_pages(path) <= PIECE / 4096);
+    for (int i = 0; i < CHUNKS; i++)
+        assert_ok(plim__file_write_at(&file, (int64_t)i * CHUNK, data, CHUNK));
+    assert_true(cached_pages(path) <= CHUNK / 4096);
     assert_ok(plim__file_sync(&file));
-    for (int i = 0; i < PIECES; i++)
-        assert_ok(plim__file_read_at(&file, (int64_t)i * PIECE, data, PIECE));
+    for (int i = 0; i < CHUNKS; i++)
+        assert_ok(plim__file_read_at(&file, (int64_t)i * CHUNK, data, CHUNK));
     assert_true(cached_pages(path) <= 32);
     for (int i = 0; i < 1000; i++) /* rows that do not fill their pages */
         assert_ok(plim__file_read_at(&file, 15000 * (int64_t)i + 17, data, 300));

@@ -135,7 +135,7 @@ static void joins_neighbours(void **state)
     assert_true(bytes <= 65536);
     for (int i = 0; i < 64; i++)
         assert_memory_equal(to[i], world.bytes + reads[i].offset, 256);
-    for (int i = 0; i < 64; i++) /* further apart than the gap: none is joined */
+    for (int i = 0; i < 64; i++) /* further apart than the merge distance: none is joined */
         reads[i].offset = 12000 * i;
     assert_ok(plim__reader_read(reader, &file, reads, 64));
     plim__reader_totals(reader, &transfers, &bytes);

@@ -30,16 +30,16 @@ static plim__stream_t *over(plim_job_t *job, const void *bytes, size_t size)
     return stream;
 }
 
-/* Reads in pieces of many sizes and compares; closes. */
+/* Reads in chunks of many sizes and compares; closes. */
 static void expect(plim__stream_t *stream, const unsigned char *wanted, size_t size)
 {
     unsigned char *buffer = malloc(size + 1);
     size_t at = 0, got = 1;
     assert_non_null(buffer);
     for (uint64_t k = 0; got > 0; k++) {
-        size_t piece = 1 + plim__rng_u64(2, k) % (k % 5 == 0 ? 700000 : 5000);
-        piece = piece < size + 1 - at ? piece : size + 1 - at;
-        assert_ok(stream->read(stream, buffer + at, piece, &got));
+        size_t chunk = 1 + plim__rng_u64(2, k) % (k % 5 == 0 ? 700000 : 5000);
+        chunk = chunk < size + 1 - at ? chunk : size + 1 - at;
+        assert_ok(stream->read(stream, buffer + at, chunk, &got));
         at += got;
         assert_int_equal(stream->position, (int64_t)at);
     }

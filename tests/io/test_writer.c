@@ -53,7 +53,7 @@ static void assert_file_is(const char *path, const char *bytes, int64_t size,
     (void)close(fd);
 }
 
-/* Writes `size` bytes in pieces of random sizes, by copy and in place, with a late front or none.
+/* Writes `size` bytes in chunks of random sizes, by copy and in place, with a late front or none.
  */
 static void write_and_check(plim_io_engine_t engine, size_t buffer, int64_t size, bool front)
 {
@@ -69,20 +69,20 @@ static void write_and_check(plim_io_engine_t engine, size_t buffer, int64_t size
                 (int64_t)plim__writer_estimate(engine, buffer, size));
     uint64_t draw = 0;
     for (int64_t at = 0; at < size;) {
-        int64_t piece = (int64_t)plim__rng_below(7, &draw, 3 * buffer) + 1;
-        piece = piece < size - at ? piece : size - at;
+        int64_t chunk = (int64_t)plim__rng_below(7, &draw, 3 * buffer) + 1;
+        chunk = chunk < size - at ? chunk : size - at;
         if (draw % 2 == 0) {
-            assert_ok(plim__writer_write(writer, bytes + at, (size_t)piece));
+            assert_ok(plim__writer_write(writer, bytes + at, (size_t)chunk));
         } else {
             void *to;
             size_t space;
             assert_ok(plim__writer_space(writer, &to, &space));
             assert_true(space > 0);
-            piece = piece < (int64_t)space ? piece : (int64_t)space;
-            memcpy(to, bytes + at, (size_t)piece);
-            assert_ok(plim__writer_advance(writer, (size_t)piece));
+            chunk = chunk < (int64_t)space ? chunk : (int64_t)space;
+            memcpy(to, bytes + at, (size_t)chunk);
+            assert_ok(plim__writer_advance(writer, (size_t)chunk));
         }
-        at += piece;
+        at += chunk;
     }
     assert_int_equal(plim__writer_write(writer, "x", 1), PLIM_ERR_USAGE);
     if (front) {
@@ -209,11 +209,11 @@ static int fill_disk(const char *directory, plim_io_engine_t engine)
     plim_status_t status = plim__writer_write(writer, bytes, (size_t)4 << 20);
     if (status == PLIM_OK)
         status = plim__writer_finish(writer, &size, &checksums, &num_checksums);
-    bool said = strstr(plim_last_error(), path) != NULL &&
-                strstr(plim_last_error(), "disk is full") != NULL;
+    bool named = strstr(plim_last_error(), path) != NULL &&
+                 strstr(plim_last_error(), "disk is full") != NULL;
     plim__writer_destroy(writer);
     free(bytes);
-    return status == PLIM_ERR_DISK && said ? 0 : 1;
+    return status == PLIM_ERR_DISK && named ? 0 : 1;
 }
 
 static void says_that_the_disk_is_full(void **state)

@@ -35,19 +35,19 @@ static plim__zip_t *open_zip(plim_job_t *job, const test_zip_t *made)
     return zip;
 }
 
-/* Reads in pieces of changing size, small and large. */
+/* Reads in chunks of changing size, small and large. */
 static void expect_member(plim__stream_t *stream, const unsigned char *data, size_t size)
 {
     unsigned char *got_data = malloc(size + 1);
-    size_t at = 0, piece = 1;
+    size_t at = 0, chunk = 1;
     assert_non_null(got_data);
     for (;;) {
-        size_t got, want = size + 1 - at < piece ? size + 1 - at : piece;
+        size_t got, want = size + 1 - at < chunk ? size + 1 - at : chunk;
         assert_ok(stream->read(stream, got_data + at, want, &got));
         if (got == 0)
             break;
         at += got;
-        piece = piece > 3000000 ? 7 : piece * 5 + 1;
+        chunk = chunk > 3000000 ? 7 : chunk * 5 + 1;
     }
     assert_int_equal(at, size);
     assert_memory_equal(got_data, data, size);
@@ -272,7 +272,7 @@ static void notices_truncation_anywhere(void **state)
     assert_ok(read_bytes(&job, made.bytes, made.size, &sum));
     for (size_t size = 0; size < made.size; size += 1 + size % 97) {
         if (read_bytes(&job, made.bytes, size, &sum) != PLIM_ERR_DATA)
-            fail_msg("cut to %zu of %zu bytes, and nobody noticed", size, made.size);
+            fail_msg("cut to %zu of %zu bytes, and no error", size, made.size);
     }
     test_zip_free(&made);
     test_job_end(&job);
@@ -356,7 +356,7 @@ static void compares_the_directory(void **state)
     test_job_end(&job);
 }
 
-static void passes_over_names_nobody_can_want(void **state)
+static void passes_over_names_that_are_not_wanted(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
@@ -465,7 +465,7 @@ int main(void)
         cmocka_unit_test(notices_truncation_anywhere),
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(compares_the_directory),
-        cmocka_unit_test(passes_over_names_nobody_can_want),
+        cmocka_unit_test(passes_over_names_that_are_not_wanted),
         cmocka_unit_test(survives_refused_memory),
         cmocka_unit_test(reads_what_tools_write),
     };

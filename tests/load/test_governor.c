@@ -96,12 +96,12 @@ static void settles(void **state)
     (void)state;
     plim__governor_t governor = start(CACHE);
     plim__headroom_bound_t bound = {.bytes = LINE * MIB, .limit = LINE * MIB, .fixed = FIXED * MIB};
-    assert_false(plim__governor_settle(&governor, &bound));
+    assert_false(plim__governor_retarget(&governor, &bound));
     bound.fixed += MIB;
-    assert_true(plim__governor_settle(&governor, &bound));
+    assert_true(plim__governor_retarget(&governor, &bound));
     assert_int_equal(governor.target, (CACHE - 1) * MIB);
     bound.fixed -= 9 * MIB;
-    assert_true(plim__governor_settle(&governor, &bound));
+    assert_true(plim__governor_retarget(&governor, &bound));
     assert_int_equal(governor.target, CACHE * MIB);
 }
 

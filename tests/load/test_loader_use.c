@@ -110,7 +110,7 @@ static void the_last_slot_is_used(void **state)
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
     assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
     assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &held[0]));
-    while (atomic_load(&loader->slots->free) != 0 || atomic_load(&loader->tickets.sleepers) != 2)
+    while (atomic_load(&loader->slots->free) != 0 || atomic_load(&loader->ring.sleepers) != 2)
         (void)usleep(1000);
     plim_batch_release(held[0]);
     for (int i = 0; i < 7; i++) {
@@ -407,11 +407,11 @@ static void a_stop_does_not_outlast_a_start(void **state)
         assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), i,
                                     steps)); /* only the guess is left */
         nap(20 * (i % 10));
-        pthread_mutex_lock(&loader->tickets.lock);
+        pthread_mutex_lock(&loader->ring.lock);
         __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         nap(10000);
         __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
-        pthread_mutex_unlock(&loader->tickets.lock);
+        pthread_mutex_unlock(&loader->ring.lock);
         assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), i + 1, 0));
         assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         plim_batch_release(batch);

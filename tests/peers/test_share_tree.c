@@ -1,4 +1,4 @@
-/* The tree of shares: a rank's pieces are whole nodes, and any number of ranks adds in one order.
+/* The tree of shares: a rank's subtrees are whole nodes, and any number of ranks adds in one order.
  */
 #include "support/harness.h"
 
@@ -49,12 +49,12 @@ static float sum_ranks(const float *shares, int64_t num_shares, int ranks)
         next = range.end;
         for (int64_t share = range.begin; share < range.end; share++)
             push(&own, own_sums, (plim__share_range_t){share, share + 1}, shares[share]);
-        assert_int_equal(own.depth, plim__share_num_pieces(num_shares, range));
+        assert_int_equal(own.depth, plim__share_num_subtrees(num_shares, range));
         for (int i = 0; i < own.depth; i++) {
-            const plim__share_range_t piece = plim__share_piece(num_shares, range);
-            assert_int_equal(piece.begin, own.nodes[i].begin);
-            assert_int_equal(piece.end, own.nodes[i].end);
-            range.begin = piece.end;
+            const plim__share_range_t subtree = plim__share_subtree(num_shares, range);
+            assert_int_equal(subtree.begin, own.nodes[i].begin);
+            assert_int_equal(subtree.end, own.nodes[i].end);
+            range.begin = subtree.end;
             push(&all, sums, own.nodes[i], own_sums[i]);
         }
     }

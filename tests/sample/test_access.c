@@ -130,7 +130,7 @@ static size_t list_size(const world_t *world, const plim__access_params_t *param
     return params->list_fixed + params->list_bytes * (size_t)degree_of(world, node);
 }
 
-/* What is chosen, what is left out, and what of either is worth how much by brute force. */
+/* What is chosen, what is left out, and and the probabilities by brute force. */
 typedef struct judged {
     double chosen;
     double all;
@@ -138,20 +138,20 @@ typedef struct judged {
     double least_in; /* density of the least dense one chosen, and … */
     double most_out; /* … of the densest one not chosen, of those that may be */
     int64_t count;
-    int64_t possible; /* with any worth */
+    int64_t possible; /* with any access probability */
     size_t largest;   /* of those */
 } judged_t;
 
-static void judge(judged_t *judged, bool chosen, double worth, size_t bytes)
+static void judge(judged_t *judged, bool chosen, double gain, size_t bytes)
 {
-    double density = worth / (double)bytes;
-    judged->all += worth;
-    judged->possible += worth > 0;
-    if (worth > 0 && bytes > judged->largest)
+    double density = gain / (double)bytes;
+    judged->all += gain;
+    judged->possible += gain > 0;
+    if (gain > 0 && bytes > judged->largest)
         judged->largest = bytes;
     if (chosen) {
-        assert_true(worth > 0);
-        judged->chosen += worth;
+        assert_true(gain > 0);
+        judged->chosen += gain;
         judged->bytes += bytes;
         judged->count++;
         judged->least_in = fmin(judged->least_in, density);
@@ -161,28 +161,28 @@ static void judge(judged_t *judged, bool chosen, double worth, size_t bytes)
 }
 
 static void judge_all(const world_t *world, const plim__access_params_t *params,
-                      const plim__access_t *worth, judged_t *lists_out, judged_t *rows_out)
+                      const plim__access_t *access, judged_t *lists_out, judged_t *rows_out)
 {
     *lists_out = *rows_out = (judged_t){.least_in = HUGE_VAL};
     for (int64_t node = 0; node < world->lists.num_nodes; node++) {
         if (params->list_bytes > 0 && degree_of(world, node) > 0)
-            judge(lists_out, plim__node_set_has(&worth->lists, node), world->before[node],
+            judge(lists_out, plim__node_set_has(&access->lists, node), world->before[node],
                   list_size(world, params, node));
         else
-            assert_false(plim__node_set_has(&worth->lists, node));
+            assert_false(plim__node_set_has(&access->lists, node));
         if (params->row_bytes > 0)
-            judge(rows_out, plim__node_set_has(&worth->rows, node), world->after[node],
+            judge(rows_out, plim__node_set_has(&access->rows, node), world->after[node],
                   params->row_bytes);
         else
-            assert_false(plim__node_set_has(&worth->rows, node));
+            assert_false(plim__node_set_has(&access->rows, node));
     }
-    assert_int_equal(lists_out->bytes, worth->list_bytes);
-    assert_int_equal(rows_out->bytes, worth->row_bytes);
-    assert_int_equal(lists_out->count, worth->lists.count);
-    assert_int_equal(rows_out->count, worth->rows.count);
-    assert_true(worth->list_bytes <= params->list_capacity);
-    assert_true(worth->row_bytes <= params->row_capacity);
-    assert_true(worth->list_bytes + worth->row_bytes <= params->capacity);
+    assert_int_equal(lists_out->bytes, access->list_bytes);
+    assert_int_equal(rows_out->bytes, access->row_bytes);
+    assert_int_equal(lists_out->count, access->lists.count);
+    assert_int_equal(rows_out->count, access->rows.count);
+    assert_true(access->list_bytes <= params->list_capacity);
+    assert_true(access->row_bytes <= params->row_capacity);
+    assert_true(access->list_bytes + access->row_bytes <= params->capacity);
 }
 
 static void assert_near(double value, double expected, double relative)
@@ -196,7 +196,7 @@ static void assert_near(double value, double expected, double relative)
 
 /* The choice is the greedy one: nothing left out is denser than what was taken of its kind, and of
  * the other kind when `both` compete for one room. */
-/* All nodes with any worth, but for those whose worth was rounded to nothing. */
+/* All nodes with any access probability, but for those whose access was rounded to nothing. */
 static void check_reach(const plim__reach_bin_t bins[PLIM__REACH_BINS], const judged_t *judged)
 {
     int64_t nodes = 0;
@@ -207,10 +207,10 @@ static void check_reach(const plim__reach_bin_t bins[PLIM__REACH_BINS], const ju
 
 static void check_choice(world_t *world, const plim__access_params_t *params, bool both)
 {
-    plim__access_t worth;
+    plim__access_t access;
     judged_t lists, rows;
-    assert_ok(plim__access_find(&world->job, world->dataset, world->offsets, params, &worth));
-    judge_all(world, params, &worth, &lists, &rows);
+    assert_ok(plim__access_find(&world->job, world->dataset, world->offsets, params, &access));
+    judge_all(world, params, &access, &lists, &rows);
     assert_true(lists.most_out <= lists.least_in * SLACK);
     assert_true(rows.most_out <= rows.least_in * SLACK);
     if (both && params->list_bytes > 0 && params->row_bytes > 0) {
@@ -218,20 +218,20 @@ static void check_choice(world_t *world, const plim__access_params_t *params, bo
         assert_true(rows.most_out <= lists.least_in * SLACK);
     }
     /* A room with something left out is full. */
-    size_t left = params->capacity - worth.list_bytes - worth.row_bytes;
+    size_t left = params->capacity - access.list_bytes - access.row_bytes;
     if (lists.count < lists.possible)
         assert_true(left < lists.largest ||
-                    params->list_capacity - worth.list_bytes < lists.largest);
+                    params->list_capacity - access.list_bytes < lists.largest);
     if (rows.count < rows.possible)
         assert_true(left < lists.largest + params->row_bytes ||
-                    params->row_capacity - worth.row_bytes < params->row_bytes);
+                    params->row_capacity - access.row_bytes < params->row_bytes);
     if (params->list_bytes > 0)
-        check_reach(worth.reach.bins[PLIM__REACH_LISTS], &lists);
+        check_reach(access.reach.bins[PLIM__REACH_LISTS], &lists);
     if (params->row_bytes > 0)
-        check_reach(worth.reach.bins[PLIM__REACH_ROWS], &rows);
-    assert_near(worth.list_hits, lists.all > 0 ? lists.chosen / lists.all : 0, 1e-3);
-    assert_near(worth.row_hits, rows.all > 0 ? rows.chosen / rows.all : 0, 1e-3);
-    plim__access_free(&worth);
+        check_reach(access.reach.bins[PLIM__REACH_ROWS], &rows);
+    assert_near(access.list_hits, lists.all > 0 ? lists.chosen / lists.all : 0, 1e-3);
+    assert_near(access.row_hits, rows.all > 0 ? rows.chosen / rows.all : 0, 1e-3);
+    plim__access_free(&access);
 }
 
 static void equals_brute_force(void **state)
@@ -287,18 +287,18 @@ static void keeps_to_each_room(void **state)
 }
 
 /* A number for the whole result. */
-static uint64_t digest(const plim__access_t *worth)
+static uint64_t digest(const plim__access_t *access)
 {
-    uint64_t hash = (uint64_t)worth->list_bytes, bits;
-    hash = plim__mix64(hash) ^ worth->row_bytes;
-    memcpy(&bits, &worth->list_hits, sizeof bits);
+    uint64_t hash = (uint64_t)access->list_bytes, bits;
+    hash = plim__mix64(hash) ^ access->row_bytes;
+    memcpy(&bits, &access->list_hits, sizeof bits);
     hash = plim__mix64(hash) ^ bits;
-    memcpy(&bits, &worth->row_hits, sizeof bits);
+    memcpy(&bits, &access->row_hits, sizeof bits);
     hash = plim__mix64(hash) ^ bits;
-    for (int64_t i = 0; i < worth->lists.num_lines; i++)
+    for (int64_t i = 0; i < access->lists.num_lines; i++)
         for (int j = 0; j < 7; j++) {
-            hash = plim__mix64(hash) ^ worth->lists.lines[i].bits[j];
-            hash = plim__mix64(hash) ^ worth->rows.lines[i].bits[j];
+            hash = plim__mix64(hash) ^ access->lists.lines[i].bits[j];
+            hash = plim__mix64(hash) ^ access->rows.lines[i].bits[j];
         }
     return hash;
 }
@@ -312,7 +312,7 @@ static void leaves_room_for_misses(void **state)
     plim__access_params_t params = params_of(&world, 0);
     int shared = 0, kept_more = 0;
     for (size_t room = 500000; room <= 20000000; room *= 2) {
-        plim__access_t plain, worth;
+        plim__access_t plain, access;
         params.capacity = params.list_capacity = params.row_capacity = room;
         params.miss_capacity = room / 2;
         params.miss_min = room / 3;
@@ -320,16 +320,17 @@ static void leaves_room_for_misses(void **state)
         assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &plain));
         params.list_capacity = params.row_capacity = room + params.miss_capacity;
         for (params.miss_bytes = 100; params.miss_bytes <= 800; params.miss_bytes *= 2) {
-            assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
-            size_t kept = worth.list_bytes + worth.row_bytes;
-            double needed = (double)kept + worth.rows_missed * (double)params.miss_bytes;
+            assert_ok(
+                plim__access_find(&world.job, world.dataset, world.offsets, &params, &access));
+            size_t kept = access.list_bytes + access.row_bytes;
+            double needed = (double)kept + access.rows_missed * (double)params.miss_bytes;
             bool fits = needed <= 1.01 * (double)(room + params.miss_capacity);
-            assert_true(fits || digest(&worth) == digest(&plain));
+            assert_true(fits || digest(&access) == digest(&plain));
             assert_true(kept >= plain.list_bytes + plain.row_bytes);
             assert_true(kept + params.miss_min <= room + params.miss_capacity);
             shared += fits;
             kept_more += kept > plain.list_bytes + plain.row_bytes;
-            plim__access_free(&worth);
+            plim__access_free(&access);
         }
         plim__access_free(&plain);
     }
@@ -342,14 +343,14 @@ static uint64_t find_with(const world_t *world, int threads, plim_io_engine_t en
                           const plim__access_params_t *params)
 {
     plim_job_t job = test_job_make(LINE, threads, engine);
-    plim__access_t worth;
+    plim__access_t access;
     int64_t reserved = plim__ledger_reserved(job.ledger);
     size_t stays = plim__access_estimate(world->lists.num_nodes);
-    assert_ok(plim__access_find(&job, world->dataset, world->offsets, params, &worth));
+    assert_ok(plim__access_find(&job, world->dataset, world->offsets, params, &access));
     assert_true(plim__ledger_peak(job.ledger) - reserved <= (int64_t)(stays + params->work_bytes));
     assert_int_equal(plim__ledger_reserved(job.ledger) - reserved, stays);
-    uint64_t hash = digest(&worth);
-    plim__access_free(&worth);
+    uint64_t hash = digest(&access);
+    plim__access_free(&access);
     assert_int_equal(plim__ledger_reserved(job.ledger), reserved);
     test_job_end(&job);
     return hash;
@@ -380,9 +381,9 @@ static void is_the_same_however_it_is_found(void **state)
                     assert_int_equal(find_with(&world, threads[t], engines[e], &params), expected);
                 }
                 params.work_bytes = least - 1;
-                plim__access_t worth;
+                plim__access_t access;
                 assert_int_equal(
-                    plim__access_find(&job, world.dataset, world.offsets, &params, &worth),
+                    plim__access_find(&job, world.dataset, world.offsets, &params, &access),
                     PLIM_ERR_BUDGET);
             }
     }
@@ -470,18 +471,18 @@ static void foretells_what_is_drawn(void **state)
     world_make(&world, SMALL, 50, 300, SMALL_SEEDS);
     for (int i = 0; i < 4; i++) {
         plim__access_params_t params = params_of(&world, i < 2 ? 20000 : 80000);
-        plim__access_t worth;
+        plim__access_t access;
         params.share = i % 2 == 0 ? 1 : 0.1;
         params.replace = i == 3;
         double tolerance = i % 2 == 0 ? 0.01 : 0.08;
-        assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
+        assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &access));
         draw_epochs(&world, &params, list_needs, row_needs);
-        assert_near(worth.list_hits, share_of(list_needs, &worth.lists), tolerance);
-        assert_near(worth.row_hits, share_of(row_needs, &worth.rows), tolerance);
-        assert_true(worth.list_hits > 0.2 && worth.row_hits > 0.05);
+        assert_near(access.list_hits, share_of(list_needs, &access.lists), tolerance);
+        assert_near(access.row_hits, share_of(row_needs, &access.rows), tolerance);
+        assert_true(access.list_hits > 0.2 && access.row_hits > 0.05);
         brute_force(&world, &params);
         assert_true(distance(row_needs, world.after) < 1.5);
-        plim__access_free(&worth);
+        plim__access_free(&access);
     }
     world_end(&world);
 }
@@ -489,25 +490,25 @@ static void foretells_what_is_drawn(void **state)
 static void takes_all_there_is_or_nothing(void **state)
 {
     (void)state;
-    plim__access_t worth;
+    plim__access_t access;
     judged_t lists, rows;
     world_t world;
     world_make(&world, SMALL, 50, 300, SMALL_SEEDS);
     plim__access_params_t params = params_of(&world, SIZE_MAX);
     brute_force(&world, &params);
-    assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
-    judge_all(&world, &params, &worth, &lists, &rows);
+    assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &access));
+    judge_all(&world, &params, &access, &lists, &rows);
     assert_int_equal(lists.count, lists.possible);
     assert_int_equal(rows.count, rows.possible);
-    assert_true(worth.list_hits == 1 && worth.row_hits == 1);
-    plim__access_free(&worth);
+    assert_true(access.list_hits == 1 && access.row_hits == 1);
+    plim__access_free(&access);
 
     params.num_seeds = 0;
-    assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
-    assert_int_equal(worth.lists.count + worth.rows.count, 0);
-    assert_true(worth.list_hits == 0 && worth.row_hits == 0);
-    plim__access_free(&worth);
-    plim__access_free(&worth);
+    assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &access));
+    assert_int_equal(access.lists.count + access.rows.count, 0);
+    assert_true(access.list_hits == 0 && access.row_hits == 0);
+    plim__access_free(&access);
+    plim__access_free(&access);
     world_end(&world);
 }
 
@@ -515,18 +516,18 @@ static plim_status_t find_and_free(plim_job_t *job, void *context)
 {
     const world_t *world = context;
     plim__access_params_t params = params_of(world, 10000);
-    plim__access_t worth;
+    plim__access_t access;
     params.work_bytes = plim__access_work_minimum(job, world->lists.num_nodes) + 100000;
-    plim_status_t status = plim__access_find(job, world->dataset, world->offsets, &params, &worth);
+    plim_status_t status = plim__access_find(job, world->dataset, world->offsets, &params, &access);
     if (status == PLIM_OK)
-        plim__access_free(&worth);
+        plim__access_free(&access);
     return status;
 }
 
 static void fails_cleanly(void **state)
 {
     (void)state;
-    plim__access_t worth;
+    plim__access_t access;
     world_t world;
     world_make(&world, SMALL, 50, 300, SMALL_SEEDS);
     plim_job_t *job = &world.job;
@@ -535,11 +536,11 @@ static void fails_cleanly(void **state)
 
     const volatile int stop = 1;
     job->stop = &stop;
-    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
+    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &access),
                      PLIM_ERR_STOPPED);
     job->stop = NULL;
     world.seeds[7] = SMALL;
-    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
+    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &access),
                      PLIM_ERR_DATA);
     world_end(&world);
 }
@@ -549,7 +550,7 @@ static void says_what_is_wrong_with_the_file(void **state)
     (void)state;
     static const int32_t wrong[] = {-1, SMALL, INT32_MIN, INT32_MAX};
     char path[700], place[64];
-    plim__access_t worth;
+    plim__access_t access;
     world_t world;
     world_make(&world, SMALL, 50, 300, SMALL);
     plim__access_params_t params = params_of(&world, 10000);
@@ -558,7 +559,7 @@ static void says_what_is_wrong_with_the_file(void **state)
         int32_t right = (int32_t)world.lists.indices[entry];
         test_overwrite(world.path, "indices.npy", entry, &wrong[i], sizeof wrong[i]);
         assert_int_equal(
-            plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth),
+            plim__access_find(&world.job, world.dataset, world.offsets, &params, &access),
             PLIM_ERR_DATA);
         (void)snprintf(place, sizeof place, "indices.npy: entry %lld is %d,", (long long)entry,
                        (int)wrong[i]);
@@ -567,7 +568,7 @@ static void says_what_is_wrong_with_the_file(void **state)
     }
     (void)snprintf(path, sizeof path, "%s/indices.npy", world.path);
     assert_int_equal(truncate(path, 4096 + 5000), 0);
-    assert_int_equal(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth),
+    assert_int_equal(plim__access_find(&world.job, world.dataset, world.offsets, &params, &access),
                      PLIM_ERR_DATA);
     assert_non_null(strstr(plim_last_error(), "indices.npy"));
     world_end(&world);
@@ -585,5 +586,5 @@ int main(void)
         cmocka_unit_test(fails_cleanly),
         cmocka_unit_test(says_what_is_wrong_with_the_file),
     };
-    return cmocka_run_group_tests_name("sample.worth", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("sample.access", tests, NULL, NULL);
 }

@@ -78,7 +78,7 @@ static void check_equal(test_lists_t lists, int threads, plim_io_engine_t engine
     (void)unmake(NULL);
 }
 
-/* Around a line of 56 nodes, and a piece of 114,688; without long lists, with some, with only long
+/* Around a line of 56 nodes, and a chunk of 114,688; without long lists, with some, with only long
  * ones. */
 static void equal_indptr(void **state)
 {
@@ -187,8 +187,8 @@ static void read_under_a_low_line(void **state)
     (void)unmake(NULL);
 }
 
-/* A file of one piece is read by one thread, however many there are. */
-static void few_pieces_take_few_threads(void **state)
+/* A file of one chunk is read by one thread, however many there are. */
+static void few_chunks_take_few_threads(void **state)
 {
     (void)state;
     plim__offsets_t *offsets;
@@ -231,7 +231,7 @@ int main(void)
         cmocka_unit_test(refuse_what_does_not_ascend),
         cmocka_unit_test(refuse_other_degrees),
         cmocka_unit_test(read_under_a_low_line),
-        cmocka_unit_test(few_pieces_take_few_threads),
+        cmocka_unit_test(few_chunks_take_few_threads),
         cmocka_unit_test(survive_every_failed_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,7 @@ static void dropped_pages_are_read_and_come_back(void **state)
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
         assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-        /* Whole chunks: found although nobody has read them since they went. */
+        /* Whole chunks: found although no one has read them since they went. */
         for (int64_t page = 0; page < num_pages; page++)
             test_row_cache_drop(source, page, 1);
         test_row_cache_refresh(source);
@@ -379,22 +379,22 @@ static void filling_ends_with_the_first_error(void **state)
 /* A neighbour in the same group: takes memory, says so, and keeps it until it is told to end. */
 static pid_t neighbour(size_t bytes)
 {
-    int said[2];
+    int ends[2];
     char byte;
-    assert_int_equal(pipe(said), 0);
+    assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
-        char *piece = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (piece == MAP_FAILED)
+        char *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (block == MAP_FAILED)
             _exit(1);
-        memset(piece, 1, bytes);
-        (void)!write(said[1], "x", 1);
+        memset(block, 1, bytes);
+        (void)!write(ends[1], "x", 1);
         for (;;)
             pause();
     }
-    (void)close(said[1]);
-    bool taken = read(said[0], &byte, 1) == 1;
-    (void)close(said[0]);
+    (void)close(ends[1]);
+    bool taken = read(ends[0], &byte, 1) == 1;
+    (void)close(ends[0]);
     if (!taken) {
         (void)waitpid(child, NULL, 0);
         return -1;

@@ -74,13 +74,13 @@ static void warm_start(void **state)
 }
 
 /* Opens with what lies at the packed file's place: it must be made again, and be right. */
-static void assert_made_again(test_row_cache_t *cache, const char *said)
+static void assert_made_again(test_row_cache_t *cache, const char *message)
 {
     char packed[900];
     packed_path(cache, packed);
     cache->log[0] = '\0';
     plim__rows_t *source = test_row_cache_open(cache);
-    assert_non_null(strstr(cache->log, said));
+    assert_non_null(strstr(cache->log, message));
     assert_int_equal(test_row_cache_gather(cache, source), cache->set.count);
     plim__rows_disk_destroy(source);
     cache->log[0] = '\0';

@@ -52,7 +52,7 @@ static void equal_the_dataset(void **state)
     }
 }
 
-/* More rows than one piece of a gather, in descending order, each of them twice. */
+/* More rows than one chunk of a gather, in descending order, each of them twice. */
 static void long_gathers(void **state)
 {
     (void)state;
@@ -72,7 +72,7 @@ static void long_gathers(void **state)
         stats = plim__source_stats(source->disk);
         assert_int_equal(stats.items, 2 * COUNT);
         assert_int_equal(stats.cached, 0);
-        /* Joined: every piece reads its part of the file about once. */
+        /* Joined: every chunk reads its part of the file about once. */
         int64_t file_bytes = (int64_t)NODES * 20 * (half == 1 ? 2 : 4);
         assert_true(stats.transfers > 0 && stats.transfers < 200);
         assert_true(stats.bytes_read >= 2 * file_bytes && stats.bytes_read < 3 * file_bytes);

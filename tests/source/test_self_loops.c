@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LINE ((int64_t)1 << 30)
-#define PIECE 131072 /* entries of indices.npy that are read together */
+#define CHUNK 131072 /* entries of indices.npy that are read together */
 
 typedef struct fixture {
     char directory[512];
@@ -92,7 +92,7 @@ static void degrees_leave_loops_out(void **state)
     check(with_loops(700, 1, 2, 3), 1);
     check(with_loops(700, 7, 17, 4), 3);
     check(with_loops(700, 29, 300, 5), 2);
-    check(with_loops(20000, 5, 3, 6), 3); /* several pieces */
+    check(with_loops(20000, 5, 3, 6), 3); /* several chunks */
 }
 
 static void without_loops_there_is_no_table(void **state)
@@ -105,11 +105,11 @@ static void without_loops_there_is_no_table(void **state)
     check(lists, 2);
 }
 
-/* Lists that are longer than a piece, whose loops lie on both sides of where pieces meet. */
-static void lists_may_be_longer_than_pieces(void **state)
+/* Lists that are longer than a chunk, whose loops lie on both sides of where chunks meet. */
+static void lists_may_be_longer_than_chunks(void **state)
 {
     (void)state;
-    test_lists_t lists = test_lists_random(200, 67, 3 * PIECE, 8);
+    test_lists_t lists = test_lists_random(200, 67, 3 * CHUNK, 8);
     for (int64_t v = 66; v < 200; v += 67) {
         for (int64_t e = lists.indptr[v]; e < lists.indptr[v + 1]; e++)
             lists.indices[e] = e < lists.indptr[v] + 10 ? 3 : v;
@@ -177,7 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(degrees_leave_loops_out),
         cmocka_unit_test(without_loops_there_is_no_table),
-        cmocka_unit_test(lists_may_be_longer_than_pieces),
+        cmocka_unit_test(lists_may_be_longer_than_chunks),
         cmocka_unit_test(too_many_loops_are_damage),
         cmocka_unit_test(a_low_line_is_enough),
         cmocka_unit_test(every_failed_arena_is_survived),

@@ -402,7 +402,7 @@ static void stops_where_ids_are_full(void **state)
     world_end(&world);
 }
 
-/* Also what two pieces of the filling share, and what a refresh has brought back. */
+/* Also what two chunks of the filling share, and what a refresh has brought back. */
 static void the_kernel_may_take_all(void **state)
 {
     (void)state;

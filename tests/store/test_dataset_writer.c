@@ -85,7 +85,7 @@ static void same_bytes_for_any_engine_and_line(void **state)
     }
 }
 
-static void open_end_is_settled(void **state)
+static void open_end_is_resolved(void **state)
 {
     (void)state;
     plim__dataset_writer_t *writer;
@@ -96,7 +96,7 @@ static void open_end_is_settled(void **state)
     assert_ok(plim__dataset_begin(&job, path, &writer));
     assert_ok(plim__column_open(writer, "indices", PLIM__NPY_I32, 1, (int64_t[]){-1}, 4096, 4096,
                                 &column));
-    assert_ok(plim__column_write(column, indices, 5)); /* pieces need not be whole elements */
+    assert_ok(plim__column_write(column, indices, 5)); /* chunks need not be whole elements */
     assert_ok(plim__column_write(column, (const char *)indices + 5, 7));
     assert_ok(plim__column_close(column));
     assert_ok(
@@ -251,7 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(same_bytes_for_any_engine_and_line, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(open_end_is_settled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(open_end_is_resolved, set_up, tear_down),
         cmocka_unit_test_setup_teardown(offsets_are_watched_without_a_copy_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refuses_what_does_not_fit_together, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refuses_wrong_use, set_up, tear_down),

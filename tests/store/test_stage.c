@@ -109,11 +109,11 @@ static void test_a_copy_that_is_not_whole(void **state)
 }
 
 /* What was found where everybody can write is not believed. */
-static void assert_distrusted(const plim_job_t *job, const place_t *place, const char *said)
+static void assert_distrusted(const plim_job_t *job, const place_t *place, const char *message)
 {
     char path[PLIM_PATH_MAX];
     assert_int_equal(plim_dataset_stage(job, place->dataset, place->scratch, path), PLIM_ERR_DATA);
-    assert_non_null(strstr(plim_last_error(), said));
+    assert_non_null(strstr(plim_last_error(), message));
     assert_non_null(strstr(plim_last_error(), "`scratch`"));
 }
 

@@ -4,7 +4,7 @@
 #include "support/harness.h"
 #include "support/ranks.h"
 
-#include "load/tickets.h"
+#include "load/slot_ring.h"
 #include "train/collect.h"
 
 #include <string.h>

@@ -1,26 +1,27 @@
 /*
- * Streams, and the tickets under which their batches are built.
+ * Streams, and the ring of slots in which their batches are built.
  *
- * A loader serves one stream at a time. *Tickets* number its batches, ascending over the loader's
- * whole life; a *run* (a stream from one position on) is a range of tickets. Where the plan cuts
- * batches (part_seeds), each part has its own ticket, so that parts are built in parallel. A thread
- * that builds claims a free slot and the next ticket below `limit`, builds, and marks the ticket
- * ready. The caller takes tickets in order, and builds too while the one it wants is not ready.
+ * A loader serves one stream at a time. Where the plan cuts batches (part_seeds), each is several
+ * microbatches, which are built in parallel; else a batch is one microbatch. *Sequence numbers*
+ * count microbatches over the loader's whole life; a *run* (a stream from one position on) is a
+ * range of them. A thread that builds claims a free slot and the next sequence number below
+ * `limit`, builds, and marks it ready. The caller takes microbatches in order, and builds too while
+ * the one it wants is not ready.
  *
  *     delivered │ ready, or being built │ unclaimed │ not yet possible
  *               ▲ deliver               ▲ next      ▲ limit
  *
  * With everything in memory the limit is the end of the run; else it is the end of the last window
- * that is ready (load/window_builder.h). A claimed ticket owns a slot, so at most
- * PLIM__LOAD_SLOTS_MAX tickets are between deliver and next, and ticket t has entry
- * t mod PLIM__LOAD_SLOTS_MAX of the ring to itself.
+ * that is ready (load/window_builder.h). A claimed number owns a slot, so at most
+ * PLIM__LOAD_SLOTS_MAX numbers are between deliver and next, and number s has entry
+ * s mod PLIM__LOAD_SLOTS_MAX of the ring to itself.
  *
  * Claims and ready marks are atomics; the lock guards sleeping, errors and windows. A thread that
  * goes to sleep announces it first and checks again; a thread that changes something checks for
  * sleepers afterwards. Both use sequentially consistent operations, so no wake-up is lost.
  */
-#ifndef PLIM_LOAD_TICKETS_H
-#define PLIM_LOAD_TICKETS_H
+#ifndef PLIM_LOAD_SLOT_RING_H
+#define PLIM_LOAD_SLOT_RING_H
 
 #include "base/check.h"
 #include "base/condition.h"
@@ -45,8 +46,8 @@ struct plim_stream {
     int64_t whole_size; /* seeds of a batch, … */
     int64_t batch_size; /* … and of the shares of it that are delivered: */
     int share, share_count, num_shares;
-    int64_t ticket_seeds; /* at most this many seeds have one ticket */
-    uint64_t draw_seed;   /* of the random numbers */
+    int64_t microbatch_seeds; /* at most this many seeds in a microbatch */
+    uint64_t draw_seed;       /* of the random numbers */
     int num_hops;
     int64_t fanout[PLIM_HOPS_MAX];
 
@@ -55,9 +56,9 @@ struct plim_stream {
     _Atomic int64_t end_step; /* no step from this one on is built; INT64_MAX: all are */
     bool started;
     int64_t epoch, step; /* the next ones */
-    int64_t ticket;      /* of the step: the number of its tickets that were delivered, … */
+    int64_t microbatch;  /* of the step: the number of its microbatches that were delivered, … */
     int64_t seed;        /* … the first seed that was not, and … */
-    int64_t part;        /* … the number of seeds of the part before it; 0: it begins a ticket */
+    int64_t part; /* … the number of seeds of the part before it; 0: it begins a microbatch */
 };
 
 /* The steps of an epoch that are built. */
@@ -82,8 +83,8 @@ void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first
 /* The whole batch of a step: returns its number of seeds, and its first seed in the epoch. */
 int64_t plim__stream_batch(const plim_stream_t *stream, int64_t step, int64_t *first_out);
 
-/* The number of tickets of all steps before `step`. */
-int64_t plim__stream_tickets(const plim_stream_t *stream, int64_t step);
+/* The number of microbatches of all steps before `step`. */
+int64_t plim__stream_microbatches(const plim_stream_t *stream, int64_t step);
 
 /* The run that is being served. Written while no worker builds batches. */
 typedef struct plim__load_run {
@@ -91,61 +92,61 @@ typedef struct plim__load_run {
     bool counts; /* batches are counted, not built */
     plim_stream_t *of;
     int64_t epoch;
-    int64_t first_number; /* of first_ticket among the epoch's tickets */
-    int64_t first_seed;   /* the stream's `seed` and `part`, for first_ticket */
+    int64_t first_number; /* of first_sequence among the epoch's microbatches */
+    int64_t first_seed;   /* the stream's `seed` and `part`, for first_sequence */
     int64_t first_part;
-    int64_t first_ticket;
-    int64_t end_ticket;
+    int64_t first_sequence;
+    int64_t end_sequence;
 } plim__load_run_t;
 
-/* A ticket's work: seeds [first, end) of the stream's shares of a step's batch. */
+/* The work of a sequence number: seeds [first, end) of the stream's shares of a step's batch. */
 typedef struct plim__load_cut {
     int64_t step;
-    int64_t number;      /* of the ticket in the step */
+    int64_t number;      /* of the microbatch in the step */
     int share;           /* that the seeds are of */
     int64_t batch_first; /* the first seed of the stream's shares in the epoch … */
     int64_t batch_seeds; /* … and their number of seeds */
     int64_t first, end;
 } plim__load_cut_t;
 
-plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket);
+plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t sequence);
 
-/* A ticket's entry in the ring. */
+/* The entry of a sequence number in the ring. */
 typedef struct plim__load_entry {
-    _Alignas(64) _Atomic int64_t ready; /* ticket + 1 once it was built, or failed */
+    _Alignas(64) _Atomic int64_t ready; /* sequence + 1 once it was built, or failed */
     plim__slot_t *slot;                 /* the builder's until then, the caller's afterwards */
 } plim__load_entry_t;
 
-#define PLIM__TICKETS_CLOSED INT64_MAX /* as `next`: nothing can be claimed */
+#define PLIM__SLOT_RING_CLOSED INT64_MAX /* as `next`: nothing can be claimed */
 
-typedef struct plim__tickets {
+typedef struct plim__slot_ring {
     pthread_mutex_t lock;   /* guards the fields before the atomics, and is held to sleep */
-    plim__condition_t work; /* workers: a ticket can be claimed, or the loader ends */
-    plim__condition_t news; /* the caller: a ticket is ready, or failed, or can be claimed */
+    plim__condition_t work; /* workers: a number can be claimed, or the loader ends */
+    plim__condition_t news; /* the caller: a microbatch is ready, or failed, or can be claimed */
     plim__load_run_t run;
     int64_t closed_at;    /* `next` when it was closed */
-    plim_status_t status; /* of the first ticket that failed */
+    plim_status_t status; /* of the first that failed */
     plim__failure_t failure;
 
     _Alignas(64) _Atomic int64_t next;
     _Alignas(64) _Atomic int64_t limit;
-    _Atomic int64_t failed_at; /* the ticket that `status` belongs to; INT64_MAX: none */
+    _Atomic int64_t failed_at; /* the sequence that `status` belongs to; INT64_MAX: none */
     _Atomic bool ending;
     _Alignas(64) atomic_int sleepers; /* workers asleep */
-    _Atomic int64_t awaited;          /* ticket + 1 that the caller sleeps for; 0: awake */
-    plim__load_entry_t ring[PLIM__LOAD_SLOTS_MAX];
-} plim__tickets_t;
+    _Atomic int64_t awaited;          /* sequence + 1 that the caller sleeps for; 0: awake */
+    plim__load_entry_t entries[PLIM__LOAD_SLOTS_MAX];
+} plim__slot_ring_t;
 
-void plim__tickets_init(plim__tickets_t *tickets);
-void plim__tickets_destroy(plim__tickets_t *tickets);
+void plim__slot_ring_init(plim__slot_ring_t *ring);
+void plim__slot_ring_destroy(plim__slot_ring_t *ring);
 
 /* Nothing can be claimed from now on. Lock held. */
-void plim__tickets_close(plim__tickets_t *tickets);
+void plim__slot_ring_close(plim__slot_ring_t *ring);
 
 /* Raises the limit, and wakes those who wait for it. Lock held. */
-void plim__tickets_raise(plim__tickets_t *tickets, int64_t limit);
+void plim__slot_ring_raise(plim__slot_ring_t *ring, int64_t limit);
 
-/* Records the error of a ticket, or of the window that would begin with it. Lock held. */
-void plim__tickets_fail(plim__tickets_t *tickets, int64_t ticket, plim_status_t status);
+/* Records the error of a sequence number, or of the window that would begin with it. Lock held. */
+void plim__slot_ring_fail(plim__slot_ring_t *ring, int64_t sequence, plim_status_t status);
 
 #endif

@@ -1,5 +1,5 @@
 /* Values of JSON lines: numbers are numbers, and nothing else is one. */
-#include "base/json_piece.h"
+#include "base/json_scan.h"
 #include "support/harness.h"
 
 #include <string.h>

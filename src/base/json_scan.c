@@ -1,4 +1,4 @@
-#include "base/json_piece.h"
+#include "base/json_scan.h"
 
 #include "base/printable.h"
 

@@ -1,4 +1,4 @@
-#include "load/tickets.h"
+#include "load/slot_ring.h"
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -78,10 +78,10 @@ PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const 
     return PLIM_OK;
 }
 
-/* The number of tickets of a share of so many seeds; an empty one has one too. */
-static int64_t tickets_of(const plim_stream_t *stream, int64_t seeds)
+/* The number of microbatches of a share of so many seeds; an empty one has one too. */
+static int64_t microbatches_of(const plim_stream_t *stream, int64_t seeds)
 {
-    return seeds > 0 ? (seeds - 1) / stream->ticket_seeds + 1 : 1;
+    return seeds > 0 ? (seeds - 1) / stream->microbatch_seeds + 1 : 1;
 }
 
 /* Of the stream's shares of a batch of so many seeds, the number of those with one seed more. */
@@ -91,29 +91,30 @@ static int64_t larger_shares(const plim_stream_t *stream, int64_t seeds)
     return plim__max_i64(0, plim__min_i64(larger, stream->share_count));
 }
 
-/* The number of tickets of the stream's shares of a batch of so many seeds. */
-static int64_t batch_tickets(const plim_stream_t *stream, int64_t seeds)
+/* The number of microbatches of the stream's shares of a batch of so many seeds. */
+static int64_t batch_microbatches(const plim_stream_t *stream, int64_t seeds)
 {
     const int64_t each = seeds / stream->num_shares, larger = larger_shares(stream, seeds);
-    return larger * tickets_of(stream, each + 1) +
-           (stream->share_count - larger) * tickets_of(stream, each);
+    return larger * microbatches_of(stream, each + 1) +
+           (stream->share_count - larger) * microbatches_of(stream, each);
 }
 
-int64_t plim__stream_tickets(const plim_stream_t *stream, int64_t step)
+int64_t plim__stream_microbatches(const plim_stream_t *stream, int64_t step)
 {
     const int64_t seeds = plim__seeds_count(stream->seeds, stream->split);
     const int64_t full = seeds / stream->whole_size;
-    int64_t tickets = plim__min_i64(step, full) * batch_tickets(stream, stream->whole_size);
+    int64_t microbatches =
+        plim__min_i64(step, full) * batch_microbatches(stream, stream->whole_size);
     if (step > full)
-        tickets += batch_tickets(stream, seeds % stream->whole_size);
-    return tickets;
+        microbatches += batch_microbatches(stream, seeds % stream->whole_size);
+    return microbatches;
 }
 
-plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket)
+plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t sequence)
 {
     const plim_stream_t *stream = run->of;
-    const int64_t number = ticket - run->first_ticket + run->first_number;
-    const int64_t each = batch_tickets(stream, stream->whole_size);
+    const int64_t number = sequence - run->first_sequence + run->first_number;
+    const int64_t each = batch_microbatches(stream, stream->whole_size);
     plim__load_cut_t cut = {.step = number / each, .number = number % each};
     int64_t begin;
     const int64_t seeds = plim__stream_batch(stream, cut.step, &begin);
@@ -121,54 +122,54 @@ plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket)
     cut.batch_seeds = share_of(stream, seeds, &begin);
     /* The larger shares come first. */
     const int64_t larger = larger_shares(stream, seeds);
-    const int64_t many = tickets_of(stream, seeds / stream->num_shares + 1);
-    const int64_t few = tickets_of(stream, seeds / stream->num_shares);
+    const int64_t many = microbatches_of(stream, seeds / stream->num_shares + 1);
+    const int64_t few = microbatches_of(stream, seeds / stream->num_shares);
     const int64_t past = cut.number - larger * many; /* not negative: in a smaller share */
     const int64_t share = past < 0 ? cut.number / many : larger + past / few;
     const int64_t part = past < 0 ? cut.number % many : past % few;
     cut.share = stream->share + (int)share;
     cut.first = plim__share_first(seeds, stream->num_shares, cut.share) - begin +
-                part * stream->ticket_seeds;
-    cut.end = plim__min_i64(cut.first + stream->ticket_seeds,
+                part * stream->microbatch_seeds;
+    cut.end = plim__min_i64(cut.first + stream->microbatch_seeds,
                             plim__share_first(seeds, stream->num_shares, cut.share + 1) - begin);
     return cut;
 }
 
-void plim__tickets_init(plim__tickets_t *tickets)
+void plim__slot_ring_init(plim__slot_ring_t *ring)
 {
-    pthread_mutex_init(&tickets->lock, NULL);
-    atomic_init(&tickets->next, PLIM__TICKETS_CLOSED);
-    atomic_init(&tickets->failed_at, INT64_MAX);
+    pthread_mutex_init(&ring->lock, NULL);
+    atomic_init(&ring->next, PLIM__SLOT_RING_CLOSED);
+    atomic_init(&ring->failed_at, INT64_MAX);
 }
 
-void plim__tickets_destroy(plim__tickets_t *tickets)
+void plim__slot_ring_destroy(plim__slot_ring_t *ring)
 {
-    pthread_mutex_destroy(&tickets->lock);
+    pthread_mutex_destroy(&ring->lock);
 }
 
-void plim__tickets_close(plim__tickets_t *tickets)
+void plim__slot_ring_close(plim__slot_ring_t *ring)
 {
-    const int64_t next = atomic_exchange(&tickets->next, PLIM__TICKETS_CLOSED);
-    if (next != PLIM__TICKETS_CLOSED)
-        tickets->closed_at = next;
+    const int64_t next = atomic_exchange(&ring->next, PLIM__SLOT_RING_CLOSED);
+    if (next != PLIM__SLOT_RING_CLOSED)
+        ring->closed_at = next;
 }
 
-void plim__tickets_raise(plim__tickets_t *tickets, int64_t limit)
+void plim__slot_ring_raise(plim__slot_ring_t *ring, int64_t limit)
 {
-    atomic_store(&tickets->limit, limit);
-    plim__condition_wake_all(&tickets->work);
-    plim__condition_wake(&tickets->news, 1);
+    atomic_store(&ring->limit, limit);
+    plim__condition_wake_all(&ring->work);
+    plim__condition_wake(&ring->news, 1);
 }
 
-void plim__tickets_fail(plim__tickets_t *tickets, int64_t ticket, plim_status_t status)
+void plim__slot_ring_fail(plim__slot_ring_t *ring, int64_t sequence, plim_status_t status)
 {
-    /* At the limit it is the error of a window: the tickets before it can still be built. */
-    if (ticket < atomic_load(&tickets->limit))
-        plim__tickets_close(tickets);
-    if (ticket < atomic_load(&tickets->failed_at)) {
-        tickets->status = status;
-        plim__fail_save(&tickets->failure);
-        atomic_store(&tickets->failed_at, ticket);
+    /* At the limit it is the error of a window: those before it can still be built. */
+    if (sequence < atomic_load(&ring->limit))
+        plim__slot_ring_close(ring);
+    if (sequence < atomic_load(&ring->failed_at)) {
+        ring->status = status;
+        plim__fail_save(&ring->failure);
+        atomic_store(&ring->failed_at, sequence);
     }
-    plim__condition_wake(&tickets->news, 1);
+    plim__condition_wake(&ring->news, 1);
 }

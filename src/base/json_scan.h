@@ -2,8 +2,8 @@
  * Reads members of JSON text in place, without memory. Text that is not whole JSON gives fewer
  * members, never an error: for records that a killed process left behind.
  */
-#ifndef PLIM_BASE_JSON_PIECE_H
-#define PLIM_BASE_JSON_PIECE_H
+#ifndef PLIM_BASE_JSON_SCAN_H
+#define PLIM_BASE_JSON_SCAN_H
 
 #include <stdbool.h>
 #include <stddef.h>

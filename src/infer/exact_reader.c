@@ -1,4 +1,4 @@
-/* Reads ranges of files ahead and writes pieces behind, while the threads compute. */
+/* Reads chunks of files ahead and writes ranges of rows behind, while the threads compute. */
 #include "infer/exact_internal.h"
 
 #include "base/check.h"
@@ -9,29 +9,29 @@
 #include <errno.h>
 #include <unistd.h>
 
-void plim__exact_stream_lay_out(plim__arena_t *arena, plim__exact_stream_t *stream, int ahead,
+void plim__exact_reader_lay_out(plim__arena_t *arena, plim__exact_reader_t *stream, int ahead,
                                 int64_t capacity)
 {
     /* A range may begin and end anywhere: reads up to a page more at both ends. */
     const size_t bytes = plim__round_up((size_t)capacity, PLIM__PAGE) + 2 * PLIM__PAGE;
-    *stream = (plim__exact_stream_t){.ahead = ahead, .capacity = capacity};
+    *stream = (plim__exact_reader_t){.ahead = ahead, .capacity = capacity};
     for (int i = 0; i < ahead; i++)
         stream->buffers[i] = plim__arena_carve(arena, 1, bytes, PLIM__PAGE);
 }
 
-plim_status_t plim__exact_stream_open(plim__exact_stream_t *stream, const plim_job_t *job)
+plim_status_t plim__exact_reader_open(plim__exact_reader_t *stream, const plim_job_t *job)
 {
     stream->job = job;
     return plim__engine_create(job, stream->ahead, &stream->engine);
 }
 
-void plim__exact_stream_close(plim__exact_stream_t *stream)
+void plim__exact_reader_close(plim__exact_reader_t *stream)
 {
     plim__engine_destroy(stream->engine);
     stream->engine = NULL;
 }
 
-void plim__exact_stream_drop(plim__exact_stream_t *stream)
+void plim__exact_reader_drop(plim__exact_reader_t *stream)
 {
     for (; stream->ended < stream->begun; stream->ended++)
         if (stream->file != NULL && stream->chunks[stream->ended % stream->ahead].size > 0)
@@ -40,7 +40,7 @@ void plim__exact_stream_drop(plim__exact_stream_t *stream)
     stream->more = false;
 }
 
-static void submit(plim__exact_stream_t *stream, int slot)
+static void submit(plim__exact_reader_t *stream, int slot)
 {
     const plim__exact_chunk_t *chunk = &stream->chunks[slot];
     const int64_t unit = (int64_t)stream->file->align;
@@ -52,7 +52,7 @@ static void submit(plim__exact_stream_t *stream, int slot)
 }
 
 /* Requests as many ranges as there are free buffers; the range returned last keeps its buffer. */
-static void fill(plim__exact_stream_t *stream)
+static void fill(plim__exact_reader_t *stream)
 {
     bool asked = false;
     while (stream->more && stream->begun - stream->ended < stream->ahead - 1) {
@@ -71,10 +71,10 @@ static void fill(plim__exact_stream_t *stream)
         plim__engine_flush(stream->engine);
 }
 
-void plim__exact_stream_start(plim__exact_stream_t *stream, const plim__file_t *file,
+void plim__exact_reader_start(plim__exact_reader_t *stream, const plim__file_t *file,
                               const char *memory, plim__exact_next_fn next, void *context)
 {
-    plim__exact_stream_drop(stream);
+    plim__exact_reader_drop(stream);
     stream->file = file;
     stream->memory = memory;
     stream->next = next;
@@ -83,12 +83,12 @@ void plim__exact_stream_start(plim__exact_stream_t *stream, const plim__file_t *
     fill(stream);
 }
 
-const plim__exact_chunk_t *plim__exact_stream_peek(plim__exact_stream_t *stream)
+const plim__exact_chunk_t *plim__exact_reader_peek(plim__exact_reader_t *stream)
 {
     return stream->ended < stream->begun ? &stream->chunks[stream->ended % stream->ahead] : NULL;
 }
 
-plim_status_t plim__exact_stream_take(plim__exact_stream_t *stream, plim__exact_chunk_t *chunk_out,
+plim_status_t plim__exact_reader_take(plim__exact_reader_t *stream, plim__exact_chunk_t *chunk_out,
                                       char **data_out)
 {
     const int slot = (int)(stream->ended % stream->ahead);
@@ -115,13 +115,13 @@ plim_status_t plim__exact_stream_take(plim__exact_stream_t *stream, plim__exact_
 }
 
 plim_status_t plim__exact_store_create(plim__exact_store_t *store, const plim_job_t *job,
-                                       const char *scratch, bool in_memory, int64_t piece_bytes,
-                                       int64_t pieces)
+                                       const char *scratch, bool in_memory, int64_t range_bytes,
+                                       int64_t ranges)
 {
-    const int64_t bytes = plim__mul_saturating_i64(piece_bytes, pieces);
+    const int64_t bytes = plim__mul_saturating_i64(range_bytes, ranges);
     plim__file_system_t system;
     *store = (plim__exact_store_t){
-        .ledger = job->ledger, .piece_bytes = piece_bytes, .file = {.fd = -1}};
+        .ledger = job->ledger, .range_bytes = range_bytes, .file = {.fd = -1}};
     if (in_memory)
         return plim__arena_create(job->ledger, "exact layers", (size_t)bytes, &store->memory);
     PLIM_TRY(plim__file_system(scratch, &system));
@@ -130,7 +130,7 @@ plim_status_t plim__exact_store_create(plim__exact_store_t *store, const plim_jo
         store->charged = (size_t)bytes;
     }
     plim_status_t status = plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, &store->file);
-    /* Pieces are read whole: the part of the last one that is never written is a hole. */
+    /* Ranges are read whole: the part of the last one that is never written is a hole. */
     if (status == PLIM_OK && ftruncate(store->file.fd, bytes) != 0)
         status = plim__fail_errno(errno, "%s: a temporary file of %lld bytes", scratch,
                                   (long long)bytes);
