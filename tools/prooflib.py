@@ -131,10 +131,10 @@ class Limited:
         """Waits; the report as of limited(), with 'stderr'."""
         code = self._child.wait()
         self._errors.seek(0)
-        said, report = self._errors.read(), self._report.read()
+        printed, report = self._errors.read(), self._report.read()
         if code == SKIPPED and not report:
-            skip(said.strip())
-        return {**json.loads(report), 'stderr': said}
+            skip(printed.strip())
+        return {**json.loads(report), 'stderr': printed}
 
 
 def last_json(text):

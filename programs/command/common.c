@@ -164,17 +164,17 @@ bool cli_disk_full(int error)
 }
 
 /* jansson escapes every control character except DEL, which occurs only in strings. */
-static int print_piece(const char *piece, size_t size, void *out)
+static int print_chunk(const char *chunk, size_t size, void *out)
 {
     for (size_t i = 0; i < size; i++)
-        if ((piece[i] == 0x7f ? fputs("\\u007f", out) : fputc(piece[i], out)) == EOF)
+        if ((chunk[i] == 0x7f ? fputs("\\u007f", out) : fputc(chunk[i], out)) == EOF)
             return -1;
     return 0;
 }
 
 void cli_print_json(json_t *object)
 {
-    (void)json_dump_callback(object, print_piece, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    (void)json_dump_callback(object, print_chunk, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     (void)printf("\n");
     cli_flush();
     json_decref(object);

@@ -10,7 +10,7 @@
 #define MIB ((double)(1 << 20))
 
 /* Seconds of --time for the scheduler's own work. */
-#define TIME_SPARE 60
+#define TIME_MARGIN_SECONDS 60
 
 static void print_heading(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
@@ -155,7 +155,7 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
 static int64_t ask_mebibytes(const plan_found_t *found)
 {
     const int64_t mib = (int64_t)1 << 20, peak = found->plan.info.peak;
-    const int64_t asked = peak + peak / PLAN_MEMORY_SHARE + PLAN_MEMORY_SPARE;
+    const int64_t asked = peak + peak / PLAN_MEMORY_SHARE + PLAN_MEMORY_MARGIN;
     const int64_t least = (peak - 1) / mib + 1;
     if (!found->fits || found->line >= asked)
         return (asked - 1) / mib + 1;
@@ -164,7 +164,7 @@ static int64_t ask_mebibytes(const plan_found_t *found)
 
 plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found)
 {
-    const double seconds = PLAN_TIME_MARGIN * found->trial.run_s + TIME_SPARE;
+    const double seconds = PLAN_TIME_MARGIN * found->trial.run_s + TIME_MARGIN_SECONDS;
     const double minutes = seconds / 60 < 1e9 ? seconds / 60 : 1e9;
     return (plan_ask_t){.mebibytes = ask_mebibytes(found),
                         .minutes = found->tried ? (int64_t)minutes + 1 : 0,

@@ -22,7 +22,7 @@ def run(*words):
     return subprocess.run([PLIMSOLL, 'bench', *map(str, words)], capture_output=True, text=True, check=False, timeout=1500)
 
 
-def said(*words):
+def bench(*words):
     done = run(*words, '--json', '--quiet')
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
@@ -37,12 +37,12 @@ def make_data(tmp_path_factory):
 
 
 def hashes(data, *words, recipe=None):
-    report = said('load', data, *(recipe or RECIPE), '--hash', *words)
+    report = bench('load', data, *(recipe or RECIPE), '--hash', *words)
     return [epoch['hash'] for epoch in report['epochs']]
 
 
 def test_the_plan_adds_up(data):
-    report = said('load', data, *RECIPE, '--epochs', 0)
+    report = bench('load', data, *RECIPE, '--epochs', 0)
     plan = report['plan']
     assert report['what'] == 'load' and report['epochs'] == []
     assert sum(account['bytes'] for account in plan['accounts']) <= plan['total_bytes'] <= plan['line_bytes']
@@ -53,7 +53,7 @@ def test_the_plan_adds_up(data):
 
 
 def test_fields_of_load(data):
-    report = said('load', data, *RECIPE, '--features', 'disk', '--topology', 'disk', '--row-cache', 'none', '--list-cache', 'none')
+    report = bench('load', data, *RECIPE, '--features', 'disk', '--topology', 'disk', '--row-cache', 'none', '--list-cache', 'none')
     assert [epoch['epoch'] for epoch in report['epochs']] == [0, 1]
     for epoch in report['epochs']:
         assert set(epoch) == EPOCH_FIELDS
@@ -65,7 +65,7 @@ def test_fields_of_load(data):
 
 
 def test_sample_draws_the_same_without_rows(data):
-    sample, load = said('sample', data, *RECIPE), said('load', data, *RECIPE)
+    sample, load = bench('sample', data, *RECIPE), bench('load', data, *RECIPE)
     assert 'rows' not in {account['name'] for account in sample['plan']['accounts']}
     for one, other in zip(sample['epochs'], load['epochs']):
         assert (one['batches'], one['edges']) == (other['batches'], other['edges'])
@@ -73,7 +73,7 @@ def test_sample_draws_the_same_without_rows(data):
 
 def test_one_hash_for_one_recipe(data):
     wanted = hashes(data)
-    minimum = said('load', data, *RECIPE, '--epochs', 0)['plan']['minimum_bytes'] // MIB + 2
+    minimum = bench('load', data, *RECIPE, '--epochs', 0)['plan']['minimum_bytes'] // MIB + 2
     assert len(set(wanted)) == 2
     for words in (['--threads', 1], ['--threads', 5], ['--io', 'threads', '--features', 'disk'], ['--memory', f'{minimum}M'],
                   ['--memory', f'{minimum + 20}M'], ['--topology', 'disk'], ['--features', 'disk'],
@@ -90,8 +90,8 @@ def test_one_hash_for_one_recipe(data):
 def test_any_step_continues_the_stream(data):
     """The same batches whether the epoch is read on or entered there: equal counts and, for the last one, an equal hash."""
     last = -(-2414 // 64) - 1
-    direct = said('load', data, *RECIPE, '--epoch', 3, '--step', last, '--epochs', 1, '--hash')
-    again = said('load', data, *RECIPE, '--epoch', 3, '--step', last, '--epochs', 1, '--hash', '--features', 'disk', '--topology', 'disk')
+    direct = bench('load', data, *RECIPE, '--epoch', 3, '--step', last, '--epochs', 1, '--hash')
+    again = bench('load', data, *RECIPE, '--epoch', 3, '--step', last, '--epochs', 1, '--hash', '--features', 'disk', '--topology', 'disk')
     assert direct['epochs'][0]['batches'] == 1
     assert direct['epochs'][0]['hash'] == again['epochs'][0]['hash']
 
@@ -196,7 +196,7 @@ KEPT = re.compile(r'expected to hold .*?([0-9.]+) % of the rows')
 
 
 def minimum_line(data):
-    return said('load', data, *TIGHT, '--epochs', 0)['plan']['minimum_bytes'] // MIB
+    return bench('load', data, *TIGHT, '--epochs', 0)['plan']['minimum_bytes'] // MIB
 
 
 @pytest.mark.nightly
@@ -229,10 +229,10 @@ def test_packed_rows_are_found_again(data, tmp_path):
 
 
 def test_space_for_packed_rows_is_planned(data, tmp_path):
-    report = said('load', data, *TIGHT, '--scratch', tmp_path, '--row-cache', '1M', '--epochs', 1, '--batches', 10)
+    report = bench('load', data, *TIGHT, '--scratch', tmp_path, '--row-cache', '1M', '--epochs', 1, '--batches', 10)
     (packed,) = tmp_path.iterdir()
     assert packed.stat().st_size == report['plan']['scratch_bytes']
-    assert said('load', data, *TIGHT, '--row-cache', '1M', '--epochs', 0)['plan']['scratch_bytes'] == 0
+    assert bench('load', data, *TIGHT, '--row-cache', '1M', '--epochs', 0)['plan']['scratch_bytes'] == 0
 
 
 def strace_works():
@@ -266,8 +266,8 @@ def test_a_signal_ends_it_in_order(data, where):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)
-        said_last, _ = process.communicate(timeout=1500)
-        report = json.loads(said_last)
+        last_line, _ = process.communicate(timeout=1500)
+        report = json.loads(last_line)
         assert process.returncode == report['exit_code'] == 75 and report['status'] == 'stopped'
         if report['epochs']:
             break

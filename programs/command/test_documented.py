@@ -52,7 +52,7 @@ def test_man_pages_are_correct(page):
 def test_man_page_names_every_option(verb):
     page = output('mandoc', '-T', 'ascii', MAN[f'plimsoll-{verb}.1'])
     named = set(OPTION.findall(re.sub('.\b', '', page)))
-    assert help_of(verb) - named <= {'--help'}  # that it has help need not be said
+    assert help_of(verb) - named <= {'--help'}  # that it has help need not be listed
     assert f'plimsoll-{verb}(1)' in re.sub('.\b', '', output('mandoc', '-T', 'ascii', MAN['plimsoll.1']))
 
 

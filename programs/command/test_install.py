@@ -45,8 +45,8 @@ def installed(tmp_path_factory):
 
 def search_path(file):
     """Where a file looks for its libraries, as its elements."""
-    said = run('readelf', '-d', file)
-    return [element for line in said.splitlines() if 'RUNPATH' in line or 'RPATH' in line
+    printed = run('readelf', '-d', file)
+    return [element for line in printed.splitlines() if 'RUNPATH' in line or 'RPATH' in line
             for element in line.split('[', 1)[1].rstrip(']').split(':')]
 
 
@@ -92,16 +92,16 @@ def test_program_builds_against_it(prefix, tmp_path, language):
     source.write_text(PROGRAM)
     [library] = prefix.rglob('libplimsoll.so')
     run(compiler, *options, '-Wall', '-Wextra', '-Werror', source, '-x', 'none', '-o', tmp_path / 'a.out', *flags(prefix))
-    said = run(tmp_path / 'a.out', env={**os.environ, 'LD_LIBRARY_PATH': str(library.parent)})
-    assert said.split()[1].startswith('4')
+    printed = run(tmp_path / 'a.out', env={**os.environ, 'LD_LIBRARY_PATH': str(library.parent)})
+    assert printed.split()[1].startswith('4')
 
 
 def test_example_reads_an_epoch(prefix, tmp_path):
     [library] = prefix.rglob('libplimsoll.so')
     run('cc', '-std=c11', '-Wall', '-Wextra', '-Werror', SOURCE / 'examples' / 'epoch.c', '-o', tmp_path / 'epoch', *flags(prefix))
     run(prefix / 'bin' / 'plimsoll', 'generate', 'papers100M', tmp_path / 'tiny', '--scale', '0.001', '--quiet')
-    said = run(tmp_path / 'epoch', tmp_path / 'tiny', env={**os.environ, 'LD_LIBRARY_PATH': str(library.parent)})
-    assert 'step 0: 1024 seeds' in said and 'step 1: ' in said and 'step 2: ' not in said
+    printed = run(tmp_path / 'epoch', tmp_path / 'tiny', env={**os.environ, 'LD_LIBRARY_PATH': str(library.parent)})
+    assert 'step 0: 1024 seeds' in printed and 'step 1: ' in printed and 'step 2: ' not in printed
 
 
 def test_mpi_plugin_compiles_with_one_command(prefix, tmp_path):
@@ -124,10 +124,10 @@ def test_header_compiles_alone(prefix, header, language):
 
 
 def test_manual_and_completions_are_installed(prefix):
-    said = run(prefix / 'bin' / 'plimsoll', '--help')
+    printed = run(prefix / 'bin' / 'plimsoll', '--help')
     pages = {path.stem for path in (prefix / 'share' / 'man' / 'man1').iterdir()}
     verbs = {page.removeprefix('plimsoll-') for page in pages - {'plimsoll'}}
     assert 'plimsoll' in pages and verbs
-    assert all(verb in said for verb in verbs)
+    assert all(verb in printed for verb in verbs)
     for path in 'bash-completion/completions/plimsoll', 'zsh/site-functions/_plimsoll', 'fish/vendor_completions.d/plimsoll.fish':
         assert (prefix / 'share' / path).stat().st_size > 0

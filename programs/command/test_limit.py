@@ -105,9 +105,9 @@ def test_slurm_and_ranks():
     assert found['local_ranks'] == 4
     assert found['threads'] == 1
     assert not found['login_node']
-    said = run('limit', **job).stdout
-    assert 'ask Slurm for more with --mem' in said
-    assert '4 ranks share this node' in said
+    printed = run('limit', **job).stdout
+    assert 'ask Slurm for more with --mem' in printed
+    assert '4 ranks share this node' in printed
 
 
 def test_a_shell_of_salloc_looks_like_a_login_node():

@@ -43,19 +43,19 @@ def test_sums_and_peak(graph):
 def test_the_table_is_the_object(graph):
     """Every account, in MiB, in every phase; nothing wider than a terminal."""
     found = plan(graph, *RECIPE, '--memory', '500M')
-    said = plimsoll('plan', graph, *RECIPE, '--memory', '500M').stdout.splitlines()
-    assert max(map(len, said[1:])) <= 100  # the first begins with the dataset's path
-    head = next(i for i, line in enumerate(said) if line.startswith('MiB'))
-    assert said[head].split() == ['MiB', *PHASES]
-    assert max(len(line) for line in said[head:head + len(found['accounts']) + 2]) <= 80
-    for account, line in zip(found['accounts'], said[head + 1:]):
+    printed = plimsoll('plan', graph, *RECIPE, '--memory', '500M').stdout.splitlines()
+    assert max(map(len, printed[1:])) <= 100  # the first begins with the dataset's path
+    head = next(i for i, line in enumerate(printed) if line.startswith('MiB'))
+    assert printed[head].split() == ['MiB', *PHASES]
+    assert max(len(line) for line in printed[head:head + len(found['accounts']) + 2]) <= 80
+    for account, line in zip(found['accounts'], printed[head + 1:]):
         assert line.startswith(account['name'])
         for phase, text in zip(PHASES, line[24:].split()):
             size = account['phases'][phase] / (1 << 20)
             # the process itself differs by some pages from run to run
             assert size == 0 if text == '-' else size < 0.05 if text == '<0.1' else abs(size - float(text)) < 1.1
-    assert any(line.startswith('total') for line in said)
-    assert any(line.startswith('line') and '500 MiB, from --memory' in line for line in said)
+    assert any(line.startswith('total') for line in printed)
+    assert any(line.startswith('line') and '500 MiB, from --memory' in line for line in printed)
 
 
 def test_train_does_what_plan_says(graph, tmp_path):
@@ -77,13 +77,13 @@ def test_plan_reads_nothing_unless_asked(graph, tmp_path):
                               timeout=1500, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path)))
         return json.loads(done.stdout.splitlines()[0]), done.stderr
 
-    guess, said = cached('plan')
-    assert guess['guessed'] and 'reading' not in said
+    guess, printed = cached('plan')
+    assert guess['guessed'] and 'reading' not in printed
     assert not (tmp_path / 'plimsoll').exists()
     measured, _ = cached('plan', '--measure')
-    again, said = cached('plan')
+    again, printed = cached('plan')
     trained, _ = cached('train', '--epochs', 1, '--run', tmp_path / 'run')
-    assert not measured['guessed'] and 'reading' not in said
+    assert not measured['guessed'] and 'reading' not in printed
     for other in (again, trained):
         assert abs(measured['total_bytes'] - other['total_bytes']) <= 2 << 20
         assert measured['part_seeds'] == other['part_seeds'] and measured['recompute'] == other['recompute']
@@ -114,8 +114,8 @@ def test_what_does_not_fit(graph):
     assert '9 MiB, from --memory' in done.stdout and '--memory' in done.stderr
     # every text names the same figure
     sweep = plimsoll('plan', graph, *RECIPE, '--sweep', 'memory=1G').stdout
-    for said in (done.stdout, done.stderr, plimsoll('plan', graph, *RECIPE, '--memory', '1G').stdout, sweep):
-        assert f'{given} MiB' in said
+    for printed in (done.stdout, done.stderr, plimsoll('plan', graph, *RECIPE, '--memory', '1G').stdout, sweep):
+        assert f'{given} MiB' in printed
     trained = plimsoll('train', graph, *RECIPE, '--memory', f'{given}M', '--epochs', 1, '--run', graph.parent / 'smallest').stderr
     assert f'minimum {given} MiB' in trained
 
@@ -172,8 +172,8 @@ def test_sweep(graph):
         [(batch, fanout) for batch in ('100', '200') for fanout in ('3,2', '4,3', '5,5')]
     assert found['fits'] and all(row['fits'] for row in rows)
     assert abs(rows[4]['total_bytes'] - plan(graph, *RECIPE, '--memory', '400M')['total_bytes']) <= 2 << 20
-    said = plimsoll('plan', graph, *RECIPE, '--sweep', 'hidden=16,4096', 'memory=64M,1G', 'precision=f32,bf16').stdout
-    lines = [line.split() for line in said.splitlines()]
+    printed = plimsoll('plan', graph, *RECIPE, '--sweep', 'hidden=16,4096', 'memory=64M,1G', 'precision=f32,bf16').stdout
+    lines = [line.split() for line in printed.splitlines()]
     head = next(i for i, line in enumerate(lines) if line[:3] == ['hidden', 'memory', 'precision'])
     assert len(lines) == head + 9
     assert [line[:3] for line in lines[head + 1:]] == \
@@ -182,7 +182,7 @@ def test_sweep(graph):
     words = (graph, *RECIPE, '--sweep', 'memory=66M,1G')
     for line, row in zip(plimsoll('plan', *words).stdout.splitlines()[-2:], plan(*words)['rows']):
         assert row['fits'] and ('on disk' in line) == ('disk' in (row['features'], row['topology']))
-    assert max(map(len, said.splitlines())) <= 100
+    assert max(map(len, printed.splitlines())) <= 100
 
 
 def test_sweeps_that_are_none(graph):
@@ -219,14 +219,14 @@ def test_what_to_ask_the_scheduler_for(graph):
     assert ask['memory_bytes'] == pytest.approx(min(1.05 * found['total_bytes'] + (32 << 20), 500 << 20), abs=2 << 20)
     assert ask['cpus'] == 2 and ask['seconds'] is None
     assert expect['disk_bytes'] > 0 and expect['predict_disk_bytes'] > 0
-    said = plimsoll('plan', *words, '--memory', '500M').stdout
-    assert abs(int(re.search(r'^#SBATCH --mem=(\d+)M$', said, re.M).group(1)) - (ask['memory_bytes'] >> 20)) <= 2
-    assert '#SBATCH --time' not in said
-    assert '#SBATCH --cpus-per-task=2\n' in said
+    printed = plimsoll('plan', *words, '--memory', '500M').stdout
+    assert abs(int(re.search(r'^#SBATCH --mem=(\d+)M$', printed, re.M).group(1)) - (ask['memory_bytes'] >> 20)) <= 2
+    assert '#SBATCH --time' not in printed
+    assert '#SBATCH --cpus-per-task=2\n' in printed
     again = plan(*words, '--memory', ask['memory_bytes'])
     assert again['fits'] and again['features'] == found['features'] and again['part_seeds'] == found['part_seeds']
     # the summary stands above the table
-    assert said.index('\nminimum ') < said.index('\nMiB ') < said.index('#SBATCH')
+    assert printed.index('\nminimum ') < printed.index('\nMiB ') < printed.index('#SBATCH')
 
 
 def test_exact_evaluations_read_and_take_disk():
@@ -276,8 +276,8 @@ def test_many_ranks(graph):
     more = plan(graph, *RECIPE, '--ranks', 3, '--shares', 8)['ranks']
     assert more['shares'] == 8 and more['rank_shares'] == 3
     plimsoll('plan', graph, *RECIPE, '--ranks', 4, '--shares', 2, code=2)
-    said = plimsoll('plan', graph, *RECIPE, '--ranks', 4).stdout.splitlines()
-    assert max(map(len, said[1:])) <= 100 and any(line.startswith('exchange') for line in said)
+    printed = plimsoll('plan', graph, *RECIPE, '--ranks', 4).stdout.splitlines()
+    assert max(map(len, printed[1:])) <= 100 and any(line.startswith('exchange') for line in printed)
     assert ranks['mpi_bytes'] >= 32 << 20 and not ranks['mpi_measured']
     process = [next(account['bytes'] for account in made['accounts'] if account['name'] == 'process') for made in (one, found)]
     assert process[1] == process[0] + ranks['mpi_bytes']

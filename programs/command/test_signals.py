@@ -26,8 +26,8 @@ def start(directory, *options):
 def test_a_signal_ends_the_work_in_order(tmp_path, number):
     process = start(tmp_path)
     process.send_signal(number)
-    said, _ = process.communicate(timeout=1500)
+    printed, _ = process.communicate(timeout=1500)
     assert process.returncode == 75
-    assert json.loads(said)['status'] == 'stopped'
-    assert json.loads(said)['exit_code'] == 75
+    assert json.loads(printed)['status'] == 'stopped'
+    assert json.loads(printed)['exit_code'] == 75
     assert os.listdir(tmp_path) == []

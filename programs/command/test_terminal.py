@@ -131,15 +131,15 @@ def test_a_file_has_a_line_a_phase(graph, tmp_path):
 
 def test_bars_of_finished_phases_are_whole(graph, tmp_path):
     """Of all verbs, in a file: the last line of a phase says that it is done."""
-    def said(*words):
+    def printed(*words):
         return subprocess.run([PLIMSOLL, *map(str, words)], check=True, capture_output=True, text=True, timeout=1500).stderr
 
     other = tmp_path / 'other'  # whose edges are no multiple of anything that is reported
-    texts = [said('generate', 'free', other, '--nodes', 90000, '--edges', 900007, '--features', 16, '--classes', 5),
-             said('bench', 'load', other, '--features', 'disk', '--topology', 'disk', '--batch', 500, '--batches', 5, '--threads', 2),
-             said('train', graph, '--hidden', 8, '--batch', 500, '--epochs', 1, '--run', tmp_path / 'run'),
-             said('evaluate', tmp_path / 'run', '--exact', '--split', 'test'),
-             said('inspect', graph, '--verify')]
+    texts = [printed('generate', 'free', other, '--nodes', 90000, '--edges', 900007, '--features', 16, '--classes', 5),
+             printed('bench', 'load', other, '--features', 'disk', '--topology', 'disk', '--batch', 500, '--batches', 5, '--threads', 2),
+             printed('train', graph, '--hidden', 8, '--batch', 500, '--epochs', 1, '--run', tmp_path / 'run'),
+             printed('evaluate', tmp_path / 'run', '--exact', '--split', 'test'),
+             printed('inspect', graph, '--verify')]
     bars = [re.match(r'(.+): +(\d+)%', line) for text in texts for line in text.splitlines()]
     bars = {bar.group(1): bar.group(2) for bar in bars if bar}
     assert {'drawing edges', 'weighing lists and rows', 'filling the row cache', 'Training', 'Test eval'} <= set(bars)

@@ -62,11 +62,11 @@ def test_onednn_is_only_loaded_by_what_needs_it(graph, tmp_path):
 
 
 def test_a_line_an_epoch(graph, tmp_path):
-    said = plimsoll('train', graph, *SMALL, '--epochs', 3, '--run', tmp_path / 'a').stdout.splitlines()
-    assert len(said) == 4
-    assert all(EPOCH.match(line) for line in said[:3]), said
-    assert [EPOCH.match(line).group(1) for line in said[:3]] == ['001', '002', '003']
-    assert re.match(r'^Best epoch 00\d \| Train: \d\.\d{4} \| Val: \d\.\d{4} \| Test: \d\.\d{4} \(sampled\)$', said[3])
+    printed = plimsoll('train', graph, *SMALL, '--epochs', 3, '--run', tmp_path / 'a').stdout.splitlines()
+    assert len(printed) == 4
+    assert all(EPOCH.match(line) for line in printed[:3]), printed
+    assert [EPOCH.match(line).group(1) for line in printed[:3]] == ['001', '002', '003']
+    assert re.match(r'^Best epoch 00\d \| Train: \d\.\d{4} \| Val: \d\.\d{4} \| Test: \d\.\d{4} \(sampled\)$', printed[3])
     lines = metrics(tmp_path / 'a')
     assert [line['epoch'] for line in lines] == [1, 2, 3]
     assert lines[2]['loss'] < lines[0]['loss']
@@ -78,8 +78,8 @@ def test_a_line_an_epoch(graph, tmp_path):
 def test_evaluations_are_as_rare_as_asked(graph, tmp_path):
     plimsoll('train', graph, *SMALL, '--epochs', 5, '--eval-every', 2, '--run', tmp_path / 'a')
     assert [line['epoch'] for line in metrics(tmp_path / 'a') if 'valid' in line] == [2, 4]
-    said = plimsoll('train', graph, *SMALL, '--epochs', 2, '--eval-every', 0, '--run', tmp_path / 'b').stdout
-    assert not any(word in said for word in ('Train:', 'Val', 'Test', 'Best'))
+    printed = plimsoll('train', graph, *SMALL, '--epochs', 2, '--eval-every', 0, '--run', tmp_path / 'b').stdout
+    assert not any(word in printed for word in ('Train:', 'Val', 'Test', 'Best'))
     assert not (tmp_path / 'b' / 'best.safetensors').exists()
     scored = plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3, '--json', '--quiet')
     assert not {'train', 'valid', 'test'} & set(objects(scored)[-1])
@@ -100,14 +100,14 @@ def test_other_spellings(graph, tmp_path):
 def test_log_steps_are_epochs(graph, tmp_path):
     for spelling in ('--log_steps', '--log-steps'):
         place = tmp_path / spelling
-        said = plimsoll('train', graph, *SMALL, '--epochs', 5, spelling, 2, '--run', place).stdout.splitlines()
-        assert [EPOCH.match(line).group(1) for line in said[:-1]] == ['002', '004', '005'] and said[-1].startswith('Best epoch')
+        printed = plimsoll('train', graph, *SMALL, '--epochs', 5, spelling, 2, '--run', place).stdout.splitlines()
+        assert [EPOCH.match(line).group(1) for line in printed[:-1]] == ['002', '004', '005'] and printed[-1].startswith('Best epoch')
         assert [line['epoch'] for line in metrics(place) if 'valid' in line] == [2, 4]
         assert len(metrics(place)) == 5
     for words in (('--eval-every', 1, '--log-steps', 2), ('--log-steps', 2, '--eval-every', 1)):
         place = tmp_path / '-'.join(map(str, words))
-        said = plimsoll('train', graph, *SMALL, '--epochs', 3, *words, '--run', place).stdout.splitlines()
-        assert [EPOCH.match(line).group(1) for line in said[:-1]] == ['002', '003']
+        printed = plimsoll('train', graph, *SMALL, '--epochs', 3, *words, '--run', place).stdout.splitlines()
+        assert [EPOCH.match(line).group(1) for line in printed[:-1]] == ['002', '003']
         assert all('valid' in line for line in metrics(place))
     done = plimsoll('train', graph, *SMALL, '--epochs', 2, '--log_interval', 5, '--run', tmp_path / 'memory', '--json')
     assert [line['step'] % 5 for line in objects(done) if line['event'] == 'memory'] == [0] * (2 * steps_of(graph) // 5)
@@ -180,8 +180,8 @@ def test_idle_options_of_evaluate_and_predict(graph, run, tmp_path):
                         (('predict', tmp_path / 'mlp', *out, '--sampled', '--scratch', tmp_path), ['--sampled', '--scratch']),
                         (('evaluate', run, '--scratch', tmp_path), ['--scratch']), (('evaluate', run, '--exact'), []),
                         (('predict', run, *out, '--scratch', tmp_path), [])):
-        said = plimsoll(*words, '--quiet').stderr
-        assert [word for word in ('--exact', '--sampled', '--scratch') if word in said] == idle
+        printed = plimsoll(*words, '--quiet').stderr
+        assert [word for word in ('--exact', '--sampled', '--scratch') if word in printed] == idle
 
 
 def test_words_from_elsewhere(graph, tmp_path):
@@ -196,11 +196,11 @@ def test_words_from_elsewhere(graph, tmp_path):
 def test_the_plan_comes_first(graph, tmp_path):
     """A few lines of it; what is scored; and which options change nothing."""
     words = [word for word in SMALL if word != '--quiet']
-    said = plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'a', '--memory', '300M',
+    printed = plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'a', '--memory', '300M',
                     '--momentum', 0.5, '--gamma', 0.5, '--pool', 'max', '--aggr', 'max').stderr
-    assert re.search(r'^plan: peak .* of 300 MiB .* minimum ', said, re.M)
-    assert all(word in said for word in ('graph', 'features', 'cross_entropy', 'accuracy'))
-    idle = re.search(r'^warning: (.*--momentum.*)$', said, re.M).group(1)
+    assert re.search(r'^plan: peak .* of 300 MiB .* minimum ', printed, re.M)
+    assert all(word in printed for word in ('graph', 'features', 'cross_entropy', 'accuracy'))
+    idle = re.search(r'^warning: (.*--momentum.*)$', printed, re.M).group(1)
     assert '--momentum' in idle and '--gamma' in idle and '--pool' in idle and '--aggr' not in idle
     idle = objects(plimsoll('train', graph, '--model', 'mlp', '--layers', 1, '--hidden', 8, '--dropout', 0.5, '--norm', 'layer',
                             '--residual', '--heads', 1, '--epochs', 1, '--run', tmp_path / 'c', '--json'))[0]['without_effect']
@@ -228,8 +228,8 @@ def test_a_dataset_that_moved(graph, tmp_path):
     here.rename(there)
     out = ('--out', tmp_path / 'x.npy')
     for words in (('train', '--resume', run), ('evaluate', run), ('predict', run)):
-        said = plimsoll(*words, *(out if words[0] == 'predict' else ()), code=4).stderr
-        assert f'no longer at {here}' in said and f"plimsoll {' '.join(map(str, words))} DIR" in said
+        printed = plimsoll(*words, *(out if words[0] == 'predict' else ()), code=4).stderr
+        assert f'no longer at {here}' in printed and f"plimsoll {' '.join(map(str, words))} DIR" in printed
         plimsoll(*words, there, *(out if words[0] == 'predict' else ('--epochs', '+1') if words[0] == 'train' else ()))
 
 
@@ -244,14 +244,14 @@ def test_runs_that_begin_together_get_names_of_their_own(graph, tmp_path):
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
                for _ in range(4)]
     for process in started:
-        _, said = process.communicate(timeout=1500)
-        assert process.returncode == 0, said
+        _, printed = process.communicate(timeout=1500)
+        assert process.returncode == 0, printed
     assert sorted(os.listdir(tmp_path / 'runs')) == [f'graph-sage-{number}' for number in (1, 2, 3, 4)]
 
 
 def test_memory_lines(graph, tmp_path):
-    said = plimsoll('train', graph, *SMALL, '--epochs', 2, '--memory-every', 5, '--run', tmp_path / 'a', '--memory', '1G').stdout
-    lines = [line for line in said.splitlines() if line.startswith('Step')]
+    printed = plimsoll('train', graph, *SMALL, '--epochs', 2, '--memory-every', 5, '--run', tmp_path / 'a', '--memory', '1G').stdout
+    lines = [line for line in printed.splitlines() if line.startswith('Step')]
     assert len(lines) >= 2
     assert all(re.match(r'^Step \d+: CPU: \d+\.\dMB of \d+\.\dMB$', line) for line in lines)
     assert [int(line.split()[1][:-1]) for line in lines] == list(range(5, 5 * len(lines) + 1, 5))
@@ -270,8 +270,8 @@ def test_a_staged_run_names_its_dataset(graph, tmp_path):
     """The copy in scratch may go: the run continues without it, or with another copy."""
     scratch, run = tmp_path / 'scratch', tmp_path / 'run'
     words = ['--stage', '--scratch', scratch]
-    said = plimsoll('train', graph, *SMALL, '--epochs', 1, '--run', run, *words, code=2).stderr
-    assert f'mkdir -p {scratch}' in said and not run.exists()
+    printed = plimsoll('train', graph, *SMALL, '--epochs', 1, '--run', run, *words, code=2).stderr
+    assert f'mkdir -p {scratch}' in printed and not run.exists()
     plimsoll('train', graph, *SMALL, '--run', run, '--stage', '--scratch', graph, code=2)
     scratch.mkdir()
     plimsoll('train', graph, *SMALL, '--epochs', 1, '--run', run, '--quiet', *words)
@@ -421,9 +421,9 @@ def test_a_signal_saves_the_run(graph, tmp_path, number):
     process.send_signal(number)
     time.sleep(0.001)
     process.send_signal(number)  # as timeout(1) and launchers do: to the process, then to its group
-    _, said = process.communicate(timeout=1500)
-    assert process.returncode == 75, said
-    assert 'saved' in said
+    _, printed = process.communicate(timeout=1500)
+    assert process.returncode == 75, printed
+    assert 'saved' in printed
     epochs = len(metrics(tmp_path / 'a')) + 2
     plimsoll('train', graph, *words, epochs, '--run', tmp_path / 'b')
     plimsoll('train', '--resume', tmp_path / 'a', '--epochs', epochs, '--quiet')
@@ -432,19 +432,19 @@ def test_a_signal_saves_the_run(graph, tmp_path, number):
 
 def test_shares_decide_the_bits(graph, tmp_path):
     words = (*(word for word in SMALL if word != '--quiet'), '--shares', 7, '--dropout', 0.3)
-    said = plimsoll('train', graph, *words, '--epochs', 3, '--run', tmp_path / 'a')
-    assert 'batch 100 in 7 shares' in said.stderr and 'at a time' not in said.stderr
+    printed = plimsoll('train', graph, *words, '--epochs', 3, '--run', tmp_path / 'a')
+    assert 'batch 100 in 7 shares' in printed.stderr and 'at a time' not in printed.stderr
     assert json.loads((tmp_path / 'a' / 'run.json').read_text())['settings']['shares'] == 7
     found = objects(plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'b', '--threads', 1, '--memory', '256M', '--json'))
     assert found[0]['shares'] == 7 and found[0]['part_seeds'] == 15
-    said = plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3, '--shares', 6, code=2).stderr
-    assert '--shares is 7 in the run' in said
+    printed = plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3, '--shares', 6, code=2).stderr
+    assert '--shares is 7 in the run' in printed
     plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3)
     assert (tmp_path / 'a' / 'metrics.jsonl').read_text() == (tmp_path / 'b' / 'metrics.jsonl').read_text()
 
 
 def test_wrong_use(graph, run, tmp_path):
-    for words, said in [
+    for words, printed in [
             ((), 'a dataset directory is needed'),
             ((graph, '--model', 'gnn'), '--model is mlp, gcn, sage, gat or gin'),
             ((graph, '--fanout', '3,x'), '--fanout'),
@@ -469,7 +469,7 @@ def test_wrong_use(graph, run, tmp_path):
         done = subprocess.run([PLIMSOLL, 'train', *map(str, words)], check=False, capture_output=True, text=True,
                               timeout=1500, cwd=tmp_path)
         assert done.returncode in (code, 2), done.stderr
-        assert said in done.stderr, (words, done.stderr)
+        assert printed in done.stderr, (words, done.stderr)
 
 
 def test_what_does_not_fit_is_refused_first(graph, tmp_path):
@@ -490,9 +490,9 @@ def test_evaluate(graph, run):
     found = objects(plimsoll('evaluate', run, '--json', '--quiet'))[0]
     assert found['metric'] == 'accuracy' and not found['exact']
     assert found['valid']['score'] == best['valid'] and found['test']['score'] == best['test']
-    said = plimsoll('evaluate', run, '--split', 'all', '--quiet').stdout.splitlines()
-    assert [line.split(':')[0] for line in said] == ['train', 'valid', 'test']
-    assert re.match(r'^test: accuracy 0\.\d{4}, loss \d+\.\d{4}$', said[2])
+    printed = plimsoll('evaluate', run, '--split', 'all', '--quiet').stdout.splitlines()
+    assert [line.split(':')[0] for line in printed] == ['train', 'valid', 'test']
+    assert re.match(r'^test: accuracy 0\.\d{4}, loss \d+\.\d{4}$', printed[2])
 
 
 @pytest.mark.parametrize('how', [[], ['--sampled']])

@@ -70,18 +70,18 @@ def test_the_bits_of_one_rank(mpi, graph, alone, tmp_path, ranks):
 
 
 def test_ranks_divide_the_cores_that_they_share(mpi, graph, tmp_path):
-    """Open MPI binds ranks to cores of their own, MPICH does not; --threads is each rank's, and is cut aloud."""
+    """Open MPI binds ranks to cores of their own, MPICH does not; --threads is each rank's, and is reported when it is cut."""
     cores = len(os.sched_getaffinity(0))
     words = ['train', graph, *(word for word in SETTINGS if word not in ('--threads', 1)), '--epochs', 1, '--run']
-    said = run(mpi(2), *words, tmp_path / 'a').stderr
-    threads, source = re.search(r'; (\d+) threads? from (.*)', said).groups()
+    printed = run(mpi(2), *words, tmp_path / 'a').stderr
+    threads, source = re.search(r'; (\d+) threads? from (.*)', printed).groups()
     if 'a part of 2' in source:
         assert int(threads) == max(1, cores // 2)
     else:
         assert 'openmpi' in mpi(2)[0]
-    assert ('1 thread from' in said) == (threads == '1') and '1 threads' not in said
-    said = run([], *words, tmp_path / 'b', '--threads', cores + 5).stderr
-    assert f'--threads {cores + 5} is above another limit: {cores} thread' in said
+    assert ('1 thread from' in printed) == (threads == '1') and '1 threads' not in printed
+    printed = run([], *words, tmp_path / 'b', '--threads', cores + 5).stderr
+    assert f'--threads {cores + 5} is above another limit: {cores} thread' in printed
 
 
 def test_mpi_memory_is_measured_and_planned(mpi, graph, tmp_path):
@@ -135,8 +135,8 @@ def test_shares_are_as_many_as_ranks(mpi, graph, tmp_path):
     assert re.search(r'>ranks of each start</th><td[^>]*>3, 2</td>', (tmp_path / 'a.html').read_text())
     done = run(mpi(4), 'train', '--resume', tmp_path / 'a', '--epochs', 3, '--quiet', code=2)
     assert done.stderr.count('4 ranks, but batches have 3 shares') == 1
-    said = run(mpi(2), 'train', graph, *words, '--norm', 'batch', '--run', tmp_path / 'b', '--quiet', code=2).stderr
-    assert said.count('batch norm') == 1 and not (tmp_path / 'b').exists()
+    printed = run(mpi(2), 'train', graph, *words, '--norm', 'batch', '--run', tmp_path / 'b', '--quiet', code=2).stderr
+    assert printed.count('batch norm') == 1 and not (tmp_path / 'b').exists()
 
 
 @pytest.mark.parametrize('silent', [0, pytest.param(1, marks=pytest.mark.nightly)])
@@ -154,9 +154,9 @@ def test_a_silent_rank_is_named(mpi, graph, tmp_path, silent):
             variables = pathlib.Path(f'/proc/{pid}/environ').read_text().split('\0')
             found[next(int(word.split('=')[1]) for word in variables if word.startswith(('OMPI_COMM_WORLD_RANK=', 'PMI_RANK=')))] = int(pid)
         os.kill(found[silent], signal.SIGSTOP)
-        said = process.communicate(timeout=300)[1]
+        printed = process.communicate(timeout=300)[1]
     assert process.returncode != 0
-    assert f'waited 10 s for rank {silent}' in said
+    assert f'waited 10 s for rank {silent}' in printed
     assert subprocess.run(pattern, capture_output=True, check=False).returncode == 1
 
 
@@ -170,8 +170,8 @@ def test_all_ranks_compute_with_the_lowest_instruction_set(graph, tmp_path):
     same(tmp_path / 'a', tmp_path / 'b')
     # The run keeps it: resumed with more, it says how the bits are kept.
     assert json.loads((tmp_path / 'a' / 'run.json').read_text())['machine']['vectors'] == 'sse4_1'
-    said = run([], 'train', '--resume', tmp_path / 'a', '--epochs', 3).stderr
-    assert 'set ONEDNN_MAX_CPU_ISA=SSE41' in said
+    printed = run([], 'train', '--resume', tmp_path / 'a', '--epochs', 3).stderr
+    assert 'set ONEDNN_MAX_CPU_ISA=SSE41' in printed
 
 
 def test_ranks_that_are_alone_say_why(graph, tmp_path):
@@ -194,9 +194,9 @@ def test_a_signal_to_one_rank_stops_all(mpi, graph, alone, tmp_path):
         found = subprocess.run(['pgrep', '-f', f'^{PLIMSOLL} train {graph} .*{place}'], capture_output=True, text=True, check=True).stdout.split()
         assert len(found) == 2
         os.kill(int(found[1]), signal.SIGTERM)
-        _, said = process.communicate(timeout=300)
-    assert process.returncode == 75, said
-    assert said.count('Continue with') == 1
+        _, printed = process.communicate(timeout=300)
+    assert process.returncode == 75, printed
+    assert printed.count('Continue with') == 1
     done = (place / 'metrics.jsonl').read_text().count('\n') + 2
     run([], 'train', '--resume', place, '--epochs', done, '--quiet')
     run(mpi(3), 'train', graph, *SETTINGS, '--epochs', done, '--run', tmp_path / 'b', '--quiet', '--eval-every', 0)
@@ -214,10 +214,10 @@ def test_evaluate_and_predict(mpi, odd, tmp_path, how):
         done = run(command, 'predict', odd, '--out', tmp_path / f'{name}.npy', '--threads', 1, *(['--sampled'] if how == 'sampled' else []))
         assert done.stdout.count('logits of test') == 1 and done.stderr.count('memory line') == 1
     assert (tmp_path / 'one.npy').read_bytes() == (tmp_path / 'two.npy').read_bytes()
-    said = run(mpi(2), 'predict', odd, '--out', tmp_path / 'three.txt', '--threads', 1, code=2).stderr
-    assert said.count('three.txt') == 1
-    said = run(mpi(2), 'predict', odd, '--out', tmp_path / 'missing' / 'four.npy', '--threads', 1, code=1).stderr
-    assert said.count('rank 0: ') <= 1
+    printed = run(mpi(2), 'predict', odd, '--out', tmp_path / 'three.txt', '--threads', 1, code=2).stderr
+    assert printed.count('three.txt') == 1
+    printed = run(mpi(2), 'predict', odd, '--out', tmp_path / 'missing' / 'four.npy', '--threads', 1, code=1).stderr
+    assert printed.count('rank 0: ') <= 1
     assert sorted(path.name for path in odd.iterdir()) == before
 
 
@@ -229,16 +229,16 @@ def test_other_words_of_one_rank(mpi, graph, tmp_path, option, value):
     before = sorted(tmp_path.iterdir())
     words = ['train', graph, *SETTINGS, '--epochs', 2, '--run', tmp_path / 'a']
     others = ['train', tmp_path / 'small', *words[2:]] if option == 'dataset' else [*words, option, value]
-    said = run([*map(str, [*mpi(2), PLIMSOLL, *words, ':', '-n', 1])], *others, code=2).stderr
-    assert len(re.findall(rf'rank 2\b.*{option.strip("-")}', said)) == 1, said
+    printed = run([*map(str, [*mpi(2), PLIMSOLL, *words, ':', '-n', 1])], *others, code=2).stderr
+    assert len(re.findall(rf'rank 2\b.*{option.strip("-")}', printed)) == 1, printed
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_other_words_of_an_evaluation(mpi, odd, alone):
     words = ['evaluate', odd, '--exact', '--json']
     for option, others in (('--split', [*words, '--split', 'test']), ('--exact', [word for word in words if word != '--exact']), ('run', ['evaluate', alone, *words[2:]])):
-        said = run([*map(str, [*mpi(1), PLIMSOLL, *words, ':', '-n', 1])], *others, code=2).stderr
-        assert len(re.findall(rf'rank 1\b.*{option}', said)) == 1, said
+        printed = run([*map(str, [*mpi(1), PLIMSOLL, *words, ':', '-n', 1])], *others, code=2).stderr
+        assert len(re.findall(rf'rank 1\b.*{option}', printed)) == 1, printed
 
 
 def as_rank(rank, *words, code=0):

@@ -136,9 +136,9 @@ def test_the_order_of_dgl_is_a_warning(graph):
 
 @pytest.mark.parametrize('words', [('--device', 'cuda'), ('--device', 'cuda:0'), ('--device', 0), ('--gpu', 0)])
 def test_gpus_come_elsewhere(graph, words):
-    said = plimsoll('train', graph, *words, code=2).stderr
-    assert '--device cpu' in said
-    assert "plimsoll.NeighborLoader(…, device='cuda')" in said and 'tools/wheel' in said and 'released' not in said  # what to do today
+    printed = plimsoll('train', graph, *words, code=2).stderr
+    assert '--device cpu' in printed
+    assert "plimsoll.NeighborLoader(…, device='cuda')" in printed and 'tools/wheel' in printed and 'released' not in printed  # what to do today
     plimsoll('plan', graph, *words, code=2)
 
 
@@ -165,8 +165,8 @@ def test_gpus_come_elsewhere(graph, words):
     (['plan', 'arxiv', '--for', 'pyg', '--sweep', 'gpu_memroy=4G,8G'], 'gpu-memory'),
 ])
 def test_the_nearest_word_is_named(words, nearest):
-    said = plimsoll(*words, code=2).stderr
-    assert re.search(r'did you mean ' + re.escape(nearest), said), said
+    printed = plimsoll(*words, code=2).stderr
+    assert re.search(r'did you mean ' + re.escape(nearest), printed), printed
 
 
 @pytest.mark.parametrize('words', [['fly'], ['train', 'd', '--zzz'], ['train', 'd', '--model', 'transformer'], ['train', 'd', '-' * 99],

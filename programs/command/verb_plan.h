@@ -107,7 +107,7 @@ json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *
 /* What to ask a scheduler for: the peak with a share of it and bytes for the script's shell, but no
  * more than the line; PLAN_TIME_MARGIN times the time of the trial, and a minute. */
 #define PLAN_MEMORY_SHARE 20
-#define PLAN_MEMORY_SPARE ((int64_t)32 << 20)
+#define PLAN_MEMORY_MARGIN ((int64_t)32 << 20)
 #define PLAN_TIME_MARGIN 2
 typedef struct plan_ask {
     int64_t mebibytes;

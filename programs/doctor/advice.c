@@ -1,7 +1,7 @@
 /*
- * What to change. Where the texts show the graph and the settings, each change is reckoned with the
- * estimate for PyTorch Geometric (programs/pyg); otherwise changes stand in the order in which they
- * usually help, without figures.
+ * What to change. Where the texts show the graph and the settings, each change is estimated with
+ * the estimate for PyTorch Geometric (programs/pyg); otherwise changes stand in the order in which
+ * they usually help, without figures.
  */
 #include "base/check.h"
 #include "doctor/verdict.h"
@@ -124,7 +124,7 @@ static int by_saving(const void *a, const void *b)
     return (left->saves < right->saves) - (left->saves > right->saves);
 }
 
-static void reckon_memory(const case_t *script, doctor_verdict_t *verdict)
+static void estimate_memory(const case_t *script, doctor_verdict_t *verdict)
 {
     const doctor_recipe_t *recipe = &script->doctor->recipe;
     pyg_params_t pyg = script->pyg;
@@ -330,7 +330,7 @@ static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
         return;
     }
     if (open_case(doctor, 0, &script)) {
-        reckon_memory(&script, verdict);
+        estimate_memory(&script, verdict);
         if (pattern != DOCTOR_PATTERN_LEAK && pattern != DOCTOR_PATTERN_EPOCHS &&
             script.plan.ask > verdict->limit) {
             verdict->next_mem = script.plan.ask;
@@ -361,9 +361,9 @@ static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
                            "and print(args) at the start of the script allow an estimate");
 }
 
-/* Memory that was there, but in pieces, or not allowed. */
-static void advise_pieces(const doctor_t *doctor, const doctor_fact_t *fact,
-                          doctor_verdict_t *verdict)
+/* Memory that was free, but fragmented, or not allowed. */
+static void advise_fragmented(const doctor_t *doctor, const doctor_fact_t *fact,
+                              doctor_verdict_t *verdict)
 {
     const bool old = strstr(fact->text, " total capacity; ") != NULL; /* before torch 2.1 */
     const char *variable = doctor->alloc_conf ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF";
@@ -422,7 +422,7 @@ static void advise_cuda(const doctor_t *doctor, doctor_verdict_t *verdict)
               "sums");
 }
 
-/* Lines for causes that need no reckoning, at most three each. */
+/* Lines for causes that need no estimate, at most three each. */
 static const struct {
     doctor_cause_t cause;
     const char *change;

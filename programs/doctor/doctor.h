@@ -47,7 +47,7 @@ plim_status_t doctor_read_directory(doctor_t *doctor, const char *directory);
  *   growth         only from a timeline: {pattern, phase, peak_bytes …}
  *   recipe         the settings of the training that the texts show
  *   advice         array of {change, saves_bytes, peak_bytes}, largest gain first; the bytes only
- *                  where they are reckoned
+ *                  where they are estimated
  *   next_mem_bytes, next_mem, next_mem_basis   the next request for memory, and what it rests on:
  *                  "estimate", "measured" or "guess"
  *   command        the same training with plimsoll, if the recipe shows

@@ -31,7 +31,7 @@ doctor_fact_t *doctor_facts_add(doctor_t *doctor, int row, doctor_cause_t cause,
     doctor_found_t *found = &doctor->found[row];
     const int source = doctor->num_sources - 1;
     const int64_t number = doctor->source[source].lines + 1;
-    /* The pieces of a long line overlap: a text in both is one. */
+    /* The chunks of a long line overlap: a text in both is one. */
     if (found->count > 0 && found->last.source == source && found->last.line == number)
         return &found->last;
     doctor_fact_t *fact = &found->last;
@@ -79,7 +79,7 @@ static doctor_cause_t cause_of_signal(int64_t number)
 }
 
 /* A launcher that names a negative code, or a signal, saw that signal; 137 may be anything. */
-static void settle_signal(doctor_t *doctor, const doctor_text_row_t *row, doctor_fact_t *fact)
+static void resolve_signal(doctor_t *doctor, const doctor_text_row_t *row, doctor_fact_t *fact)
 {
     const int64_t code = fact->figure[DOCTOR_CODE];
     if (row->signal != 0)
@@ -224,7 +224,7 @@ static bool match_texts(doctor_t *doctor, const char *line, const char *begin, c
         if (fact->cause == DOCTOR_OOM_CGROUP && fact->word[1][0] != '\0' &&
             strcmp(fact->word[0], fact->word[1]) != 0)
             fact->cause = DOCTOR_OOM_PARENT;
-        settle_signal(doctor, row, fact);
+        resolve_signal(doctor, row, fact);
         keep_context(doctor, row, fact);
         if (doctor->found[i].count == 1)
             doctor->found[i].first = *fact;

@@ -67,11 +67,11 @@ typedef enum doctor_role {
     DOCTOR_ROLE_CAUSE,       /* by itself explains the end */
     DOCTOR_ROLE_SYMPTOM,     /* an end without its reason: a signal, an exit code */
     DOCTOR_ROLE_CONSEQUENCE, /* somebody reports another one's end */
-    DOCTOR_ROLE_HARMLESS,    /* the same words, but nobody died of it */
+    DOCTOR_ROLE_HARMLESS,    /* the same words, but no job died of it */
     DOCTOR_ROLE_CONTEXT      /* figures only */
 } doctor_role_t;
 
-/* Figures that texts carry; bytes unless said otherwise. */
+/* Figures that texts carry; bytes unless noted. */
 typedef enum doctor_figure {
     DOCTOR_FIGURE_NONE = 0,
     DOCTOR_TRIED,       /* the allocation that failed */
@@ -175,7 +175,7 @@ typedef struct doctor_recipe {
 #define DOCTOR_PHASES 64
 #define DOCTOR_TREE 128
 
-/* The highest use within a piece of time. */
+/* The highest use within an interval. */
 typedef struct doctor_point {
     double seconds;
     int64_t bytes;
@@ -224,7 +224,7 @@ typedef struct doctor_growth {
     int64_t first_hits, first_kills;            /* counters of the first sample; -1 */
     int64_t parent_hits, host_kills;            /* by the end's line; -1 */
     int64_t code, signal;                       /* of the command's end; -1 */
-    int64_t sender;                             /* who sent it a signal; -1: nobody */
+    int64_t sender;                             /* who sent it a signal; -1: unknown */
     bool ended;                                 /* there is an end's line */
     bool training;                              /* lines of plimsoll train */
     bool steps;                                 /* lines of a MemoryMonitor: seconds are steps */
@@ -232,7 +232,7 @@ typedef struct doctor_growth {
     char job[32];
 } doctor_growth_t;
 
-/* Bytes of a line that are looked at in one piece, and how much of a longer line's piece is looked
+/* Bytes of a line that are looked at in one chunk, and how much of a longer line's chunk is looked
  * at again with the next one. */
 #define DOCTOR_LINE_MAX 65536
 #define DOCTOR_LINE_OVERLAP 1024
@@ -327,7 +327,7 @@ typedef enum doctor_pattern {
     DOCTOR_PATTERN_SPIKE,   /* rose at once after it had been flat */
     DOCTOR_PATTERN_WORKERS, /* several processes, each with its own */
     DOCTOR_PATTERN_TMPFS,   /* files in memory */
-    DOCTOR_PATTERN_CACHE    /* page cache filled the group, and nobody was short */
+    DOCTOR_PATTERN_CACHE    /* page cache filled the group, and no process was short */
 } doctor_pattern_t;
 
 typedef struct doctor_shape {

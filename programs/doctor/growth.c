@@ -1,6 +1,6 @@
 /*
  * Reads timeline.jsonl (docs/format.md) line by line and tells how memory grew. Points that cover
- * ever longer pieces of time keep the highest use of each, so any length takes the same memory.
+ * ever longer intervals keep the highest use of each, so any length takes the same memory.
  */
 #include "base/check.h"
 #include "doctor/log_pattern.h"

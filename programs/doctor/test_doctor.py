@@ -546,7 +546,7 @@ def test_wrong_use(tmp_path):
         assert done.returncode == 2 and str(pathlib.Path(word).name).encode() in done.stderr
 
 
-PIECES = ('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.15 GiB. GPU 0 has a total capacity of 23.65 GiB of which 3.84 GiB is free. Including '
+FRAGMENTED = ('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.15 GiB. GPU 0 has a total capacity of 23.65 GiB of which 3.84 GiB is free. Including '
           'non-PyTorch memory, this process has 19.80 GiB memory in use. Of the allocated memory 15.85 GiB is allocated by PyTorch, and 3.56 GiB is reserved by '
           'PyTorch but unallocated. If reserved but unallocated memory is large try setting VARIABLE=expandable_segments:True to avoid fragmentation.\n')
 
@@ -560,8 +560,8 @@ PIECES = ('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.15 Gi
     ('[W CUDAAllocatorConfig.h:28] Warning: expandable_segments not supported on this platform (function operator())\n', 'PYTORCH_CUDA_ALLOC_CONF',
      'PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128')])
 def test_memory_in_pieces_is_joined_first(before, variable, first):
-    """What torch holds unused when it raises lies in pieces: with what is free it would have been enough. A setting that is on is not advised again."""
-    found = doctor(before + PIECES.replace('VARIABLE', variable))
+    """What torch holds unused when it raises is fragmented: with what is free it would have been enough. A setting that is on is not advised again."""
+    found = doctor(before + FRAGMENTED.replace('VARIABLE', variable))
     assert found['cause'] == 'cuda_oom' and found['figures']['fragmented']
     advice = [one['change'] for one in found['advice']]
     assert advice[0].startswith(first) if first else not any('segments' in one or 'max_split' in one for one in advice), advice

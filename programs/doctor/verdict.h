@@ -20,7 +20,7 @@ typedef enum doctor_confidence {
 #define DOCTOR_LISTED 8
 #define DOCTOR_SENTENCE 512
 
-/* One change, and what it saves; -1: not reckoned. */
+/* One change, and what it saves; -1: not estimated. */
 typedef struct doctor_change {
     char text[DOCTOR_SENTENCE];
     int64_t saves, peak;
@@ -52,20 +52,20 @@ void doctor_verdict_find(const doctor_t *doctor, doctor_verdict_t *verdict_out);
 void doctor_verdict_summarise(const doctor_t *doctor, doctor_verdict_t *verdict);
 
 /* advice.c: changes, the next request, the command. Errors of plim_dataset_from_shape are none:
- * then nothing is reckoned. */
+ * then nothing is estimated. */
 void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict);
 
 void doctor_verdict_unknown(doctor_verdict_t *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Bytes that PyTorch held reserved and unused, by the message; -1: not told. Before it raises,
- * torch releases all that is not split, so what is left lies in pieces. */
+ * torch releases all that is not split, so what is left is fragmented. */
 int64_t doctor_cuda_idle(const doctor_fact_t *fact);
 
 /* Bytes that torch could still have taken: free, and within a memory fraction; -1: not told. */
 int64_t doctor_cuda_free(const doctor_fact_t *fact);
 
-/* Whether the GPU's memory was there, but in pieces: what was free and what torch held unused would
+/* Whether the GPU's memory was free, but fragmented: what was free and what torch held unused would
  * have been enough together. */
 bool doctor_cuda_fragmented(const doctor_fact_t *fact);
 

@@ -21,7 +21,7 @@
 /* Assumptions: there was no GPU to measure on. */
 #define GPU_CONTEXT_BYTES (500 * MIB) /* CUDA's context and kernels, and cuBLAS's workspace */
 #define GPU_HOST_BYTES (1 * GIB)      /* host memory that CUDA takes */
-#define GPU_SPARE 1.1                 /* the caching allocator's rounding and gaps */
+#define GPU_SLACK 1.1                 /* the caching allocator's rounding and gaps */
 
 enum { ID = sizeof(int64_t), TERM = sizeof(float) };
 
@@ -261,7 +261,7 @@ static gpu_need_t gpu_need(const plim_dataset_info_t *info, const plim_training_
     batch_size(sizes, num_seeds, &nodes, &edges);
     const pyg_step_t step = pyg_step(&changed, info->num_features, num_outputs(info), nodes, edges);
     gpu_need_t need = {4 * step.parameters, batch_bytes(info, nodes, edges), step.train, 0};
-    need.total = GPU_CONTEXT_BYTES + GPU_SPARE * (need.model + need.batch + need.activations);
+    need.total = GPU_CONTEXT_BYTES + GPU_SLACK * (need.model + need.batch + need.activations);
     return need;
 }
 

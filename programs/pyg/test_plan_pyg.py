@@ -53,18 +53,18 @@ def test_where_it_would_be_killed(graph):
         line = (whole['phases'][before] + whole['phases'][phase]) // 2
         found = plan(graph, *RECIPE, '--memory', line)
         assert not found['fits'] and found['killed_phase'] == phase and found['line_bytes'] == line
-        said = plimsoll('plan', graph, *RECIPE, '--memory', line).stdout
-        assert 'it would be killed while ' + ('the dataset is read' if phase == 'load' else 'edge_index is sorted') in said
+        printed = plimsoll('plan', graph, *RECIPE, '--memory', line).stdout
+        assert 'it would be killed while ' + ('the dataset is read' if phase == 'load' else 'edge_index is sorted') in printed
     found = plan(graph, *RECIPE, '--memory', '4G')
     assert found['fits'] and 'killed_phase' not in found
 
 
 def test_the_table_is_readable(graph):
-    said = plimsoll('plan', graph, *RECIPE, '--workers', 2, '--gpu-memory', '8G').stdout.splitlines()
-    assert max(map(len, said)) <= 100
-    assert said[1].split() == list(PHASES)
-    assert any(re.fullmatch(r'ask the scheduler for: --mem=\d+G', line) for line in said)
-    assert any(line.startswith('plimsoll: minimum ') for line in said)
+    printed = plimsoll('plan', graph, *RECIPE, '--workers', 2, '--gpu-memory', '8G').stdout.splitlines()
+    assert max(map(len, printed)) <= 100
+    assert printed[1].split() == list(PHASES)
+    assert any(re.fullmatch(r'ask the scheduler for: --mem=\d+G', line) for line in printed)
+    assert any(line.startswith('plimsoll: minimum ') for line in printed)
 
 
 def test_how_the_script_is_written(graph):
@@ -104,8 +104,8 @@ def test_sweep(graph):
     assert len(rows) == 16 and rows[0]['choice'] == {'workers': '0', 'loaders': '1', 'late-loaders': 'no', 'gpu-memory': '1G'}
     assert rows[15]['total_bytes'] == plan(graph, *RECIPE, '--memory', '4G', '--workers', 4, '--late-loaders', '--gpu-memory', '8G')['total_bytes']
     assert rows[8]['total_bytes'] > rows[0]['total_bytes'] and all(row['fits'] for row in rows)
-    said = plimsoll('plan', graph, *RECIPE, *words).stdout.splitlines()
-    assert max(map(len, said[1:])) <= 100 and len(said) == 19
+    printed = plimsoll('plan', graph, *RECIPE, *words).stdout.splitlines()
+    assert max(map(len, printed[1:])) <= 100 and len(printed) == 19
     for key in ('workers=x', 'loaders=4', 'late-loaders=maybe', 'gpu-memory=much'):
         plimsoll('plan', graph, *RECIPE, '--sweep', key, code=2)
     plimsoll('plan', graph, '--sweep', 'workers=0,4', code=2)  # without --for pyg

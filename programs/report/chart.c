@@ -10,7 +10,7 @@
 /* The drawing's own coordinates; CSS gives it HEIGHT pixels, and any width. */
 #define WIDTH 1000.0
 #define HEIGHT 200.0
-#define LABEL_HEIGHT 16.0 /* of a text beside the drawing */
+#define LABEL_HEIGHT 16.0 /* of a text next to the drawing */
 
 typedef struct axis {
     double low, high, step;
@@ -42,7 +42,7 @@ static void path_to(path_t *path, double x, double y)
     x = tenths(x);
     y = tenths(fmin(fmax(y, -HEIGHT), 2 * HEIGHT));
     if (path->points >= 2 && path->held && y == path->y && path->flat) {
-        path->x = x; /* prolongs the flat piece */
+        path->x = x; /* prolongs the flat segment */
         return;
     }
     const bool flat = path->points > 0 && y == path->y;
@@ -305,14 +305,14 @@ typedef struct layer {
 static void add_account(const report_run_record_t *record, int account, layer_t *layer)
 {
     for (int i = 0; i < record->memory.columns; i++)
-        layer->height[i] += report_track_column(&record->memory, i).beside[1 + account];
+        layer->height[i] += report_track_column(&record->memory, i).others[1 + account];
 }
 
 static double peak_of(const report_run_record_t *record, int account)
 {
     double peak = 0;
     for (int i = 0; i < record->memory.columns; i++)
-        peak = fmax(peak, report_track_column(&record->memory, i).beside[1 + account]);
+        peak = fmax(peak, report_track_column(&record->memory, i).others[1 + account]);
     return peak;
 }
 
@@ -379,7 +379,7 @@ static int watch_layers(const report_run_record_t *record, layer_t *layers)
     for (int i = 0; i < track->columns; i++) {
         const report_column_t column = report_track_column(track, i);
         all += column.weight > 0;
-        group += column.weight > 0 && column.beside[1 + REPORT_PART_GROUP] > 0;
+        group += column.weight > 0 && column.others[1 + REPORT_PART_GROUP] > 0;
     }
     const bool by_group = 2 * group > all;
     const int first = by_group ? REPORT_PART_ANONYMOUS : REPORT_PART_HELD;
@@ -394,16 +394,16 @@ static int watch_layers(const report_run_record_t *record, layer_t *layers)
         const report_column_t column = report_track_column(track, i);
         double sum = 0;
         for (int k = 0; k < num && column.weight > 0; k++) {
-            layers[k].height[i] = column.beside[1 + first + k];
+            layers[k].height[i] = column.others[1 + first + k];
             sum += layers[k].height[i];
         }
-        if (column.weight > 0 && column.beside[1 + REPORT_PART_HOST] > 0)
-            layers[num].height[i] = column.beside[1 + REPORT_PART_OTHERS];
+        if (column.weight > 0 && column.others[1 + REPORT_PART_HOST] > 0)
+            layers[num].height[i] = column.others[1 + REPORT_PART_OTHERS];
         /* Less than a hundredth is what two counters differ by when they are read in turn. */
         else if (column.weight > 0 && column.high > 1.01 * sum)
             layers[num].height[i] = column.high - sum;
         if (column.weight > 0 && by_group)
-            layers[num + 1].height[i] = column.beside[1 + REPORT_PART_CACHE];
+            layers[num + 1].height[i] = column.others[1 + REPORT_PART_CACHE];
     }
     return num + 2;
 }
@@ -432,7 +432,7 @@ static void put_layer(report_page_t *page, const report_track_t *track, const la
         floor_of[i] += layer->height[i];
 }
 
-/* A curve of the value itself, or of the line beside it. */
+/* A curve of the value itself, or of the line at that time. */
 static void put_curve(report_page_t *page, const report_track_t *track, bool of_line,
                       const axis_t *x, const axis_t *y)
 {
@@ -440,9 +440,9 @@ static void put_curve(report_page_t *page, const report_track_t *track, bool of_
     report_page_format(page, "<path class=\"%s\" d=\"", of_line ? "limit" : "use");
     for (int i = 0; i < track->columns; i++) {
         const report_column_t column = report_track_column(track, i);
-        if (column.weight <= 0 || (of_line && column.beside[0] <= 0))
+        if (column.weight <= 0 || (of_line && column.others[0] <= 0))
             continue;
-        const double at = HEIGHT * (1 - share_of(y, of_line ? column.beside[0] : column.high));
+        const double at = HEIGHT * (1 - share_of(y, of_line ? column.others[0] : column.high));
         if (path.points == 0)
             path_to(&path, 0, at);
         path_to(&path, WIDTH * share_of(x, column_at(track, i, REPORT_UNIT_SECONDS)), at);
@@ -511,7 +511,7 @@ static void draw_memory(report_page_t *page, const report_run_record_t *record, 
             layers[k].peak = fmax(layers[k].peak, layers[k].height[i]);
         }
         most = fmax(most, fmax(sum, column.high));
-        line = column.beside[0] > 0 ? column.beside[0] : line;
+        line = column.others[0] > 0 ? column.others[0] : line;
     }
     const double peak = report_track_highest(track, 0);
     const bool shown = line > 0 && most >= line / 5;

@@ -1,4 +1,4 @@
-/* Charts as inline SVG. The drawing stretches with its column; texts beside it keep their size. */
+/* Charts as inline SVG. The drawing scales with its column; texts next to it keep their size. */
 #ifndef REPORT_CHART_H
 #define REPORT_CHART_H
 

@@ -108,8 +108,8 @@ static double line_at_peak(const report_run_record_t *record, bool *host_out)
         const report_column_t column = report_track_column(track, i);
         if (column.weight > 0 && column.high > most) {
             most = column.high;
-            line = column.beside[0];
-            *host_out = !record->training && column.beside[1 + REPORT_PART_HOST] > 0;
+            line = column.others[0];
+            *host_out = !record->training && column.others[1 + REPORT_PART_HOST] > 0;
         }
     }
     return line;

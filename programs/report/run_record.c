@@ -151,11 +151,11 @@ static void add_phase(report_run_record_t *record, double begin, const char *nam
     plim__text_printable(name, strlen(name), phase->name, sizeof phase->name);
 }
 
-static void add_memory(report_run_record_t *record, double at, double used, const double *beside)
+static void add_memory(report_run_record_t *record, double at, double used, const double *others)
 {
     if (used < 0)
         return;
-    report_track_add(&record->memory, at, 1, used, beside);
+    report_track_add(&record->memory, at, 1, used, others);
     if (record->num_phases > 0) {
         report_phase_t *phase = &record->phase[record->num_phases - 1];
         phase->peak = fmax(phase->peak, used);
@@ -188,8 +188,8 @@ static void take_tick(report_run_record_t *record, const line_t *line)
     const double *number = line->number;
     const double time = watch_time(record, number[AT]);
     const double cache = number[GROUP_CACHE] - fmax(number[GROUP_SHARED], 0);
-    double beside[1 + REPORT_RECORD_PARTS] = {number[LINE]};
-    double *part = beside + 1;
+    double others[1 + REPORT_RECORD_PARTS] = {number[LINE]};
+    double *part = others + 1;
     if (number[NUM_PROCESSES] == 0)
         return; /* the command has ended */
     if (record->limit_kind == 0 || number[LINE_INDEX] != record->line_index) {
@@ -205,7 +205,7 @@ static void take_tick(report_run_record_t *record, const line_t *line)
     part[REPORT_PART_GROUP] = record->limit_kind == 'c' && number[GROUP_ANONYMOUS] >= 0;
     part[REPORT_PART_HOST] = on_host;
     part[REPORT_PART_OTHERS] = on_host ? fmax(number[USED] - number[HELD], 0) : 0;
-    add_memory(record, time, number[USED] >= 0 && !on_host ? number[USED] : number[HELD], beside);
+    add_memory(record, time, number[USED] >= 0 && !on_host ? number[USED] : number[HELD], others);
     if (number[CPU] < 0)
         return;
     const double elapsed = time - record->counter[0];
@@ -245,7 +245,7 @@ static void take_interval(report_run_record_t *record, const line_t *line)
 {
     const double *number = line->number;
     const double seconds = fmax(number[SECONDS], 0), begin = record->seconds;
-    double beside[1 + REPORT_RECORD_PARTS] = {number[LINE]};
+    double others[1 + REPORT_RECORD_PARTS] = {number[LINE]};
     const char *at = NULL;
     record->training = true;
     record->seconds += seconds;
@@ -256,8 +256,8 @@ static void take_interval(report_run_record_t *record, const line_t *line)
         record->marked_epoch = record->last_epoch;
     }
     for (plim__json_t key, value; plim__json_next_member(line->accounts, &at, &key, &value);)
-        beside[1 + part_named(record, key)] += fmax(plim__json_real(value, 0), 0);
-    add_memory(record, record->seconds, number[RSS], beside);
+        others[1 + part_named(record, key)] += fmax(plim__json_real(value, 0), 0);
+    add_memory(record, record->seconds, number[RSS], others);
     if (number[SPEED] >= 0 && seconds > 0)
         report_track_add(&record->speed, record->seconds, seconds, number[SPEED], NULL);
     add_share(&record->rows, record->seconds, number[ROWS], number[ROWS_CACHED]);

@@ -51,7 +51,7 @@ typedef struct report_run_record {
     double unix_time; /* of the last line; 0: none yet */
     double offset;    /* seconds of earlier watches in the same file */
 
-    report_track_t memory;                      /* use; beside: the line, then the parts */
+    report_track_t memory;                      /* use; others: the line, then the parts */
     report_track_t curve[REPORT_RECORD_CURVES]; /* by epoch, from 1 at 0 on */
     report_track_t speed;                       /* steps a second; of a watch processors in use */
     report_track_t rows, lists;                 /* share found in the cache */

@@ -15,8 +15,8 @@ static void columns_keep_extremes_and_mean(void **state)
     assert_true(report_track_create(&track, 1.0 / 64, 1));
     double sum = 0;
     for (int i = 0; i < 100000; i++) {
-        const double value = i == 54321 ? 900 : i == 65432 ? -900 : i % 10, beside = i;
-        report_track_add(&track, i * 0.3, 1, value, &beside);
+        const double value = i == 54321 ? 900 : i == 65432 ? -900 : i % 10, others = i;
+        report_track_add(&track, i * 0.3, 1, value, &others);
         sum += value;
     }
     report_track_add(&track, -1, 1, 5000, &sum);
@@ -26,7 +26,7 @@ static void columns_keep_extremes_and_mean(void **state)
         low = column.low < low ? column.low : low;
         weight += column.weight;
         if (column.weight > 0 && column.high == 900)
-            at_highest = column.beside[0];
+            at_highest = column.others[0];
     }
     assert_true(track.columns > REPORT_TRACK_COLUMNS / 2 && track.columns <= REPORT_TRACK_COLUMNS);
     assert_true(low == -900 && weight == 100000 && at_highest == 54321);

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WEIGHT, SUM, LOW, HIGH, BESIDE };
+enum { WEIGHT, SUM, LOW, HIGH, OTHERS };
 
-bool report_track_create(report_track_t *track, double width, int beside)
+bool report_track_create(report_track_t *track, double width, int others)
 {
-    *track = (report_track_t){.beside = beside, .width = width};
-    track->values = calloc(REPORT_TRACK_COLUMNS, (BESIDE + (size_t)beside) * sizeof(double));
+    *track = (report_track_t){.others = others, .width = width};
+    track->values = calloc(REPORT_TRACK_COLUMNS, (OTHERS + (size_t)others) * sizeof(double));
     return track->values != NULL;
 }
 
@@ -19,12 +19,12 @@ void report_track_destroy(report_track_t *track)
 
 static double *cell(const report_track_t *track, int column)
 {
-    return track->values + (size_t)column * (BESIDE + (size_t)track->beside);
+    return track->values + (size_t)column * (OTHERS + (size_t)track->others);
 }
 
 static void merge(const report_track_t *track, double *into, const double *from)
 {
-    const size_t bytes = (BESIDE + (size_t)track->beside) * sizeof(double);
+    const size_t bytes = (OTHERS + (size_t)track->others) * sizeof(double);
     if (from[WEIGHT] <= 0)
         return;
     if (into[WEIGHT] <= 0) {
@@ -37,14 +37,14 @@ static void merge(const report_track_t *track, double *into, const double *from)
         into[LOW] = from[LOW];
     if (from[HIGH] > into[HIGH]) {
         into[HIGH] = from[HIGH];
-        memcpy(into + BESIDE, from + BESIDE, (size_t)track->beside * sizeof(double));
+        memcpy(into + OTHERS, from + OTHERS, (size_t)track->others * sizeof(double));
     }
 }
 
 /* Makes columns twice as wide. */
 static void widen(report_track_t *track)
 {
-    const size_t bytes = (BESIDE + (size_t)track->beside) * sizeof(double);
+    const size_t bytes = (OTHERS + (size_t)track->others) * sizeof(double);
     for (int i = 0; i < REPORT_TRACK_COLUMNS / 2; i++) {
         double *into = cell(track, i);
         if (i > 0)
@@ -57,16 +57,16 @@ static void widen(report_track_t *track)
 }
 
 void report_track_add(report_track_t *track, double at, double weight, double value,
-                      const double *beside)
+                      const double *others)
 {
-    double sample[BESIDE + REPORT_TRACK_BESIDE] = {weight, weight * value, value, value};
+    double sample[OTHERS + REPORT_TRACK_OTHERS] = {weight, weight * value, value, value};
     if (!(at >= 0) || !(weight > 0))
         return;
     while (at >= track->width * REPORT_TRACK_COLUMNS)
         widen(track);
     const int column = (int)(at / track->width);
-    if (track->beside > 0)
-        memcpy(sample + BESIDE, beside, (size_t)track->beside * sizeof(double));
+    if (track->others > 0)
+        memcpy(sample + OTHERS, others, (size_t)track->others * sizeof(double));
     merge(track, cell(track, column), sample);
     if (column >= track->columns)
         track->columns = column + 1;
@@ -78,7 +78,7 @@ report_column_t report_track_column(const report_track_t *track, int column)
 {
     const double *values = cell(track, column);
     return (report_column_t){values[WEIGHT], values[SUM], values[LOW], values[HIGH],
-                             values + BESIDE};
+                             values + OTHERS};
 }
 
 double report_track_highest(const report_track_t *track, double missing)

@@ -467,9 +467,9 @@ static bool at_end(const reader_t *reader)
 
 static void take_loader(read_python_t *python, reader_t *reader, const token_t *name)
 {
-    static read_loader_t spare;
+    static read_loader_t ignored;
     const bool kept = python->num_loaders < READ_LOADERS;
-    read_loader_t *loader = kept ? &python->loaders[python->num_loaders++] : &spare;
+    read_loader_t *loader = kept ? &python->loaders[python->num_loaders++] : &ignored;
     argument_t argument;
     python->more_loaders += !kept;
     *loader = (read_loader_t){.line = name->line};

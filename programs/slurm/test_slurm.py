@@ -69,8 +69,8 @@ def test_the_plan_is_what_is_asked_for(graph):
     assert abs(int(request(script, 'mem').rstrip('M')) - (peak * 1.05 / MIB + 32)) <= 0.02 * peak / MIB + 2
     assert '5 %' in script and 'margin' in script  # stated
     # what the plan says to write is what the script has
-    said = plimsoll('plan', graph, *words).stdout
-    assert abs(int(request(said, 'mem').rstrip('M')) - int(request(script, 'mem').rstrip('M'))) <= 2
+    printed = plimsoll('plan', graph, *words).stdout
+    assert abs(int(request(printed, 'mem').rstrip('M')) - int(request(script, 'mem').rstrip('M'))) <= 2
     assert seconds(request(script, 'time')) >= 2 * plan['trial']['run_s'] + 240
     assert request(script, 'cpus-per-task') == str(plan['ask']['cpus'])
     assert request(script, 'signal') == 'B:USR1@120'
@@ -112,10 +112,10 @@ def test_many_nodes(graph):
 
 def test_json_has_the_same(graph):
     text = plimsoll('slurm', '--time', 60, 'train', graph, '--run', 'r').stdout
-    said = json.loads(plimsoll('slurm', '--time', 60, '--json', 'train', graph, '--run', 'r').stdout)
-    assert said['script'] == text and said['verb'] == 'train'
-    assert said['memory_bytes'] == int(request(text, 'mem').rstrip('M')) * MIB
-    assert said['seconds'] == seconds(request(text, 'time')) and said['cpus'] == int(request(text, 'cpus-per-task'))
+    printed = json.loads(plimsoll('slurm', '--time', 60, '--json', 'train', graph, '--run', 'r').stdout)
+    assert printed['script'] == text and printed['verb'] == 'train'
+    assert printed['memory_bytes'] == int(request(text, 'mem').rstrip('M')) * MIB
+    assert printed['seconds'] == seconds(request(text, 'time')) and printed['cpus'] == int(request(text, 'cpus-per-task'))
 
 
 @pytest.mark.parametrize('text, minutes', [('90', 90), ('90:30', 91), ('1:30:00', 90), ('1-2', 1560), ('1-2:30', 1590), ('2-00:00:01', 2881)])
@@ -228,12 +228,12 @@ def test_usr1_saves_requeues_and_continues(graph, weights, tmp_path):
         job = cluster.start()
         wait_for(run / 'metrics.jsonl', f'"epoch":{epoch},', job)
         job.send_signal(signal.SIGUSR1)
-        said = job.communicate(timeout=1200)[0]
-        assert job.returncode == 75, said
+        printed = job.communicate(timeout=1200)[0]
+        assert job.returncode == 75, printed
     assert cluster.asked() == ['requeue 7'] * 2
     job = cluster.start()
-    said = job.communicate(timeout=1200)[0]
-    assert job.returncode == 0, said
+    printed = job.communicate(timeout=1200)[0]
+    assert job.returncode == 0, printed
     assert cluster.asked() == ['requeue 7'] * 2
     assert (run / 'last.safetensors').read_bytes() == weights
     job = cluster.start()  # queued once more: nothing is left to do

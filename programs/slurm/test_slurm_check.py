@@ -36,14 +36,14 @@ def check(path, script, python=LOADERS, sinfo=None):
     words = [PLIMSOLL, 'slurm', '--check', path / 'job.sbatch']
     text = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=1500)
     done = subprocess.run([*words, '--json'], env=environment, capture_output=True, text=True, check=False, timeout=1500)
-    said = json.loads(done.stdout)
-    assert done.returncode == text.returncode == (1 if said['findings'] else 0), done.stderr
-    assert text.stdout.count(b' [') >= len(said['findings']) and not set(text.stdout) & (set(range(32)) - {10})
-    return said
+    printed = json.loads(done.stdout)
+    assert done.returncode == text.returncode == (1 if printed['findings'] else 0), done.stderr
+    assert text.stdout.count(b' [') >= len(printed['findings']) and not set(text.stdout) & (set(range(32)) - {10})
+    return printed
 
 
-def kinds(said):
-    return sorted({finding['kind'] for finding in said['findings']})
+def kinds(printed):
+    return sorted({finding['kind'] for finding in printed['findings']})
 
 
 CONTRADICTIONS = [
@@ -138,10 +138,10 @@ def test_the_partition_is_asked(tmp_path, words, sinfo, expected):
 
 
 def test_what_is_not_read_is_named(tmp_path):
-    said = check(tmp_path, HEAD + RUN + 'python other.py\n', LOADERS + 'a = NeighborLoader(data, num_workers=f(x), **more)\n', 'x*|infinite|0|0\\n')
-    assert any('**' in text for text in said['not_read']) and any('f(x)' in text for text in said['not_read'])
-    assert any('1 more command' in text for text in said['not_read'])
-    assert [loader['settings'].get('batch_size') for loader in said['loaders']] == ['512', '4096', None]  # the command's before the default
+    printed = check(tmp_path, HEAD + RUN + 'python other.py\n', LOADERS + 'a = NeighborLoader(data, num_workers=f(x), **more)\n', 'x*|infinite|0|0\\n')
+    assert any('**' in text for text in printed['not_read']) and any('f(x)' in text for text in printed['not_read'])
+    assert any('1 more command' in text for text in printed['not_read'])
+    assert [loader['settings'].get('batch_size') for loader in printed['loaders']] == ['512', '4096', None]  # the command's before the default
     missing = check(tmp_path, HEAD + 'srun python elsewhere.py\n', None)
     assert missing['python'] is None and any('elsewhere.py' in text for text in missing['not_read'])
 

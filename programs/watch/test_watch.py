@@ -52,7 +52,7 @@ def until(condition, seconds=1500):
 
 
 def listed(out):
-    """All that was said of each process, by pid."""
+    """All records of each process, by pid."""
     found = {}
     for tick in lines(out, 'tick'):
         for process in tick.get('processes', []):
@@ -67,10 +67,10 @@ def test_exit_code_is_the_commands(tmp_path, script, code, name):
     assert done.returncode == code
     first, last = done.stdout.splitlines()
     assert first == 'out' and 'err' in done.stderr
-    said = json.loads(last)
+    printed = json.loads(last)
     [end] = lines(tmp_path / 'run', 'end')
-    assert said['exit_code'] == end['exit_code'] == code
-    assert said.get('signal') == end.get('signal') == name
+    assert printed['exit_code'] == end['exit_code'] == code
+    assert printed.get('signal') == end.get('signal') == name
     assert end['left_running'] == 0 and end['ticks'] >= 1
     assert all(group.get('kills', 0) == 0 for group in end['groups'])
     assert not (tmp_path / 'run' / 'marks').exists()
@@ -121,8 +121,8 @@ def test_signals_are_forwarded(tmp_path, name):
     child = start(tmp_path / 'run', 'sh', '-c', script)
     assert child.stdout.readline() == 'ready\n'
     child.send_signal(getattr(signal, 'SIG' + name))
-    said, _ = child.communicate(timeout=1500)
-    assert child.returncode == 5 and said == 'got\n'
+    printed, _ = child.communicate(timeout=1500)
+    assert child.returncode == 5 and printed == 'got\n'
     [event] = lines(tmp_path / 'run', 'signal')
     assert event['signal'] == name and event['sent'] and event['from'] == 'user' and event['sender_pid'] == os.getpid()
 
@@ -211,7 +211,7 @@ def test_pages_shared_among_forks_count_once(tmp_path):
 
 
 def test_record_survives_the_watcher(tmp_path):
-    """Killed as nobody can prevent: the lines are there, the command lives on and is not disturbed."""
+    """Killed in a way that cannot be prevented: the lines are there, the command lives on and is not disturbed."""
     child = start(tmp_path / 'run', *python(HOLD.format(50) + '; print("done", flush=True)'))
     assert child.stdout.readline() == 'ready\n'
     until(lambda: any(tick['rss_bytes'] > 50 * MIB for tick in lines(tmp_path / 'run', 'tick')))
@@ -351,9 +351,9 @@ def test_live_line_on_a_terminal(tmp_path):
 def test_memory_of_others_is_not_the_commands(tmp_path):
     """Where nothing but the host limits the command, the doctor tells of the command's own memory."""
     done = watch(tmp_path / 'run', *python('b = bytearray(50 << 20)'), options=['--json'])
-    said = json.loads(done.stdout)
-    if not said['line_source'].startswith('host '):
-        pytest.skip(f'another limit is nearer here: {said["line_source"]}')
+    printed = json.loads(done.stdout)
+    if not printed['line_source'].startswith('host '):
+        pytest.skip(f'another limit is nearer here: {printed["line_source"]}')
     found = subprocess.run([PLIMSOLL, 'doctor', str(tmp_path / 'run'), '--json'], capture_output=True, check=True, timeout=1500)
     growth = json.loads(found.stdout)['growth']
-    assert (growth['peak_bytes'], growth['limit_of']) == (said['peak_bytes'], 'host')
+    assert (growth['peak_bytes'], growth['limit_of']) == (printed['peak_bytes'], 'host')

@@ -234,7 +234,7 @@ static bool read_memory(watch_tree_t *tree, watch_tree_process_t *process, bool 
     return true;
 }
 
-/* Reads counters that change slowly, or that nobody looks at each tick. */
+/* Reads counters that change slowly, or that are not needed each tick. */
 static void read_counters(watch_tree_t *tree, watch_tree_process_t *process)
 {
     int64_t fields[NUM_FIELDS];
@@ -265,7 +265,7 @@ static bool wants_pss(const watch_tree_process_t *process, int64_t now)
 }
 
 /* Reads the PSS of one process, if the time that all readings took allows it. A single process
- * shares with nobody here. */
+ * shares with no process here. */
 static void read_pss(watch_tree_t *tree, int64_t now)
 {
     if (tree->pss_since == 0)

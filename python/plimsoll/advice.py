@@ -331,7 +331,7 @@ def _options(script: Script, loader: Loader, graph: Graph, gpu_memory: int) -> d
 
 
 @dataclass(frozen=True)
-class _Reckoning:
+class _Estimates:
     """Compares the estimate of a changed script with that of the script as it is."""
 
     answer: Mapping[str, Any]
@@ -387,23 +387,23 @@ def _changes(loader: Loader, options: Mapping[str, Any]) -> Iterator[tuple[str, 
         yield "torch.autocast('cuda', torch.bfloat16) around the forward pass", False, {'precision': 'bf16'}
 
 
-def _add_smaller_batch(options: Mapping[str, Any], reckoning: _Reckoning) -> None:
+def _add_smaller_batch(options: Mapping[str, Any], estimates: _Estimates) -> None:
     """The largest part of a batch, by halves down to a sixteenth, that fits; else the half."""
     sizes = [(parts, options['batch'] // parts) for parts in (2, 4, 8, 16) if options['batch'] >= parts]
     if not sizes:
         return
-    fitting = (size for size in sizes if reckoning.fits(estimate({**options, 'batch': size[1]})))
-    parts, batch = next(fitting, sizes[0]) if reckoning.limit > 0 else sizes[0]
-    reckoning.add(f'batch_size={batch} with optimizer.step() every {parts} batches and loss / {parts}: the same gradient up to rounding, '
+    fitting = (size for size in sizes if estimates.fits(estimate({**options, 'batch': size[1]})))
+    parts, batch = next(fitting, sizes[0]) if estimates.limit > 0 else sizes[0]
+    estimates.add(f'batch_size={batch} with optimizer.step() every {parts} batches and loss / {parts}: the same gradient up to rounding, '
                   'without BatchNorm', estimate({**options, 'batch': batch}))
 
 
-def _add_one_sampler(options: Mapping[str, Any], reckoning: _Reckoning) -> None:
+def _add_one_sampler(options: Mapping[str, Any], estimates: _Estimates) -> None:
     """One sampler for all loaders: the edges are sorted once, and everything else stays."""
     alone = {one['name']: one for one in estimate({**options, 'loaders': 1})['accounts']}
-    accounts = [alone[one['name']] if one['name'] in ('sorted edges', 'sort of the edges') else one for one in reckoning.answer['accounts']]
-    reckoning.add(f'one sampler for all {options["loaders"]} loaders, so that edges are sorted once: NeighborLoader(…, '
-                  'neighbor_sampler=train_loader.node_sampler)', {**reckoning.answer, 'accounts': accounts})
+    accounts = [alone[one['name']] if one['name'] in ('sorted edges', 'sort of the edges') else one for one in estimates.answer['accounts']]
+    estimates.add(f'one sampler for all {options["loaders"]} loaders, so that edges are sorted once: NeighborLoader(…, '
+                  'neighbor_sampler=train_loader.node_sampler)', {**estimates.answer, 'accounts': accounts})
 
 
 def _ours(loader: Loader) -> str:
@@ -436,8 +436,8 @@ def general(script: Script, on_gpu: bool = False, expandable: bool = False) -> t
     return tuple(Suggestion(change, None, same_result=same_result) for change, same_result in changes)
 
 
-def reckon(script: Script, limit: int = 0, gpu_memory: int = 0, on_gpu: bool = False) -> Advice:
-    """Reckons what each change to the script would save.
+def suggest(script: Script, limit: int = 0, gpu_memory: int = 0, on_gpu: bool = False) -> Advice:
+    """Estimates what each change to the script would save.
 
     Args:
         script: what `find` found.
@@ -453,14 +453,14 @@ def reckon(script: Script, limit: int = 0, gpu_memory: int = 0, on_gpu: bool = F
     options = _options(script, loader, loader.graph, gpu_memory)
     answer = estimate(options)
     phase = ('evaluate' if script.training else 'sort') if script.sorting else 'train' if script.training else ''
-    reckoning = _Reckoning(answer, limit, phase, loader.ours, on_gpu)
+    estimates = _Estimates(answer, limit, phase, loader.ours, on_gpu)
     for change, same_result, differs in _changes(loader, options):
-        reckoning.add(change, estimate({**options, **differs}), same_result)
-    _add_smaller_batch(options, reckoning)
+        estimates.add(change, estimate({**options, **differs}), same_result)
+    _add_smaller_batch(options, estimates)
     if options['loaders'] > 1 and options['graph'] == 'edge_index':
-        _add_one_sampler(options, reckoning)
+        _add_one_sampler(options, estimates)
     if not loader.ours and 'plimsoll_minimum_bytes' in answer and not on_gpu:
-        reckoning.add(_ours(loader), answer, ours=True)
-    found = tuple(sorted(reckoning.found, key=lambda one: -(one.saves_mb or 0)))
-    return Advice(found, reckoning.need(answer, phase) / MIB, 'GPU' if on_gpu else phase or answer['peak_phase'],
-                  reckoning.need(answer, '') / MIB, answer['peak_phase'], None if loader.ours else answer['ask_bytes'] / MIB)
+        estimates.add(_ours(loader), answer, ours=True)
+    found = tuple(sorted(estimates.found, key=lambda one: -(one.saves_mb or 0)))
+    return Advice(found, estimates.need(answer, phase) / MIB, 'GPU' if on_gpu else phase or answer['peak_phase'],
+                  estimates.need(answer, '') / MIB, answer['peak_phase'], None if loader.ours else answer['ask_bytes'] / MIB)

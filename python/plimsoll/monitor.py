@@ -373,7 +373,7 @@ class MemoryMonitor:
             limit = gpu_memory
         try:
             # What a GPU needs does not depend on its size.
-            found = advice.reckon(script, limit, gpu_memory or (GIB if on_gpu else 0), on_gpu)
+            found = advice.suggest(script, limit, gpu_memory or (GIB if on_gpu else 0), on_gpu)
         except Exception as reason:
             found = advice.Advice(why_none=f'the estimate failed: {reason}')
         suggestions = sorted((*found.suggestions, *self._measured(script)), key=lambda one: -(one.saves_mb or 0))
@@ -436,7 +436,7 @@ class MemoryMonitor:
         if script.model is not None:
             lines.append(f'  {script.model}')
         elif found.now_mb is not None:
-            lines.append('  no model was recognised; reckoned as GraphSAGE with 64 hidden channels')
+            lines.append('  no model was recognised; estimated as GraphSAGE with 64 hidden channels')
         if found.now_mb is not None:
             assumed = ', an assumption: its constants were not measured' if found.phase == 'GPU' else ''
             later = ''

@@ -115,7 +115,7 @@ def test_tiny_free_shapes(tmp_path, nodes, edges, features, classes):
     assert verified.returncode == 0, verified.stderr
 
 
-@pytest.mark.parametrize('words, code, said', [
+@pytest.mark.parametrize('words, code, printed', [
     (('free', '--nodes', 10, '--edges', 91, '--features', 1, '--classes', 1), 2, '91 edges'),
     (('free', '--nodes', 5, '--features', 1, '--classes', 1), 2, '--edges'),
     (('free', '--edges', 91, '--features', 1, '--classes', 1), 2, '--nodes'),
@@ -126,10 +126,10 @@ def test_tiny_free_shapes(tmp_path, nodes, edges, features, classes):
     (('papers200M',), 2, 'papers100M'), (('arxiv', '--dtype', 'f64'), 2, '--dtype'),
     (('arxiv', '--seed', -1), 2, '--seed'), (('arxiv', '--memory', '6M'), 3, '--memory'),
     (('papers100M', '--scale', 1000), 3, 'free')])
-def test_refusals(tmp_path, words, code, said):
+def test_refusals(tmp_path, words, code, printed):
     target = tmp_path / 'set'
     done = generate(target, words[0], target, *words[1:], check=False)
-    assert done.returncode == code and said in done.stderr
+    assert done.returncode == code and printed in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -122,7 +122,7 @@ static void compare(const probe_t *trial, const double *expected)
 
 static const plim_model_t base_model = PLIM_MODEL_INIT;
 
-/* Layers that were not computed in one go, by what is said of them. */
+/* Layers that were not computed in one go, by name. */
 static int cuts;
 
 static void count_cuts(void *user, plim_log_level_t level, const char *message)

@@ -44,28 +44,28 @@ def fill_midway(disk, target, *words):
         child.send_signal(signal.SIGSTOP)
         disk.fill()
         child.send_signal(signal.SIGCONT)
-        _, said = child.communicate(timeout=1500)
+        _, printed = child.communicate(timeout=1500)
         if child.returncode != 0:
             break
         disk.empty()
         shutil.rmtree(target)
-    return child.returncode, said
+    return child.returncode, printed
 
 
 @pytest.mark.parametrize('engine', ['threads', 'uring'])
 def test_filled_by_another_writer(disk, engine):
-    code, said = fill_midway(disk, disk.path / 'dataset', *ROWS, '--io', engine)
-    assert code == 6, said
-    assert 'No space left on device' in said and str(disk.path) in said
+    code, printed = fill_midway(disk, disk.path / 'dataset', *ROWS, '--io', engine)
+    assert code == 6, printed
+    assert 'No space left on device' in printed and str(disk.path) in printed
     assert disk.stray() == {'other'}, 'something half-written is left'
 
 
 def test_tmp_filled_by_another_writer(disk, tmp_path):
     tmp, target = disk.path / 'tmp', tmp_path / 'dataset'
     tmp.mkdir()
-    code, said = fill_midway(disk, target, *EDGES, '--tmp', tmp)
-    assert code == 6, said
-    assert 'No space left on device' in said
+    code, printed = fill_midway(disk, target, *EDGES, '--tmp', tmp)
+    assert code == 6, printed
+    assert 'No space left on device' in printed
     assert os.listdir(tmp) == [] and not target.exists()
     assert not [name for name in os.listdir(tmp_path) if name.startswith('.')], 'the staging directory is left'
 

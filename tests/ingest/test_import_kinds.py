@@ -168,8 +168,8 @@ def test_ragged_graphs(tmp_path, features, float_labels):
     assert np.allclose(got['features'], divided(graphs.one_hot()))
 
 
-def said(source, target, *options):
-    """Imports and returns what it said."""
+def import_log(source, target, *options):
+    """Imports and returns what it printed."""
     done = im.run('import', source, target, *options)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -178,19 +178,19 @@ def said(source, target, *options):
 def test_what_is_not_imported_is_said(tmp_path):
     graph = im.Graph(16)
     source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, node_feats=graph.features, edge_attr=graph.edges)
-    text = said(source, tmp_path / 'a', '--quiet')
+    text = import_log(source, tmp_path / 'a', '--quiet')
     assert 'not imported (2)' in text and 'node_feats.npy' in text and 'edge_attr.npy' in text
     source = im.write_ogb(tmp_path / 'ogb', graph)
     np.save(source / 'raw' / 'edge_feat.npy', graph.edges)
     for name, made in (('b', source), ('c', im.zip_tree(source, tmp_path / 'ogb.zip'))):
-        text = said(made, tmp_path / name, '--quiet')
+        text = import_log(made, tmp_path / name, '--quiet')
         assert 'not imported (2)' in text and 'node_year.npy' in text and 'edge_feat.npy' in text
     (tmp_path / 'edges.txt').write_text('from to weight\n0 1 0.5\n1 2 0.5\n')
-    text = said(tmp_path / 'edges.txt', tmp_path / 'd')
+    text = import_log(tmp_path / 'edges.txt', tmp_path / 'd')
     assert 'columns after the second are ignored' in text and "'from to weight'" in text
     source = im.write_ragged(tmp_path / 'ragged', im.Graphs(10))
     (source / 'train_idx.npy').rename(source / 'train_idx_fold1.npy')
-    text = said(source, tmp_path / 'e')
+    text = import_log(source, tmp_path / 'e')
     assert 'node_feat_int.npy: 2 columns of categories, stored one-hot as 5' in text
     assert 'fold 1' in text and 'not imported' not in text
 
@@ -274,11 +274,11 @@ def test_types_of_features(tmp_path, dtype, order, to):
     assert got.dtype == expected
     by_f32 = features.astype(np.float32)
     assert np.array_equal(got, by_f32.astype(expected))
-    said = json.loads((tmp_path / 'out' / 'dataset.json').read_text())['feature_error']
+    import_log = json.loads((tmp_path / 'out' / 'dataset.json').read_text())['feature_error']
     exact = features.astype(np.float64)
     with np.errstate(all='ignore'):
         error = np.abs(exact - got.astype(np.float64)) / np.abs(exact)
-    assert said == pytest.approx(np.nanmax(error, initial=0), rel=1e-6)
+    assert import_log == pytest.approx(np.nanmax(error, initial=0), rel=1e-6)
 
 
 GRAPHS = {

@@ -1,4 +1,4 @@
-"""What arrays are taken for: masks and ids, classes and values; and what looks wrong is refused, or said aloud."""
+"""What arrays are taken for: masks and ids, classes and values; and what looks wrong is refused, or reported."""
 import json
 import pathlib
 import sys
@@ -128,7 +128,7 @@ def test_more_classes_than_labelled_nodes(tmp_path):
 
 @pytest.mark.parametrize('dtype', ['int64', 'float32'])
 def test_multi_label(tmp_path, dtype):
-    """0 and 1 in several columns are trained with bce and scored by ROC-AUC, unless something else is said."""
+    """0 and 1 in several columns are trained with bce and scored by ROC-AUC, unless an option says otherwise."""
     draw = np.random.default_rng(1)
     labels = draw.integers(0, 2, (NODES, 3)).astype(dtype)
     if dtype == 'float32':

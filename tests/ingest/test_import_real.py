@@ -34,11 +34,11 @@ def described(source, target, *options):
 def test_node_classification(tmp_path, name):
     source = im.real_data() / name
     nodes, edges, features, classes, split = NODES[name]
-    said = described(source, tmp_path / 'out')
-    assert (said['num_nodes'], said['num_edges'], said['num_features'], said['num_classes']) == \
+    printed = described(source, tmp_path / 'out')
+    assert (printed['num_nodes'], printed['num_edges'], printed['num_features'], printed['num_classes']) == \
         (nodes, edges, features, classes)
     if split:
-        assert (said['num_train'], said['num_valid'], said['num_test']) == split
+        assert (printed['num_train'], printed['num_valid'], printed['num_test']) == split
     got = im.arrays(tmp_path / 'out')
     with np.load(source / 'raw' / 'data.npz') as data:
         indptr, indices = im.csc(data['edge_index'], nodes)
@@ -54,16 +54,16 @@ def test_node_classification(tmp_path, name):
 @pytest.mark.parametrize('name', GRAPHS)
 def test_many_graphs(tmp_path, name):
     source = im.real_data() / 'graphs' / name
-    said = described(source, tmp_path / 'out')
+    printed = described(source, tmp_path / 'out')
     raw = im.arrays(source)
-    assert said['num_graphs'] == GRAPHS[name] == len(raw['graph_label'])
-    assert said['num_nodes'] == raw['node_ptr'][-1]
-    assert said['num_edges'] == raw['edge_ptr'][-1]
+    assert printed['num_graphs'] == GRAPHS[name] == len(raw['graph_label'])
+    assert printed['num_nodes'] == raw['node_ptr'][-1]
+    assert printed['num_edges'] == raw['edge_ptr'][-1]
     got = im.arrays(tmp_path / 'out')
     assert np.array_equal(got['graph_indptr'], raw['node_ptr'])
     assert np.array_equal(got['labels'].ravel(), raw['graph_label'].ravel())
     first = np.repeat(raw['node_ptr'][:-1], np.diff(raw['edge_ptr']))
-    indptr, indices = im.csc(raw['edge_index_local'] + first, said['num_nodes'])
+    indptr, indices = im.csc(raw['edge_index_local'] + first, printed['num_nodes'])
     assert np.array_equal(got['indptr'], indptr) and np.array_equal(got['indices'], indices)
     categories = raw.get('node_feat_int', raw.get('node_tag'))
     assert got['features'].sum() == categories.size

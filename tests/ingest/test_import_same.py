@@ -52,8 +52,8 @@ def test_too_little_memory_says_how_much_would_do(tmp_path):
     source, options = make('ogb zip', tmp_path)
     least = int(im.minimum_memory(tmp_path, source, *options)[:-1])
     for memory in (least - 1, least - 8):
-        said = im.refused(3, source, tmp_path / 'out', *options, '--memory', f'{memory}M', says=['at least', '--memory'])
-        enough = re.search(r'--memory to (\d+M)', said).group(1)
+        printed = im.refused(3, source, tmp_path / 'out', *options, '--memory', f'{memory}M', says=['at least', '--memory'])
+        enough = re.search(r'--memory to (\d+M)', printed).group(1)
         im.imported(source, tmp_path / 'enough', *options, '--memory', enough)
         for path in (tmp_path / 'enough').iterdir():
             path.unlink()

@@ -1,4 +1,4 @@
-"""Disk space is said first and refused first: exit code 3, nothing started, nothing left behind."""
+"""Disk space is reported first and refused first: exit code 3, nothing started, nothing left behind."""
 import contextlib
 import os
 import pathlib
@@ -31,9 +31,9 @@ def test_said_first(tmp_path):
     source = im.write_ogb(tmp_path / 'ogb', im.Graph(1))
     done = im.run('import', source, tmp_path / 'out')
     assert done.returncode == 0
-    said = done.stderr.splitlines()
-    assert any('recognised as OGB' in line for line in said)
-    assert any(line.startswith('disk: ') and str(tmp_path) in line and 'free' in line for line in said)
+    printed = done.stderr.splitlines()
+    assert any('recognised as OGB' in line for line in printed)
+    assert any(line.startswith('disk: ') and str(tmp_path) in line and 'free' in line for line in printed)
 
 
 @pytest.mark.parametrize('kind', ['directory', 'zip', 'npy'])

@@ -23,10 +23,10 @@ def test_the_magnifying_glass_sees_the_killer(tmp_path):
                            sys.executable, '-c', 'bytearray(128 << 20)'], capture_output=True, text=True, check=False)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip())
-    said = json.loads(report.read_text())
-    assert done.returncode == said['exit'] == 137
-    assert said['oom_kill'] == 1
-    assert said['peak'] <= said['limit'] == 64 << 20
+    printed = json.loads(report.read_text())
+    assert done.returncode == printed['exit'] == 137
+    assert printed['oom_kill'] == 1
+    assert printed['peak'] <= printed['limit'] == 64 << 20
 
 
 def test_a_killed_proof_leaves_nothing_in_the_way(tmp_path):

@@ -103,12 +103,12 @@ def test_interrupted_reads_are_repeated(data, wanted, tmp_path, words):
 
 @needs_strace
 @pytest.mark.parametrize('file, number', [('train.npy', 1), ('indptr.npy', 1), ('indices.npy', 2), ('features.npy', 3)])
-@pytest.mark.parametrize('fault, code, said', [('error=EIO', 1, 'Input/output error'), ('retval=0', 4, 'truncated')])
-def test_a_read_that_fails_is_said(data, tmp_path, file, number, fault, code, said):
+@pytest.mark.parametrize('fault, code, printed', [('error=EIO', 1, 'Input/output error'), ('retval=0', 4, 'truncated')])
+def test_a_read_that_fails_is_said(data, tmp_path, file, number, fault, code, printed):
     """The first of the main thread is that of a header; a second is one of a thread that reads for windows."""
     done, times = injected(data, tmp_path / 'trace', f'{fault}:when={number}', *COLD, only=[file])
     assert times > 0
-    failed(done, code, str(data / file), ' at offset ', said)
+    failed(done, code, str(data / file), ' at offset ', printed)
 
 
 # io_uring as container profiles leave it.
@@ -216,7 +216,7 @@ def test_truncated_before_the_start(copy, file):
 
 
 class Endless:
-    """A run of many epochs that is at work: its first epoch has been said."""
+    """A run of many epochs that is at work: its first epoch was printed."""
 
     def __init__(self, data, *words, before=()):
         command = [*before, *load(data, '--epochs', 100000, *words)]
@@ -227,12 +227,12 @@ class Endless:
         raise AssertionError(self.process.communicate(timeout=TIMEOUT))
 
     def end(self):
-        """Exit code and what was said on stderr."""
+        """Exit code and what it wrote to stderr."""
         try:
-            _, said = self.process.communicate(timeout=TIMEOUT)
+            _, printed = self.process.communicate(timeout=TIMEOUT)
         finally:
             self.process.kill()
-        return self.process.returncode, said
+        return self.process.returncode, printed
 
 
 @pytest.mark.parametrize('engine', ['uring', 'threads'])
@@ -242,8 +242,8 @@ def test_truncated_while_it_runs(copy, file, engine, request):
         request.getfixturevalue('uring')
     endless = Endless(copy, '--io', engine, *COLD)
     os.truncate(copy / file, os.path.getsize(copy / file) // 3)
-    code, said = endless.end()
-    assert code == 4 and str(copy / file) in said and 'truncated' in said, said
+    code, printed = endless.end()
+    assert code == 4 and str(copy / file) in printed and 'truncated' in printed, printed
 
 
 def edited(path, edit):
@@ -291,8 +291,8 @@ def test_a_seed_that_is_none(copy, value):
 def test_stopped_while_loading(data, number, words):
     endless = Endless(data, *words)
     endless.process.send_signal(number)
-    code, said = endless.end()
-    assert code == 75 and 'stopped' in said, said
+    code, printed = endless.end()
+    assert code == 75 and 'stopped' in printed, printed
 
 
 @needs_strace
@@ -307,8 +307,8 @@ def test_stopped_while_the_disk_is_slow(data, tmp_path):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 75, said
+    _, printed = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 75, printed
     after = trace.read_text().partition('--- SIGINT')[2]
     assert after and after.count('pread64(') < epoch['row_transfers'] / epoch['windows'], after
 
@@ -323,8 +323,8 @@ def test_stopped_while_it_is_made(data, wanted, tmp_path, number, words):
         assert 'memory line' in process.stderr.readline()
         time.sleep(wait / 1000)
         process.send_signal(number)
-        out, said = process.communicate(timeout=TIMEOUT)
-        assert process.returncode == json.loads(out)['exit_code'] == 75, said
+        out, printed = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == json.loads(out)['exit_code'] == 75, printed
         left = os.listdir(tmp_path)
         assert not [name for name in left if name.startswith('.')], left
         if left:

@@ -123,7 +123,7 @@ static void the_last_slot_is_used(void **state)
     test_loader_close(&fixture);
 }
 
-static void holding_every_slot_is_said(void **state)
+static void holding_every_slot_is_logged(void **state)
 {
     (void)state;
     test_loader_t fixture =
@@ -493,7 +493,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_threads_may_hold_batches),
         cmocka_unit_test(the_last_slot_is_used),
-        cmocka_unit_test(holding_every_slot_is_said),
+        cmocka_unit_test(holding_every_slot_is_logged),
         cmocka_unit_test(a_batch_of_another_loader_is_not_hashed),
         cmocka_unit_test(parts_come_one_after_the_other),
         cmocka_unit_test(a_thousand_epochs_take_no_more_than_two),

@@ -76,7 +76,7 @@ static int run_filler(const test_cgroup_t *group, int64_t line, int threads)
     return status;
 }
 
-/* A group to measure in; false, and said, where that is not possible. */
+/* A group to measure in; false, and reported, where that is not possible. */
 static bool make_group(int64_t limit, test_cgroup_t *group_out)
 {
     if (TEST_SANITIZED) {

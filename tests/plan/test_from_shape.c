@@ -130,7 +130,7 @@ static void plans_are_near_the_real_ones(void **state)
     test_job_end(&job);
 }
 
-/* Nothing of it can be read, and that is said. */
+/* Nothing of it can be read, and that is reported. */
 static void nothing_can_be_read(void **state)
 {
     (void)state;

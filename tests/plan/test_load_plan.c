@@ -520,23 +520,23 @@ static void test_parts_are_foretold(void **state)
     plim_recipe_t recipe = small_recipe();
     plim_plan_params_t wanted = {.topology = PLIM_PLACE_DISK, .rows = PLIM_PLACE_DISK};
     plim__load_plan_t plan;
-    char said[256] = "";
+    char logged[256] = "";
     recipe.batch_size = 8192;
     plim_job_t job = place.job;
     job.log = hear;
-    job.user = said;
+    job.user = logged;
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
-    assert_null(strstr(said, "parts"));
+    assert_null(strstr(logged, "parts"));
     wanted.memory = plan.minimum + MIB;
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     plim__job_deliver(&job);
-    const char *remark = strstr(said, "`memory` ");
+    const char *remark = strstr(logged, "`memory` ");
     assert_non_null(remark);
     wanted.memory = strtoll(remark + strlen("`memory` "), NULL, 10) * MIB;
-    said[0] = '\0';
+    logged[0] = '\0';
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     plim__job_deliver(&job);
-    assert_null(strstr(said, "parts"));
+    assert_null(strstr(logged, "parts"));
     test_place_close(&place);
 }
 

@@ -249,7 +249,7 @@ static void nodes_are_weighed_once(void **state)
     close_cached(&cached);
 }
 
-/* Reads and bytes go down as memory goes up, to nothing; all is said of every epoch. */
+/* Reads and bytes go down as memory goes up, to nothing; all of it of every epoch. */
 static void reads_less(bool weighed)
 {
     cached_t cached = open_cached();

@@ -36,8 +36,8 @@ def try_mpi_plugin(folder):
         return False
     plugin = f'{folder}/plimsoll-mpi.so'
     subprocess.run(['mpicc', '-shared', '-fPIC', '-O2', '-I', source.parent, '-o', plugin, source], check=True)
-    said = command('--version', PLIMSOLL_MPI=plugin)  # names the MPI, or the file and why it cannot be loaded
-    assert 'plugin of PLIMSOLL_MPI: ' in said and plugin not in said, said
+    printed = command('--version', PLIMSOLL_MPI=plugin)  # names the MPI, or the file and why it cannot be loaded
+    assert 'plugin of PLIMSOLL_MPI: ' in printed and plugin not in printed, printed
     return True
 
 

@@ -215,15 +215,15 @@ def check_suggestions(found, training):
     for part, changes in (('num_workers=0', {'workers': 0}), ('mmap_mode', {'mapped_features': True}),
                           ('num_neighbors=[7, 5]', {'fanout': '7,5'}), ('persistent_workers=False', {'persistent_workers': False})):
         saved = (now - size(estimate(**changes))) / MIB
-        said = [value for key, value in words.items() if part in key and 'plimsoll.NeighborLoader' not in key]
-        assert (said == [pytest.approx(saved, abs=0.1)]) if saved >= 1 else not said, (part, found)
+        printed = [value for key, value in words.items() if part in key and 'plimsoll.NeighborLoader' not in key]
+        assert (printed == [pytest.approx(saved, abs=0.1)]) if saved >= 1 else not printed, (part, found)
     sorted_edges = (2 * 4000000 + 200001) * 8 / MIB
     assert [value for key, value in words.items() if 'neighbor_sampler=' in key] == [pytest.approx(sorted_edges, abs=0.1)]
     assert any('plimsoll.NeighborLoader' in key for key in words)
 
 
 def test_suggestions_before_the_kernel_kills():
-    """The kernel gives no chance to speak: what there is to say was said before."""
+    """The kernel gives no chance to speak: what there is to report was reported before."""
     script = LOADER + textwrap.dedent('''
         watched = plimsoll.MemoryMonitor(log_interval=1, warn_at=0.7)
         kept = []
@@ -560,8 +560,8 @@ def test_our_own_loader_is_read(tmp_path):
     first = found.loader
     assert first.ours and (first.name, first.batch_size, first.num_neighbors, first.num_workers) == ('loader', 256, (8, 6), 0)
     assert (first.graph.num_nodes, first.graph.num_outputs) == (dataset.num_nodes, dataset.num_classes)
-    reckoned = advice.reckon(found, limit=1 << 30)
-    assert {one.change.split('=')[0] for one in reckoned.suggestions} == {'batch_size', 'num_neighbors'} and reckoned.ask_mb is None
+    suggested = advice.suggest(found, limit=1 << 30)
+    assert {one.change.split('=')[0] for one in suggested.suggestions} == {'batch_size', 'num_neighbors'} and suggested.ask_mb is None
 
 
 def test_workers_of_other_loaders_are_measured():

@@ -285,9 +285,9 @@ def test_when_all_slots_are_held_the_next_batch_raises(ds, arrays):
         for batch in batches:
             kept.append(batch)
     del batch
-    said = str(caught.value)
-    assert len(kept) >= 3 and f' {len(kept)} slots' in said and 'copy=True' in said
-    assert [int(step) for step in re.findall(r"step (\d+) of epoch 0 of 'train'", said)] == list(range(len(kept)))[::-1]
+    printed = str(caught.value)
+    assert len(kept) >= 3 and f' {len(kept)} slots' in printed and 'copy=True' in printed
+    assert [int(step) for step in re.findall(r"step (\d+) of epoch 0 of 'train'", printed)] == list(range(len(kept)))[::-1]
     for batch in kept:
         check_batch(batch, arrays, [4, 3])
     before = loader._shared.job.reserved

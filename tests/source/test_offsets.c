@@ -156,7 +156,7 @@ static void refuse_other_degrees(void **state)
 }
 
 /* Under a line with room for one thread's reading alone, eight threads' worth is not asked for;
- * with less it is said. Where io_uring answers, it may do with less than was reckoned. */
+ * with less it logs that. Where io_uring answers, it may do with less than was estimated. */
 static void read_under_a_low_line(void **state)
 {
     (void)state;

@@ -55,7 +55,7 @@ def write(folder, arrays, num_classes=0, num_graphs=0, **changes):
     labels = arrays.get('labels')
     kind = 'none' if labels is None else 'classes' if labels.dtype == np.int64 else 'values'
     features = arrays.get('features')
-    said = {
+    printed = {
         'plimsoll': 'dataset', 'format': 1, 'readable_by': 1,
         'num_nodes': degrees.size, 'num_edges': arrays['indices'].size,
         'num_features': 0 if features is None else features.shape[1], 'num_graphs': num_graphs,
@@ -68,7 +68,7 @@ def write(folder, arrays, num_classes=0, num_graphs=0, **changes):
         'fingerprint': '%016x' % xxh3(identity),
         'provenance': {'source': 'NumPy \x1b[31m', 'options': '', 'version': '0'}, 'files': files, **changes,
     }
-    text = (json.dumps(said)[:-1] + ',\n  "self": "').encode()
+    text = (json.dumps(printed)[:-1] + ',\n  "self": "').encode()
     (folder / 'dataset.json').write_bytes(text + b'%016x"\n}\n' % xxh3(text))
     return folder
 

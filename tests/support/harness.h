@@ -11,7 +11,7 @@
 
 #include "mem/ledger.h"
 
-/* What a sanitizer's own memory makes meaningless is skipped under it, aloud. */
+/* What a sanitizer's own memory makes meaningless is skipped under it, with a message. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_SANITIZED 1
 #elif defined(__has_feature)

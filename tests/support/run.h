@@ -24,7 +24,7 @@ typedef struct world {
     char path[600]; /* of the run in it */
     plim_dataset_info_t dataset;
     plim_training_t training;
-    char log[4096]; /* what the job said */
+    char log[4096]; /* what the job logged */
 } world_t;
 
 /* Settings are PLIM_TRAINING_INIT. The world must not move. */

@@ -19,7 +19,7 @@ def recipe(name, model):
     raise KeyError((name, model))
 
 
-def said(*words):
+def last_event(*words):
     done = im.run(*words, '--quiet', '--json')
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -28,12 +28,12 @@ def said(*words):
 def scores_of(tmp_path, source, name, model, seeds):
     """Exact test scores."""
     importing, training = recipe(name, model)
-    said('import', source, tmp_path / name, *importing)
+    last_event('import', source, tmp_path / name, *importing)
     scores = []
     for seed in seeds:
         run = tmp_path / f'run-{seed}'
-        said('train', tmp_path / name, '--run', run, '--seed', seed, *training)
-        scores.append(said('evaluate', run, '--exact', '--split', 'test')['test']['score'])
+        last_event('train', tmp_path / name, '--run', run, '--seed', seed, *training)
+        scores.append(last_event('evaluate', run, '--exact', '--split', 'test')['test']['score'])
     return scores
 
 

@@ -60,8 +60,8 @@ def test_torch_reads_and_writes(run, tmp_path):
     tensors = load_file(run / 'best.safetensors')
     assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == SHAPES
     save_file({name: -tensor for name, tensor in tensors.items()}, tmp_path / 'torch.safetensors')
-    said = subprocess.run([PROBE, 'load', tmp_path, tmp_path / 'torch.safetensors'], check=True, capture_output=True, text=True)
-    for number, line in enumerate(said.stdout.splitlines()):
+    printed = subprocess.run([PROBE, 'load', tmp_path, tmp_path / 'torch.safetensors'], check=True, capture_output=True, text=True)
+    for number, line in enumerate(printed.stdout.splitlines()):
         values = [float.fromhex(word) for word in line.split()[1:]]
         np.testing.assert_array_equal(values, -expected(number, 0).ravel())
 

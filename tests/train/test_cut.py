@@ -1,4 +1,4 @@
-"""Where batches do not fit they are cut as planned: that is said, kept with the run, and gone on with bit for bit."""
+"""Where batches do not fit they are cut as planned: that is reported, kept with the run, and gone on with bit for bit."""
 import json
 import os
 import re
@@ -54,24 +54,24 @@ def find_tight(data, tmp_path_factory):
 
 
 def test_a_cut_run_goes_on_bit_for_bit(data, tight, tmp_path):
-    said = new(data, tmp_path / 'cut', 3, tight)
-    assert int(CUT.search(said)[1]) < 1024 and 'once more' not in said
+    printed = new(data, tmp_path / 'cut', 3, tight)
+    assert int(CUT.search(printed)[1]) < 1024 and 'once more' not in printed
     assert not CUT.search(new(data, tmp_path / 'whole', 3, '1G'))
     for one, other in zip(losses(tmp_path / 'cut'), losses(tmp_path / 'whole')):
         assert one == pytest.approx(other, rel=1e-5)
     # A process takes a little more or less at each start, so under a line at an edge it may be cut otherwise.
     for path in (tmp_path / 'wider', tmp_path / 'wider-2', tmp_path / 'wider-3'):
-        if CUT.search(new(data, path, 1, tight))[1] == CUT.search(said)[1]:
+        if CUT.search(new(data, path, 1, tight))[1] == CUT.search(printed)[1]:
             path.rename(tmp_path / 'wider')
             break
-    said = train('--resume', tmp_path / 'wider', '--epochs', 3, '--memory', '1G')
-    assert 'may differ' not in said
+    printed = train('--resume', tmp_path / 'wider', '--epochs', 3, '--memory', '1G')
+    assert 'may differ' not in printed
     assert state(tmp_path / 'wider') == state(tmp_path / 'cut')
 
 
 def test_what_cannot_be_kept_is_said(data, tight, tmp_path):
     assert 'may differ' not in new(data, tmp_path / 'run', 1, '1G')
-    said = train('--resume', tmp_path / 'run', '--epochs', 2, '--memory', tight)
-    assert CUT.search(said) and re.search(r'was computed 1024 seeds at a time, now it is [0-9]+: the last bits', said)
-    said = train('--resume', tmp_path / 'run', '--epochs', 3, '--memory', '1G', '--microbatch', 7)
-    assert 'seeds at a time, now it is 7' in said
+    printed = train('--resume', tmp_path / 'run', '--epochs', 2, '--memory', tight)
+    assert CUT.search(printed) and re.search(r'was computed 1024 seeds at a time, now it is [0-9]+: the last bits', printed)
+    printed = train('--resume', tmp_path / 'run', '--epochs', 3, '--memory', '1G', '--microbatch', 7)
+    assert 'seeds at a time, now it is 7' in printed

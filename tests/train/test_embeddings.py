@@ -36,9 +36,9 @@ def make_trained(tmp_path_factory):
         np.save(place / 'source' / f'{name}.npy', np.array(nodes))
     np.save(place / 'table.npy', table)
     call('import', place / 'source', place / 'data', '--quiet')
-    said = events(call('train', place / 'data', '--run', place / 'run', '--model', 'sage', '--hidden', 32, '--fanout', '5,5', '--epochs', 30,
+    printed = events(call('train', place / 'data', '--run', place / 'run', '--model', 'sage', '--hidden', 32, '--fanout', '5,5', '--epochs', 30,
                        '--metric', 'cosine', '--json', '--quiet'))
-    return place, table, chosen, said
+    return place, table, chosen, printed
 
 
 def outputs(place):
@@ -47,9 +47,9 @@ def outputs(place):
 
 
 def test_cosine_is_the_metric_and_more_is_better(trained):
-    place, table, chosen, said = trained
-    lines = [line for line in said if line['event'] == 'epoch']
-    assert said[-1]['valid'] == max(line['valid'] for line in lines) > lines[0]['valid']
+    place, table, chosen, printed = trained
+    lines = [line for line in printed if line['event'] == 'epoch']
+    assert printed[-1]['valid'] == max(line['valid'] for line in lines) > lines[0]['valid']
     wanted = json.loads(call('evaluate', place / 'run', '--exact', '--split', 'test', '--json', '--quiet').stdout.splitlines()[-1])
     assert wanted['metric'] == 'cosine'
     ours, labels = outputs(place), table[chosen[700:]].astype(np.float64)
@@ -64,14 +64,14 @@ def test_hits(trained, tmp_path, k, dtype):
     np.save(tmp_path / 'table.npy', table.astype(dtype))
     for words in (('--exact',), ('--exact', '--memory', '80M'), ('--exact', '--threads', 1)):
         done = call('evaluate', place / 'run', '--split', 'test', '--hits', k, '--table', tmp_path / 'table.npy', '--json', '--quiet', *words)
-        said = json.loads(done.stdout.splitlines()[-1])
-        assert said['metric'] == f'hits@{k}'
+        printed = json.loads(done.stdout.splitlines()[-1])
+        assert printed['metric'] == f'hits@{k}'
         ours = outputs(place)
         unit = table / np.linalg.norm(table, axis=1, keepdims=True)
         products = ours @ unit.T.astype(np.float64)
         own = products[np.arange(len(ours)), chosen[700:]]
         hits = ((products > own[:, None] + 1e-9).sum(1) < k).mean()
-        assert said['test']['score'] == pytest.approx(hits, abs=0.006)  # a node a rounding apart
+        assert printed['test']['score'] == pytest.approx(hits, abs=0.006)  # a node a rounding apart
     sampled = json.loads(call('evaluate', place / 'run', '--hits', k, '--table', tmp_path / 'table.npy', '--json', '--quiet').stdout.splitlines()[-1])
     assert 0 < sampled['valid']['score'] <= 1
 

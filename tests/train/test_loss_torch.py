@@ -77,9 +77,9 @@ class Task:
         return torch.nn.functional.cross_entropy(outputs[known], labels[known], reduction='sum'), int(known.sum())
 
     def batches(self, size, epochs):
-        said = subprocess.run([PROBE, str(self.path), str(size), str(SEED), str(epochs)], check=True, capture_output=True, text=True)
+        printed = subprocess.run([PROBE, str(self.path), str(size), str(SEED), str(epochs)], check=True, capture_output=True, text=True)
         found = [[] for _ in range(epochs)]
-        for line in said.stdout.splitlines():
+        for line in printed.stdout.splitlines():
             epoch, _, *ids = map(int, line.split())
             ids = np.array(ids)
             found[epoch].append(np.searchsorted(self.indptr, ids, 'right') - 1 if self.graphs else ids)

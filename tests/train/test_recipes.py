@@ -19,7 +19,7 @@ def recipes():
         return [row for row in csv.DictReader((line for line in file if not line.startswith('#')), delimiter='\t') if row['small']]
 
 
-def said(*words):
+def events_of(*words):
     done = im.run(*words, '--quiet', '--json')
     assert done.returncode == 0, (words, done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -29,7 +29,7 @@ class Generated:
     """A generated dataset, as the sources of tests/support/importing.py take graphs."""
 
     def __init__(self, path, words):
-        said('generate', *shlex.split(words)[:1], path, *shlex.split(words)[1:])
+        events_of('generate', *shlex.split(words)[:1], path, *shlex.split(words)[1:])
         got = im.arrays(path)
         degrees = np.diff(got['indptr'])
         self.num_nodes = len(degrees)
@@ -65,7 +65,7 @@ def datasets(tmp_path_factory):
             else:
                 write = im.write_ogb if row['set'] == 'papers100M' else im.write_ogb_csv
                 source = write(root / 'source', Generated(root / 'generated', row['small']))
-            said('import', source, root / 'data', *shlex.split(row['import']))
+            events_of('import', source, root / 'data', *shlex.split(row['import']))
             made[key] = root / 'data'
         return made[key]
 
@@ -82,7 +82,7 @@ def test_a_recipe(tmp_path, datasets, row):
     words = shlex.split(row['train'])
     if row['small'] != 'arrays':
         words[words.index('--epochs') + 1] = EPOCHS
-    events = said('train', datasets(row), '--run', tmp_path / 'run', *words)
+    events = events_of('train', datasets(row), '--run', tmp_path / 'run', *words)
     losses = [json.loads(line)['loss'] for line in (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()]
     assert losses[-1] < losses[0]
     assert events[0]['without_effect'] == []

@@ -105,7 +105,7 @@ static void test_a_smaller_team_says_so(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 3, PLIM_IO_AUTO);
     const int64_t before = plim__ledger_reserved(job.ledger);
     plim__team_t *team;
-    char said[256] = "";
+    char logged[256] = "";
     atomic_llong sum = 0;
     (void)state;
     if (TEST_SANITIZED) {
@@ -114,14 +114,14 @@ static void test_a_smaller_team_says_so(void **state)
         skip();
     }
     job.log = keep_message;
-    job.user = said;
+    job.user = logged;
     refuse_threads = true;
     assert_ok(plim__team_create_for(&job, 3, &team));
     refuse_threads = false;
     plim__job_deliver(&job);
     assert_int_equal(plim__team_size(team), 1);
-    assert_non_null(strstr(said, "1 of 3 threads"));
-    assert_non_null(strstr(said, "ulimit -u"));
+    assert_non_null(strstr(logged, "1 of 3 threads"));
+    assert_non_null(strstr(logged, "ulimit -u"));
     assert_true(plim__ledger_reserved(job.ledger) - before < (int64_t)plim__team_estimate(2));
     plim__team_run(team, 100, 1000000, add_piece, &sum);
     assert_int_equal(sum, 4950);

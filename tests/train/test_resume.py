@@ -65,9 +65,9 @@ def test_ten_kills_and_three_stops(tmp_path):
 def test_a_signal_saves_and_ends_with_75(data, whole, tmp_path, number):
     process = start(new(data, tmp_path / 'run', 25, '--checkpoint-every', 5), tmp_path / 'run')
     process.send_signal(number)
-    said, _ = process.communicate(timeout=1500)
+    printed, _ = process.communicate(timeout=1500)
     assert process.returncode == 75
-    assert json.loads(said.splitlines()[-1])['status'] == 'stopped'
+    assert json.loads(printed.splitlines()[-1])['status'] == 'stopped'
     assert len((tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()) < 25
     finish(train('--resume', tmp_path / 'run', '--checkpoint-every', 0))
     assert files(tmp_path / 'run') == whole
@@ -105,22 +105,22 @@ def test_a_resume_keeps_the_options_of_the_start(data, tmp_path):
 
     def end(*words):
         done = finish([PLIMSOLL, 'train', *map(str, words), '--epochs', '+1' if '--resume' in words else '1', '--json'])
-        said = json.loads(done.stdout.splitlines()[-1])
-        return said['line_bytes'] >> 20, done.stderr
+        printed = json.loads(done.stdout.splitlines()[-1])
+        return printed['line_bytes'] >> 20, done.stderr
 
     assert end(data, '--run', run, '--fanout', '5,3', '--hidden', '8', '--memory', '90M', '--threads', '1', '--io', 'threads', '--row-cache', '1M',
                '--scratch', scratch)[0] == 90
-    line, said = end('--resume', run)
-    assert line == 90 and '1 thread from --threads' in said
+    line, printed = end('--resume', run)
+    assert line == 90 and '1 thread from --threads' in printed
     for words in '--memory 90', '--threads 1', '--io threads', '--row-cache 1', f'--scratch {scratch}':
-        assert words in said, said
+        assert words in printed, printed
     assert end('--resume', run, '--memory', '120M', '--threads', '2')[0] == 120
-    line, said = end('--resume', run)
-    assert line == 120 and '2 threads' in said
+    line, printed = end('--resume', run)
+    assert line == 120 and '2 threads' in printed
     assert end('--resume', run, '--memory', 'max')[0] > 120
     scratch.rename(tmp_path / 'moved')  # on another node
-    line, said = end('--resume', run)
-    assert line > 120 and 'scratch' in said
+    line, printed = end('--resume', run)
+    assert line > 120 and 'scratch' in printed
     assert end(data, '--run', tmp_path / 'other', '--memory', 'max')[0] > 120  # the default, by its name
 
 

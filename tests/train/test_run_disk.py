@@ -134,8 +134,8 @@ def test_no_timeline_where_there_is_no_room(disk, graph):
     while child.poll() is None and (run / 'timeline.jsonl').stat().st_size == 0:
         time.sleep(0.001)
     disk.fill()
-    _, said = child.communicate(timeout=1500)
-    assert child.returncode in (0, 6), said
+    _, printed = child.communicate(timeout=1500)
+    assert child.returncode in (0, 6), printed
 
 
 def test_predictions_do_not_fit(disk, graph, tmp_path):

@@ -1,6 +1,6 @@
 /*
  * A child that saves over and over is killed at random moments. Whatever the moment, what is loaded
- * afterwards is one whole checkpoint, no older than the last one that was said to be saved, and
+ * afterwards is one whole checkpoint, no older than the last one that was reported as saved, and
  * metrics.jsonl ends where it did then.
  */
 /* labels: asan unprivileged */

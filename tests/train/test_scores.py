@@ -17,8 +17,8 @@ def call(*words, code=0):
 
 def train(data, run, *words):
     """The events of a training."""
-    said = call('train', data, '--run', run, *RECIPE, *words, '--json', '--quiet').stdout
-    return [json.loads(line) for line in said.splitlines()]
+    printed = call('train', data, '--run', run, *RECIPE, *words, '--json', '--quiet').stdout
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 def epochs(events):
@@ -36,8 +36,8 @@ def tensors(run, name='last.safetensors'):
 
 def exact(run, weights):
     """Score and loss of the validation split, by `evaluate --exact`."""
-    said = call('evaluate', run, '--exact', '--split', 'valid', '--weights', run / weights, '--json', '--quiet').stdout
-    return json.loads(said.splitlines()[-1])['valid']
+    printed = call('evaluate', run, '--exact', '--split', 'valid', '--weights', run / weights, '--json', '--quiet').stdout
+    return json.loads(printed.splitlines()[-1])['valid']
 
 
 @pytest.fixture(name='data', scope='module')
@@ -93,8 +93,8 @@ def test_a_fanout_of_evaluation_draws_more(data, tmp_path):
 def test_one_number_is_for_every_layer(data, tmp_path):
     train(data, tmp_path / 'run', '--epochs', 1, '--eval-fanout', 8)
     assert json.loads((tmp_path / 'run' / 'run.json').read_text())['settings']['eval_fanout'] == [8, 8]
-    said = call('train', data, '--run', tmp_path / 'wrong', *RECIPE, '--eval-fanout', 'many', code=2)
-    assert '--eval-fanout' in said.stderr
+    printed = call('train', data, '--run', tmp_path / 'wrong', *RECIPE, '--eval-fanout', 'many', code=2)
+    assert '--eval-fanout' in printed.stderr
 
 
 def test_scores_do_not_depend_on_the_line(data, tmp_path):
@@ -149,8 +149,8 @@ def test_what_decides_scores_is_kept(data, tmp_path):
     settings = json.loads((tmp_path / 'run' / 'run.json').read_text())['settings']
     assert settings['eval_fanout'] == [8, 8] and settings['eval_splits'] == 'valid' and settings['eval_exact'] is False
     for words in (('--eval-fanout', '9,9'), ('--eval-splits', 'all')):
-        said = call('train', '--resume', tmp_path / 'run', '--epochs', '+1', *words, code=2)
-        assert words[0] in said.stdout + said.stderr
+        printed = call('train', '--resume', tmp_path / 'run', '--epochs', '+1', *words, code=2)
+        assert words[0] in printed.stdout + printed.stderr
 
 
 @pytest.mark.parametrize('words', [('--eval-fanout', '4,4,4'), ('--eval-fanout', '0,3'), ('--eval-splits', 'validation'),

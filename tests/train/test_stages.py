@@ -77,8 +77,8 @@ def test_a_stage_continues_without_its_file(data, tmp_path):
 def test_weights_of_another_shape_are_refused(data, tmp_path):
     call('train', data, '--run', tmp_path / 'first', *RECIPE, '--epochs', 1, '--quiet')
     first = tmp_path / 'first' / 'last.safetensors'
-    said = call('train', data, '--run', tmp_path / 'run', *RECIPE, '--hidden', 32, '--init', first, '--quiet', code=4)
-    assert 'convs.0' in said.stderr
+    printed = call('train', data, '--run', tmp_path / 'run', *RECIPE, '--hidden', 32, '--init', first, '--quiet', code=4)
+    assert 'convs.0' in printed.stderr
     call('train', data, '--run', tmp_path / 'run', *RECIPE, '--model', 'sage', '--init', first, '--quiet', code=4)
     call('train', data, '--run', tmp_path / 'run', *RECIPE, '--init', tmp_path / 'missing', '--quiet', code=2)
     assert not (tmp_path / 'run').exists()
@@ -87,8 +87,8 @@ def test_weights_of_another_shape_are_refused(data, tmp_path):
 def test_tensors_that_the_model_lacks_are_named(data, tmp_path):
     call('train', data, '--run', tmp_path / 'first', *RECIPE, '--norm', 'layer', '--epochs', 1, '--quiet')
     weights = tmp_path / 'first' / 'last.safetensors'
-    said = call('train', data, '--run', tmp_path / 'second', *RECIPE, '--init', weights, '--epochs', 1, '--quiet').stderr
-    assert 'norms.0' in said and 'optimizer' not in said
+    printed = call('train', data, '--run', tmp_path / 'second', *RECIPE, '--init', weights, '--epochs', 1, '--quiet').stderr
+    assert 'norms.0' in printed and 'optimizer' not in printed
     assert 'norms.0' not in call('evaluate', tmp_path / 'first', '--weights', weights, '--quiet').stderr
 
 
@@ -180,5 +180,5 @@ def test_what_is_meant_must_be_clear(data, tmp_path):
     call(*script(data, tmp_path / 'run'), '--epochs', '+2', code=2)
     assert not (tmp_path / 'run').exists()
     call(*script(data, tmp_path / 'run'), '--quiet')
-    said = call(*script(data, tmp_path / 'run'), '--epochs', 8, '--lr', 0.5, code=2)
-    assert '--lr' in said.stdout + said.stderr
+    printed = call(*script(data, tmp_path / 'run'), '--epochs', 8, '--lr', 0.5, code=2)
+    assert '--lr' in printed.stdout + printed.stderr

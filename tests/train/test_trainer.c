@@ -323,7 +323,7 @@ static void test_the_least_line_is_enough(void **state)
     test_job_end(&job);
 }
 
-static void test_evaluation_says_what_training_said(void **state)
+static void test_evaluation_equals_training_scores(void **state)
 {
     const plim_training_t training = test_training_small();
     plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
@@ -358,7 +358,7 @@ int main(void)
         cmocka_unit_test(test_patience_ends_it),
         cmocka_unit_test(test_what_makes_no_sense_is_refused),
         cmocka_unit_test(test_another_plan_is_refused),
-        cmocka_unit_test(test_evaluation_says_what_training_said),
+        cmocka_unit_test(test_evaluation_equals_training_scores),
         cmocka_unit_test(test_every_arena_may_fail),
         cmocka_unit_test(test_the_least_line_is_enough),
     };

@@ -160,16 +160,16 @@ def change_json(case, root, only=None):
         return
     holder, key, path = case.draw.choice(every)
     how = case.draw.random()
-    said = '/'.join(map(str, path))
+    where = '/'.join(map(str, path))
     if how < 0.08:
         del holder[key]
-        case.note(f'{said} removed')
+        case.note(f'{where} removed')
     elif how < 0.12 and isinstance(holder, dict):
         holder[(key,)] = another_value(case, holder[key])
-        case.note(f'{said} twice')
+        case.note(f'{where} twice')
     else:
         holder[key] = another_value(case, holder[key])
-        case.note(f'{said} = {dump(holder[key])[:60]}')
+        case.note(f'{where} = {dump(holder[key])[:60]}')
 
 
 # --- dataset.json and the arrays below it
@@ -1007,18 +1007,18 @@ def execute(binary, words, case, patience):
 
 def judge(code, out, err):
     """What is wrong with how a command ended, or None."""
-    said = err.decode('utf-8', 'replace')
+    printed = err.decode('utf-8', 'replace')
     if code is None:
         return 'hang'
-    if REPORTS.search(said):
+    if REPORTS.search(printed):
         return 'sanitizer'
     if code < 0 or code == 99:
         return f'signal {-code}'
     if code not in DOCUMENTED:
         return f'exit code {code}'
-    if code != 0 and not said.strip():
+    if code != 0 and not printed.strip():
         return f'exit code {code} without a word'
-    for stream in (said, out.decode('utf-8', 'replace')):
+    for stream in (printed, out.decode('utf-8', 'replace')):
         found = CONTROL.search(stream)
         if found:
             return f'control character {found[0]!r} printed'

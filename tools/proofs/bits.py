@@ -258,9 +258,9 @@ def live(prover, victim, way, run, steps, moment):
             child.wait(timeout=moment)
         except subprocess.TimeoutExpired:
             child.kill()
-        said = child.communicate()[1]
+        printed = child.communicate()[1]
     if child.returncode not in (0, -signal.SIGKILL):
-        return f'{" ".join(command)} ends with {child.returncode}: {said.strip()}'
+        return f'{" ".join(command)} ends with {child.returncode}: {printed.strip()}'
     return child.returncode == -signal.SIGKILL
 
 

@@ -37,7 +37,7 @@ def main():
     run = prooflib.limited(options.memory, prooflib.plimsoll(), 'generate', 'papers100M', target,
                            '--scale', options.scale, '--memory', options.memory, '--json')
     sys.stderr.write(run['stderr'])
-    said = prooflib.last_json(run.pop('stdout'))
+    printed = prooflib.last_json(run.pop('stdout'))
     run.pop('stderr')
     claims = {
         f'generate ends with 0, not killed (exit {run["exit"]}, oom_kill {run["oom_kill"]})':
@@ -56,5 +56,5 @@ def main():
     if not options.keep:
         shutil.rmtree(target, ignore_errors=True)
     holds = prooflib.record(result, claims, command=f'generate papers100M --scale {options.scale:g} --memory {options.memory}',
-                            run=run, said=said)
+                            run=run, said=printed)
     return 0 if holds else 1

@@ -68,8 +68,8 @@ def put(root, path):
 def put_libraries(root, paths):
     """What the dynamic linker would load for these files."""
     for path in paths:
-        said = subprocess.run(['ldd', str(path)], capture_output=True, text=True, check=False).stdout
-        for library in re.findall(r'(/\S+) \(0x', said):
+        printed = subprocess.run(['ldd', str(path)], capture_output=True, text=True, check=False).stdout
+        for library in re.findall(r'(/\S+) \(0x', printed):
             put(root, library)
 
 

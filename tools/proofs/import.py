@@ -56,7 +56,7 @@ def main():
     run = prooflib.limited(options.memory, prooflib.plimsoll(), 'import', archive, target, '--features', 'f16',
                            '--memory', options.memory, '--json')
     sys.stderr.write(run['stderr'])
-    said = prooflib.last_json(run.pop('stdout'))
+    printed = prooflib.last_json(run.pop('stdout'))
     run.pop('stderr')
     claims = {
         f'import ends with 0, not killed (exit {run["exit"]}, oom_kill {run["oom_kill"]})':
@@ -84,5 +84,5 @@ def main():
     if options.archive is None:
         archive.unlink()
     holds = prooflib.record(result, claims, command=f'import papers100M-bin.zip --features f16 --memory {options.memory}',
-                            scale=options.scale, archive_bytes=size, run=run, yardstick_seconds=yardstick, said=said)
+                            scale=options.scale, archive_bytes=size, run=run, yardstick_seconds=yardstick, said=printed)
     return 0 if holds else 1

@@ -55,8 +55,8 @@ def drift(options, run, parts):
     return {seeds: [abs(a - b) / b for a, b in zip(losses[seeds], losses[0])] for seeds in parts}
 
 
-def losses_of(said):
-    return [event['loss'] for event in map(json.loads, said.splitlines()) if event['event'] == 'epoch']
+def losses_of(printed):
+    return [event['loss'] for event in map(json.loads, printed.splitlines()) if event['event'] == 'epoch']
 
 
 def train(options, program, run, limit):
@@ -64,18 +64,18 @@ def train(options, program, run, limit):
     shutil.rmtree(run, ignore_errors=True)
     report = prooflib.limited(limit, *program, 'train', options.dataset, *RECIPE, '--epochs', options.epochs, '--eval-every',
                               options.epochs, '--run', run, '--json', '--quiet')
-    said, errors = report.pop('stdout'), report.pop('stderr')
+    printed, errors = report.pop('stdout'), report.pop('stderr')
     result = {'limit': report['limit'], 'cgroup': report}
     if report['exit'] != 0:
         return {**result, 'said': errors}
-    events = list(map(json.loads, said.splitlines()))
+    events = list(map(json.loads, printed.splitlines()))
     plan, weights = events[0], prooflib.read_safetensors(run / 'last.safetensors')
     hashed = prooflib.limited(limit, *program, 'bench', 'load', options.dataset, *SAMPLED, '--epochs', options.epochs, '--hash',
                               '--json', '--quiet')
     return {**result, 'total': max(size for name, size in plan['phases'].items() if name != 'predict'), 'peak': report['peak'],
             'part_seeds': plan['part_seeds'], 'recompute': plan['recompute'], 'topology': plan['topology'], 'features': plan['features'],
             'steps_per_s': best_rate(events[1:-1], plan['expect']['epoch_steps']), 'metrics': prooflib.file_digest(run / 'metrics.jsonl'),
-            'losses': losses_of(said), 'weights': weights['digest'],
+            'losses': losses_of(printed), 'weights': weights['digest'],
             'hashes': [epoch['hash'] for epoch in prooflib.last_json(hashed['stdout']).get('epochs', [])],
             'hashing_killed': hashed['oom_kill']}
 

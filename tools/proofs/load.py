@@ -45,14 +45,14 @@ def main():
     for name, limit, recipe, epochs, more, least in CASES[options.kind]:
         if options.only not in (None, name):
             continue
-        report, said = run(options, limit, [*recipe, '--epochs', epochs, *more])
+        report, printed = run(options, limit, [*recipe, '--epochs', epochs, *more])
         alive = report['exit'] == 0 and report['oom_kill'] == 0
         claims[f'{name}: ends with 0, not killed (exit {report["exit"]}, oom_kill {report["oom_kill"]})'] = alive
-        facts[name] = {'cgroup': report, 'bench': said}
+        facts[name] = {'cgroup': report, 'bench': printed}
         if not alive:
             continue
-        rate = statistics.median(epoch['batches_per_second'] for epoch in said['epochs'][1:])
-        share = report['peak'] / said['plan']['total_bytes']
+        rate = statistics.median(epoch['batches_per_second'] for epoch in printed['epochs'][1:])
+        share = report['peak'] / printed['plan']['total_bytes']
         claims[f'{name}: {rate:,.1f} batches/s from the second epoch on' + (f', at least {least}' if least else '')] = rate >= (least or 0)
         claims[f'{name}: peak {report["peak"] / prooflib.MIB:,.0f} MiB is {100 * share:.1f} % of the plan, 90 to 100'] = 0.9 <= share <= 1
         if recipe is A:

@@ -184,10 +184,10 @@ def disturbed(case, dataset, epochs, run):
     parts = {'before': [span for span in spans[1:] if span[1] <= began], 'during': [span for span in spans if span[0] >= began and span[0] < ended],
              'after': [span for span in spans if span[0] >= ended + BACK_SECONDS]}
     speed = {name: round(statistics.median(steps / (span[1] - span[0]) for span in part), 1) if part else None for name, part in parts.items()}
-    said = report.pop('stderr')
+    printed = report.pop('stderr')
     return {'cgroup': report, 'total': events[0].get('total_bytes') if events else None, 'epochs': epochs, 'speed': speed, 'times': disturbance.times,
             'taken_after_seconds': round(taken - began, 2) if taken < math.inf else None, 'neighbour': disturbance.code,
-            'said': said.splitlines()[-20:] if report['exit'] else [], **outcome(events, run)}
+            'said': printed.splitlines()[-20:] if report['exit'] else [], **outcome(events, run)}
 
 
 def try_case(case, dataset, folder):

@@ -35,11 +35,11 @@ MIB = prooflib.MIB
 
 
 class Work:
-    """A command that is killed and run again: `state` is what it leaves, None when nothing; `said` what is the same each time it ends."""
+    """A command that is killed and run again: `state` is what it leaves, None when nothing; `result_of` what is the same each time it ends."""
 
-    def __init__(self, name, words, folder, state=lambda: None, said=lambda text: None):
+    def __init__(self, name, words, folder, state=lambda: None, result_of=lambda text: None):
         self.name, self.folder, self.state = name, folder, state
-        self._said, self.words = said, [prooflib.plimsoll(), *map(str, words), '--quiet', '--json']
+        self._result, self.words = result_of, [prooflib.plimsoll(), *map(str, words), '--quiet', '--json']
         began = time.monotonic()
         self.whole = self.end()
         self.seconds = time.monotonic() - began
@@ -52,10 +52,10 @@ class Work:
     def end(self):
         """Runs it undisturbed: what it says and leaves."""
         child = self.start()
-        out, said = child.communicate()
+        out, printed = child.communicate()
         if child.returncode != 0:
-            die(f'{self.name} ends with {child.returncode}: {said.strip()}')
-        return self._said(prooflib.last_json(out)), self.state()
+            die(f'{self.name} ends with {child.returncode}: {printed.strip()}')
+        return self._result(prooflib.last_json(out)), self.state()
 
     def clear(self):
         shutil.rmtree(self.folder)
@@ -95,8 +95,8 @@ def make_works(data, run, folder):
         Work('evaluate', ['evaluate', run, '--exact', '--split', 'all', '--memory', '128M'], evaluate, lambda: prooflib.file_digest(*(run / name for name in resume.FILES)),
              lambda end: {name: end.get(name) for name in ('train', 'valid', 'test')}),
         Work('statistics cache', ['plan', data, '--fanout', '5,3', '--batch', '128', '--measure', '--memory', '128M'], statistics,
-             said=lambda end: (end['total_bytes'], {name: value for name, value in end['expect'].items() if not name.endswith('seconds')})),
-        Work('packed rows', [*load, '--scratch', rows], rows, said=batches),
+             result_of=lambda end: (end['total_bytes'], {name: value for name, value in end['expect'].items() if not name.endswith('seconds')})),
+        Work('packed rows', [*load, '--scratch', rows], rows, result_of=batches),
         Work('staged copy', [*load, '--scratch', stage, '--stage'], stage, lambda: copies(stage), batches),
     ]
 
@@ -116,9 +116,9 @@ def kill_work(work, draw, kills):
             child.wait(timeout=moment)
         except subprocess.TimeoutExpired:
             child.kill()
-        said = child.communicate()[1]
+        printed = child.communicate()[1]
         if child.returncode not in (0, -signal.SIGKILL):
-            die(f'{work.name} ends with {child.returncode}: {said.strip()}')
+            die(f'{work.name} ends with {child.returncode}: {printed.strip()}')
         count += child.returncode != 0
         if child.returncode == 0:  # sooner than when it was measured
             work.seconds = time.monotonic() - began
@@ -141,9 +141,9 @@ def disturb_train(trial, what, allowed, disturb=lambda child: None, **options):
     before = sorted(path.name for path in trial.run.parent.iterdir())
     child = subprocess.Popen([*trial.command(), '--json'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
     disturb(child)
-    out, said = child.communicate()
+    out, printed = child.communicate()
     if child.returncode not in allowed:
-        die(f'train, {what}: exit code {child.returncode}: {said.strip()[-400:]}')
+        die(f'train, {what}: exit code {child.returncode}: {printed.strip()[-400:]}')
     told = [json.loads(line) for line in out.splitlines() if '"event":"epoch"' in line]
     if child.returncode not in (0, DISK_FULL):
         if told or sorted(path.name for path in trial.run.parent.iterdir()) not in (before, sorted({*before, 'other'})):

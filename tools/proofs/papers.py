@@ -45,12 +45,12 @@ def main():
                                  '--json')
         seconds = time.monotonic() - began
         sys.stderr.write(exact.pop('stderr')[-4000:])
-        said = prooflib.last_json(exact.pop('stdout'))
-        sampled, valid = metrics[-1]['valid'], said['valid']['score']
+        printed = prooflib.last_json(exact.pop('stdout'))
+        sampled, valid = metrics[-1]['valid'], printed['valid']['score']
     claims[f'{rate:,.0f} steps/s from the second epoch on, at least 500 (aim 1,234)'] = rate >= 500
-    claims[f'validation accuracy {sampled:.4f} by drawn neighbourhoods, {valid:.4f} exactly, both above 0.50; test {said["test"]["score"]:.4f}'] = \
+    claims[f'validation accuracy {sampled:.4f} by drawn neighbourhoods, {valid:.4f} exactly, both above 0.50; test {printed["test"]["score"]:.4f}'] = \
         min(sampled, valid) > 0.5
     claims[f'exact evaluation of all three splits: {seconds:,.0f} s, at most 600 (exit {exact["exit"]}, oom_kill {exact["oom_kill"]})'] = \
         exact['exit'] == 0 and exact['oom_kill'] == 0 and seconds <= 600
-    return 0 if prooflib.record(options.json, claims, train=train, steps_per_s=rate, metrics=metrics, exact={**exact, 'seconds': seconds, **said},
+    return 0 if prooflib.record(options.json, claims, train=train, steps_per_s=rate, metrics=metrics, exact={**exact, 'seconds': seconds, **printed},
                                 limit=options.limit) else 1

@@ -68,8 +68,8 @@ def ours(options, load, limit):
 
 
 def show(limit, workload, name, one):
-    said = f'{one["rate"]:,.2f} steps/s' if one['outcome'] == 'ran' else one['outcome']
-    print(f'{limit} {workload} {name}: {said}, peak {one["peak"] >> 20} MiB, {one["seconds"]:.0f} s', flush=True)
+    printed = f'{one["rate"]:,.2f} steps/s' if one['outcome'] == 'ran' else one['outcome']
+    print(f'{limit} {workload} {name}: {printed}, peak {one["peak"] >> 20} MiB, {one["seconds"]:.0f} s', flush=True)
 
 
 def measure(options, limit, workload):

@@ -29,9 +29,9 @@ def peer(options, load):
     words = [options.venv / 'bin' / 'python', options.peers / 'graphbolt_loader.py', '--data', options.raw,
              '--batch', load['batch'], '--fanout', load['fanout'], '--batches', load['batches'], '--warmup', load['warmup']]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout.splitlines()[-1])
-    return {'sample': said['sample_batches_per_s']['median'], 'features': said['features_batches_per_s']['median'],
-            'edges': said['sampled_edges_per_s'], 'edges_per_batch': said['edges_per_batch']}
+    printed = json.loads(done.stdout.splitlines()[-1])
+    return {'sample': printed['sample_batches_per_s']['median'], 'features': printed['features_batches_per_s']['median'],
+            'edges': printed['sampled_edges_per_s'], 'edges_per_batch': printed['edges_per_batch']}
 
 
 def ours(options, load, what, *more):

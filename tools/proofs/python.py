@@ -132,8 +132,8 @@ def accuracy(options):
             more = ['--epochs', options.epochs] if options.epochs else []
 
             def score(seed):
-                said = run(python, EXAMPLES / script, dataset, '--seed', seed, *more)
-                return float(re.search(r'^Test: (\S+)$', said, re.MULTILINE).group(1))
+                printed = run(python, EXAMPLES / script, dataset, '--seed', seed, *more)
+                return float(re.search(r'^Test: (\S+)$', printed, re.MULTILINE).group(1))
             return mean_of([log.get(f'{script} {seed}', lambda: score(seed)) for seed in range(options.seeds)])
         facts[name] = {'plimsoll': scores(f'{name}.py', sys.executable)}
         if name in left_out:
@@ -259,9 +259,9 @@ def try_case(case, dataset):
         marks.append(json.loads(text))
         watch = watch or Watch(marks[0]['pid'])
     report = group.end()
-    said = report.pop('stderr')
+    printed = report.pop('stderr')
     result = {**case, 'cgroup': report, 'marks': [{**mark, 'time': round(mark['time'] - marks[0]['time'], 3)} for mark in marks],
-              'alive': report['exit'] == 0 and report['oom_kill'] == 0, 'said': said.splitlines()[-5:] if report['exit'] else []}
+              'alive': report['exit'] == 0 and report['oom_kill'] == 0, 'said': printed.splitlines()[-5:] if report['exit'] else []}
     result['done'] = bool(marks) and marks[-1]['mark'] == 'end'
     if result['done']:
         line = marks[0]['line']

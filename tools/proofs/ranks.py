@@ -85,8 +85,8 @@ def train(mpi, ranks, data, run, *words, **options):
 
 
 def finish(child):
-    out, said = child.communicate()
-    return child.returncode, out, said
+    out, printed = child.communicate()
+    return child.returncode, out, printed
 
 
 def bits(run):
@@ -128,9 +128,9 @@ class Launch:
     def __init__(self, directory, mpi, ranks, data, *words, **environment):
         self.run, self.scratch, self.began = directory / 'run', directory / 'scratch', time.time()
         self.scratch.mkdir(exist_ok=True)
-        self.out, self.said = directory / 'out', directory / 'said'
-        with open(self.out, 'w') as out, open(self.said, 'w') as said:
-            self.child = train(mpi, ranks, data, self.run, *words, '--stage', '--scratch', self.scratch, '--json', stdout=out, stderr=said,
+        self.out, self.printed = directory / 'out', directory / 'said'
+        with open(self.out, 'w') as out, open(self.printed, 'w') as printed:
+            self.child = train(mpi, ranks, data, self.run, *words, '--stage', '--scratch', self.scratch, '--json', stdout=out, stderr=printed,
                                env={**os.environ, **environment})
 
     def stage(self):
@@ -142,10 +142,10 @@ class Launch:
             return 'staging'
         if any(self.run.glob('.last.safetensors.partial*')):
             return 'checkpoint'
-        said = self.said.read_text(errors='replace')
+        printed = self.printed.read_text(errors='replace')
         if '"event":"epoch"' in self.out.read_text():
             return 'later'
-        return 'evaluation' if 'Training: ' in said else 'step' if 'reading features: ' in said else 'start'
+        return 'evaluation' if 'Training: ' in printed else 'step' if 'reading features: ' in printed else 'start'
 
     def reached(self, stage):
         if stage == 'start':
@@ -291,9 +291,9 @@ class Proof:
         if (name, model, epochs) not in self.references:
             run = self.directory / 'reference'
             shutil.rmtree(run, ignore_errors=True)
-            code, _, said = finish(train(None, 1, dataset(self.directory, name), run, *self.recipe(model, epochs=epochs), *words))
+            code, _, printed = finish(train(None, 1, dataset(self.directory, name), run, *self.recipe(model, epochs=epochs), *words))
             if code != 0:
-                sys.exit(f'one process failed: {said}')
+                sys.exit(f'one process failed: {printed}')
             self.references[name, model, epochs] = bits(run)
         return self.references[name, model, epochs]
 
@@ -306,10 +306,10 @@ class Proof:
         for name, model, ranks, mpi, line in itertools.islice(pairwise(factors, self.draw), self.options.runs):
             run = self.directory / 'run'
             shutil.rmtree(run, ignore_errors=True)
-            code, _, said = finish(train(mpi, ranks, dataset(self.directory, name), run, *self.recipe(model, line)))
+            code, _, printed = finish(train(mpi, ranks, dataset(self.directory, name), run, *self.recipe(model, line)))
             same = code == 0 and bits(run) == self.reference(name, model)
             self.add({'dataset': name, 'model': model, 'ranks': ranks, 'mpi': mpi, 'line': line, 'exit_code': code, 'same_bits': same,
-                      **({} if code == 0 else {'said': said[-600:]})})
+                      **({} if code == 0 else {'said': printed[-600:]})})
         return {f'{len(self.results)} runs end with the bits of one process': all(result['same_bits'] for result in self.results)}
 
     def chain(self):
@@ -327,9 +327,9 @@ class Proof:
                 time.sleep(self.draw.uniform(0, 1))
                 for pid in ranks_of(run)[:1]:
                     os.kill(pid, signal.SIGTERM)
-            code, _, said = finish(child)
+            code, _, printed = finish(child)
             self.add({'ranks': ranks, 'mpi': mpi, 'exit_code': code, 'epochs': len(metrics.read_text().splitlines()),
-                      **({} if code in (0, STOPPED) else {'said': said[-600:]})})
+                      **({} if code in (0, STOPPED) else {'said': printed[-600:]})})
         ends = [result['exit_code'] for result in self.results]
         return {'SIGTERM to one rank in mid-run ends all with 75': all(code == STOPPED for code in ends[:-1]),
                 'a chain of 4, 1, 3 and 8 ranks ends with the bits of one process': ends[-1] == 0 and bits(run) == expected}
@@ -360,7 +360,7 @@ class Proof:
                     continue
             code = launch.child.wait()
             same = code == 0 and bits(run) == expected
-            found['ends'].append({'kills': len(found['kills']), **facts, 'exit_code': code, 'same_bits': same, **({} if same else {'said': launch.said.read_text()[-600:]})})
+            found['ends'].append({'kills': len(found['kills']), **facts, 'exit_code': code, 'same_bits': same, **({} if same else {'said': launch.printed.read_text()[-600:]})})
             shutil.rmtree(run, ignore_errors=True)
             self.keep(found)
         while len(found['silent']) < SILENT:
@@ -376,8 +376,8 @@ class Proof:
             rank = rank_of(pid)
             kill(pid, signal.SIGSTOP)
             took, ended = launch.end()
-            said = re.search(rf'(\w+): rank \d+ waited \d+ s for rank {rank} ', launch.said.read_text())
-            found['silent'].append({**facts, 'aim': aim, 'rank': rank, 'seconds': round(took, 2), 'launcher_ended': ended, 'said': said and said[0].strip(),
+            printed = re.search(rf'(\w+): rank \d+ waited \d+ s for rank {rank} ', launch.printed.read_text())
+            found['silent'].append({**facts, 'aim': aim, 'rank': rank, 'seconds': round(took, 2), 'launcher_ended': ended, 'said': printed and printed[0].strip(),
                                     'exit_code': launch.child.returncode})
             self.keep(found)
         self.results = found['silent']
@@ -400,11 +400,11 @@ class Proof:
             run = self.directory / 'run'
             shutil.rmtree(run, ignore_errors=True)
             began = time.monotonic()
-            code, _, said = finish(train(self.options.mpi[0] if ranks > 1 else None, ranks, data, run, *words))
+            code, _, printed = finish(train(self.options.mpi[0] if ranks > 1 else None, ranks, data, run, *words))
             found = bits(run) if code == 0 else None
             expected = expected or found
             self.add({'ranks': ranks, 'exit_code': code, 'seconds': round(time.monotonic() - began, 1), 'same_bits': found == expected,
-                      **({} if code == 0 else {'said': said[-600:]})})
+                      **({} if code == 0 else {'said': printed[-600:]})})
         return {'8, 16, 32 and 64 ranks end with the bits of one': all(result['same_bits'] for result in self.results)}
 
     def epochs_per_second(self, mpi, ranks, workload):
@@ -413,9 +413,9 @@ class Proof:
         shutil.rmtree(run, ignore_errors=True)
         child = train(mpi if ranks > 1 else None, ranks, data, run, *WORKLOADS[workload], '--epochs', 4 if workload == 'A' else 2, '--eval-every', 0, '--shares', 2,
                       '--threads', 3 - ranks, '--json')
-        code, out, said = finish(child)
+        code, out, printed = finish(child)
         if code != 0:
-            sys.exit(f'{ranks} ranks failed: {said}')
+            sys.exit(f'{ranks} ranks failed: {printed}')
         events = [prooflib.last_json(line) for line in out.splitlines()]
         return round(1 / statistics.median([event['seconds'] for event in events if event.get('event') == 'epoch'][1:]), 4)
 
@@ -481,9 +481,9 @@ class Proof:
         run = self.directory / f'{name}-{model}'
         if not (run / 'best.safetensors').exists():
             shutil.rmtree(run, ignore_errors=True)
-            code, _, said = finish(train(None, 1, dataset(self.directory, name), run, *self.recipe(model, epochs=1)))
+            code, _, printed = finish(train(None, 1, dataset(self.directory, name), run, *self.recipe(model, epochs=1)))
             if code != 0:
-                sys.exit(f'one process failed: {said}')
+                sys.exit(f'one process failed: {printed}')
         return run
 
     def infer(self, run, what, mpi, ranks, line):
@@ -505,10 +505,10 @@ class Proof:
             run = self.trained(name, model)
             if (name, model, what) not in self.references:
                 self.references[name, model, what] = self.infer(run, what, None, 1, 'none')[1]
-            code, found, said = self.infer(run, what, mpi if ranks > 1 else None, ranks, line)
+            code, found, printed = self.infer(run, what, mpi if ranks > 1 else None, ranks, line)
             same = code == 0 and found == self.references[name, model, what]
             self.add({'dataset': name, 'model': model, 'what': what, 'ranks': ranks, 'mpi': mpi, 'line': line, 'exit_code': code, 'same_bits': same,
-                      **({} if code == 0 else {'said': said[-600:]})})
+                      **({} if code == 0 else {'said': printed[-600:]})})
         claims = {f'{len(self.results)} evaluations and predictions have the bits of one process': all(result['same_bits'] for result in self.results)}
         return {**claims, **self.exact_speed()} if self.options.rounds else claims
 

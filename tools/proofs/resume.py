@@ -71,10 +71,10 @@ class Trial:
             child.wait(timeout=moment)
         except subprocess.TimeoutExpired:
             child.send_signal(number)
-        said = child.communicate()[1]
+        printed = child.communicate()[1]
         # A signal may also come before the program could say that it wants to catch it.
         if child.returncode not in (0, -number, STOPPED if number == signal.SIGTERM else 0):
-            die(f'{self.name}: a life ends with {child.returncode}: {said.strip()}')
+            die(f'{self.name}: a life ends with {child.returncode}: {printed.strip()}')
         return child.returncode
 
     def finish(self):

@@ -326,8 +326,8 @@ def doctor(cluster, *words):
     """What `plimsoll doctor` says, asked where the job was submitted."""
     done = subprocess.run([prooflib.plimsoll(), 'doctor', '--json', *words], env=cluster.environment, cwd=cluster.work, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    return {'outcome': said['outcome'], 'cause': said['cause'], 'confidence': said['confidence'], 'summary': said['summary']}
+    printed = json.loads(done.stdout)
+    return {'outcome': printed['outcome'], 'cause': printed['cause'], 'confidence': printed['confidence'], 'summary': printed['summary']}
 
 
 def deaths(cluster, with_rows=False):
@@ -361,10 +361,10 @@ def array(cluster):
     cluster.wait('the array', lambda: not cluster.ask('squeue', '-h', '-j', number).split())
     time.sleep(2)  # slurmdbd's last rows
     done = subprocess.run([prooflib.plimsoll(), 'doctor', '--json', number], env=cluster.environment, cwd=cluster.work, capture_output=True, text=True, check=False)
-    said = [json.loads(line) for line in done.stdout.splitlines()]
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
     alone = doctor(cluster, f'{number}_2')
-    return {'array': [{key: one.get(key) for key in ('task', 'outcome', 'cause', 'confidence')} for one in said], 'task_alone': alone['cause'],
-            'of_one_array': all(one.get('task') == f'{number}_{i + 1}' for i, one in enumerate(said)), 'sacct': sacct(cluster, number)}
+    return {'array': [{key: one.get(key) for key in ('task', 'outcome', 'cause', 'confidence')} for one in printed], 'task_alone': alone['cause'],
+            'of_one_array': all(one.get('task') == f'{number}_{i + 1}' for i, one in enumerate(printed)), 'sacct': sacct(cluster, number)}
 
 
 def sacct(cluster, number):
@@ -378,7 +378,7 @@ def account(cluster):
     claims = {
         'sacct answers for the job that ran out of memory': any('OUT_OF_MEMORY|0:125' in row for row in facts['oom_slurm']['sacct']),
         'the doctor names the cause of each death by sacct\'s answer, and none in a job that ended well':
-            all(said['cause'] == name for name, said in facts.items() if name != 'requeued') and facts['none']['outcome'] == 'finished',
+            all(printed['cause'] == name for name, printed in facts.items() if name != 'requeued') and facts['none']['outcome'] == 'finished',
         'each task of an array has its own verdict: ended well, out of memory, an error in Python':
             tasks['of_one_array'] and [one['cause'] for one in tasks['array']] == ['none', 'oom_slurm', 'python_error'] and tasks['task_alone'] == 'oom_slurm'}
     return claims, {**facts, **tasks}
@@ -434,7 +434,7 @@ def main():
         'cancelled, it saves its run and does not come back':
             facts['cancelled']['state'] == 'CANCELLED' and facts['cancelled']['restarts'] == 0 and facts['cancelled']['saved'],
         'the doctor names the cause of each death: out of memory, time-out, scancel, preemption with and without a requeue; and none in a job that ended well':
-            all(said['cause'] == name for name, said in facts['deaths'].items() if name != 'requeued')
+            all(printed['cause'] == name for name, printed in facts['deaths'].items() if name != 'requeued')
             and facts['deaths']['requeued']['cause'] in ('preempted', 'requeued') and facts['deaths']['none']['outcome'] == 'finished',
     }
     path = options.json or prooflib.RESULTS / 'slurm.json'
