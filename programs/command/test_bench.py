@@ -200,7 +200,7 @@ def minimum_line(data):
 
 
 @pytest.mark.nightly
-def test_what_is_said_to_be_kept_is_kept(data):
+def test_what_is_reported_as_kept_is_kept(data):
     """From the minimum upwards, the rows that the loader says it keeps are found in memory, and more of them with every step."""
     minimum, before = minimum_line(data), 0
     for line in range(minimum + 2, minimum + 42, 4):

@@ -61,7 +61,7 @@ def test_version():
     (['limit', '--io', 'magic'], 'magic'),
     (['limit', '--json=yes'], '--json'),
 ])
-def test_wrong_use_is_said_and_ends_with_2(arguments, named):
+def test_wrong_use_is_reported_and_ends_with_2(arguments, named):
     done = run(*arguments)
     assert done.returncode == 2
     assert done.stdout == ''

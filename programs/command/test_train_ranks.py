@@ -257,7 +257,7 @@ def test_what_is_not_divided(tmp_path):
     assert (tmp_path / 'graph').exists()
 
 
-def test_wrong_words_are_said_once(graph):
+def test_wrong_words_are_reported_once(graph):
     assert as_rank(0, 'train', graph, '--hiden', 16, code=2).stderr
     assert not as_rank(1, 'train', graph, '--hiden', 16, code=2).stderr
 

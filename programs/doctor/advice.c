@@ -513,7 +513,7 @@ void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict)
         if (usual[i].cause == verdict->cause && !watched)
             (void)add(verdict, "%s", usual[i].change);
     if (verdict->cause == DOCTOR_CUDA_OOM && verdict->root != NULL)
-        advise_pieces(doctor, verdict->root, verdict);
+        advise_fragmented(doctor, verdict->root, verdict);
     if (doctor_cause_is_memory(verdict->cause, true) || verdict->cause == DOCTOR_CUDA_OOM ||
         verdict->cause == DOCTOR_KILLED || verdict->cause == DOCTOR_EXIT_CODE) {
         advise_script(doctor, verdict);

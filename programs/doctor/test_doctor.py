@@ -174,7 +174,7 @@ Data(x=[2449029, 100], edge_index=[2, 123718280], y=[2449029, 1])
 '''
 
 
-def test_advice_is_reckoned_from_the_recipe():
+def test_advice_is_estimated_from_the_recipe():
     found = doctor(RECIPE + '#SBATCH --mem=8G\nslurmstepd: error: Detected 1 oom_kill event in StepId=1.batch. Some of the step tasks have been OOM Killed.\n')
     assert found['recipe']['num_edges'] == 123718280 and found['recipe']['num_neighbors'] == [15, 10]
     saved = [one['saves_bytes'] for one in found['advice']]
@@ -559,7 +559,7 @@ FRAGMENTED = ('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.1
     ("os.environ['PYTORCH_ALLOC_CONF'] = 'garbage_collection_threshold:0.8,expandable_segments:True'\n", 'PYTORCH_ALLOC_CONF', None),
     ('[W CUDAAllocatorConfig.h:28] Warning: expandable_segments not supported on this platform (function operator())\n', 'PYTORCH_CUDA_ALLOC_CONF',
      'PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128')])
-def test_memory_in_pieces_is_joined_first(before, variable, first):
+def test_fragmented_memory_is_joined_first(before, variable, first):
     """What torch holds unused when it raises is fragmented: with what is free it would have been enough. A setting that is on is not advised again."""
     found = doctor(before + FRAGMENTED.replace('VARIABLE', variable))
     assert found['cause'] == 'cuda_oom' and found['figures']['fragmented']

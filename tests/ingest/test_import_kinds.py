@@ -175,7 +175,7 @@ def import_log(source, target, *options):
     return done.stderr
 
 
-def test_what_is_not_imported_is_said(tmp_path):
+def test_what_is_not_imported_is_reported(tmp_path):
     graph = im.Graph(16)
     source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, node_feats=graph.features, edge_attr=graph.edges)
     text = import_log(source, tmp_path / 'a', '--quiet')

@@ -104,7 +104,7 @@ def test_interrupted_reads_are_repeated(data, wanted, tmp_path, words):
 @needs_strace
 @pytest.mark.parametrize('file, number', [('train.npy', 1), ('indptr.npy', 1), ('indices.npy', 2), ('features.npy', 3)])
 @pytest.mark.parametrize('fault, code, printed', [('error=EIO', 1, 'Input/output error'), ('retval=0', 4, 'truncated')])
-def test_a_read_that_fails_is_said(data, tmp_path, file, number, fault, code, printed):
+def test_a_read_that_fails_is_reported(data, tmp_path, file, number, fault, code, printed):
     """The first of the main thread is that of a header; a second is one of a thread that reads for windows."""
     done, times = injected(data, tmp_path / 'trace', f'{fault}:when={number}', *COLD, only=[file])
     assert times > 0

@@ -401,7 +401,7 @@ def test_other_errors_pass_by(lines):
     assert not lines
 
 
-def test_a_smaller_microbatch_is_tried_and_said(lines):
+def test_a_smaller_microbatch_is_tried_and_reported(lines):
     tried = []
 
     @plimsoll.memory_efficient_training_wrapper(monitor=plimsoll.MemoryMonitor(log=lines.append))

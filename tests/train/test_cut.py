@@ -69,7 +69,7 @@ def test_a_cut_run_goes_on_bit_for_bit(data, tight, tmp_path):
     assert state(tmp_path / 'wider') == state(tmp_path / 'cut')
 
 
-def test_what_cannot_be_kept_is_said(data, tight, tmp_path):
+def test_what_cannot_be_kept_is_reported(data, tight, tmp_path):
     assert 'may differ' not in new(data, tmp_path / 'run', 1, '1G')
     printed = train('--resume', tmp_path / 'run', '--epochs', 2, '--memory', tight)
     assert CUT.search(printed) and re.search(r'was computed 1024 seeds at a time, now it is [0-9]+: the last bits', printed)
