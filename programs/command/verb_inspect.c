@@ -17,12 +17,12 @@ typedef struct inspect {
 } inspect_t;
 
 /* The data to show, collected once for text and JSON. */
-typedef struct view {
+typedef struct inspect_view {
     const char *path;
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
     plim_dataset_report_t report;
-} view_t;
+} inspect_view_t;
 
 static const char *const split_names[] = {"train", "valid", "test"};
 
@@ -89,7 +89,7 @@ static json_t *files_json(const plim_dataset_t *dataset)
     return files;
 }
 
-static json_t *view_json(const view_t *view)
+static json_t *view_json(const inspect_view_t *view)
 {
     const plim_dataset_info_t *info = view->info;
     const plim_dataset_report_t *report = &view->report;
@@ -162,7 +162,7 @@ static void print_stats(const plim_value_stats_t *stats, bool whole, int64_t all
     (void)printf("\n");
 }
 
-static void print_labels(const view_t *view)
+static void print_labels(const inspect_view_t *view)
 {
     const plim_dataset_info_t *info = view->info;
     const plim_dataset_report_t *report = &view->report;
@@ -195,7 +195,7 @@ static void print_labels(const view_t *view)
                      i < 2 ? ", " : "\n");
 }
 
-static void print_graph(const view_t *view)
+static void print_graph(const inspect_view_t *view)
 {
     const plim_dataset_info_t *info = view->info;
     const plim_dataset_report_t *report = &view->report;
@@ -225,7 +225,7 @@ static void print_graph(const view_t *view)
     print_stats(&report->features, report->whole, info->num_nodes * info->num_features);
 }
 
-static void print_view(const view_t *view)
+static void print_view(const inspect_view_t *view)
 {
     char text[24];
     plim_dataset_file_t file = PLIM_DATASET_FILE_INIT;
@@ -257,7 +257,7 @@ static void print_view(const view_t *view)
         (void)printf("verified     every byte and every rule: the dataset is as it was written\n");
 }
 
-static void warn(const view_t *view)
+static void warn(const inspect_view_t *view)
 {
     if (view->report.memory)
         (void)fprintf(
@@ -282,7 +282,7 @@ static plim_status_t inspect(plim_job_t *job, const cli_common_t *common, const 
                              bool verify)
 {
     plim_dataset_t *dataset;
-    view_t view = {.path = path, .report = PLIM_DATASET_REPORT_INIT};
+    inspect_view_t view = {.path = path, .report = PLIM_DATASET_REPORT_INIT};
     plim_status_t status = plim_dataset_open(job, path, &dataset);
     if (status != PLIM_OK)
         return status;

@@ -11,26 +11,26 @@
 
 #define FIELDS 16
 
-typedef struct field {
+typedef struct table_field {
     const char *begin, *end;
-} field_t;
+} table_field_t;
 
 /* Columns of sacct that are looked at. */
 enum { COLUMN_OTHER, COLUMN_JOB, COLUMN_STATE, COLUMN_EXIT, COLUMN_REQUESTED, COLUMN_RESIDENT };
 
-static bool is(field_t field, const char *word)
+static bool is(table_field_t field, const char *word)
 {
     const size_t length = strlen(word);
     return (size_t)(field.end - field.begin) == length && memcmp(field.begin, word, length) == 0;
 }
 
-static bool starts(field_t field, const char *word)
+static bool starts(table_field_t field, const char *word)
 {
     const size_t length = strlen(word);
     return (size_t)(field.end - field.begin) >= length && memcmp(field.begin, word, length) == 0;
 }
 
-static int split(const char *line, const char *end, bool piped, field_t *fields)
+static int split(const char *line, const char *end, bool piped, table_field_t *fields)
 {
     int count = 0;
     const char *at = line;
@@ -44,7 +44,7 @@ static int split(const char *line, const char *end, bool piped, field_t *fields)
         const char *stop = at;
         while (stop < end && *stop != (piped ? '|' : ' '))
             stop++;
-        fields[count++] = (field_t){at, stop};
+        fields[count++] = (table_field_t){at, stop};
         at = stop + 1;
     }
     return count;
@@ -69,7 +69,7 @@ static const struct {
     {"PENDING", "PENDING", DOCTOR_NONE},
 };
 
-static int state_of(field_t field)
+static int state_of(table_field_t field)
 {
     for (int i = 0; i < (int)(sizeof states / sizeof states[0]); i++)
         if (starts(field, states[i].begin))
@@ -78,7 +78,7 @@ static int state_of(field_t field)
 }
 
 /* "123", "123_4", "123_[5-9]", "123+0"; behind a point the step. */
-static bool is_job(field_t field, field_t *step_out)
+static bool is_job(table_field_t field, table_field_t *step_out)
 {
     const char *at = field.begin;
     while (at < field.end && *at >= '0' && *at <= '9')
@@ -88,12 +88,12 @@ static bool is_job(field_t field, field_t *step_out)
     if (at < field.end && (*at == '_' || *at == '+'))
         while (at < field.end && *at != '.')
             at++;
-    *step_out = (field_t){at, field.end};
+    *step_out = (table_field_t){at, field.end};
     return at == field.end || *at == '.';
 }
 
 /* "0:125": status and signal. */
-static bool parse_exit(field_t field, int *code_out, int *signal_out)
+static bool parse_exit(table_field_t field, int *code_out, int *signal_out)
 {
     doctor_captured_t captured;
     if (!doctor_pattern_match("^%d:%d$", field.begin, field.begin, field.end, &captured) ||
@@ -105,7 +105,7 @@ static bool parse_exit(field_t field, int *code_out, int *signal_out)
     return true;
 }
 
-static void copy(field_t field, char *text_out, size_t size)
+static void copy(table_field_t field, char *text_out, size_t size)
 {
     plim__text_printable(field.begin, (size_t)(field.end - field.begin), text_out, size);
 }
@@ -144,7 +144,7 @@ static void take_memory(const char *begin, const char *end, int64_t *bytes)
 }
 
 /* The heading says where the columns are; false: this is no heading. */
-static bool take_heading(doctor_t *doctor, const field_t *fields, int count, bool piped)
+static bool take_heading(doctor_t *doctor, const table_field_t *fields, int count, bool piped)
 {
     static const char *const names[] = {"", "JobID", "State", "ExitCode", "ReqMem", "MaxRSS"};
     bool job = false, state = false;
@@ -163,7 +163,7 @@ static bool take_heading(doctor_t *doctor, const field_t *fields, int count, boo
     return true;
 }
 
-static bool take_row(doctor_t *doctor, const field_t *fields, int count, const char *line,
+static bool take_row(doctor_t *doctor, const table_field_t *fields, int count, const char *line,
                      size_t length)
 {
     /* The order that the man page names: without a heading. */
@@ -172,13 +172,13 @@ static bool take_row(doctor_t *doctor, const field_t *fields, int count, const c
     const unsigned char *columns = doctor->heading ? doctor->columns : usual;
     const int known = doctor->heading ? (int)sizeof doctor->columns : (int)sizeof usual;
     doctor_slurm_t *slurm = &doctor->slurm;
-    field_t step = {NULL, NULL}, job = {NULL, NULL};
+    table_field_t step = {NULL, NULL}, job = {NULL, NULL};
     int state = -1, code = -1, signal = -1;
     int64_t requested = -1, resident = -1;
     /* Columns may be empty, and then blanks do not tell where: there the content does. */
     for (int i = 0; i < count && !doctor->row_piped; i++) {
         if (i == 0 && is_job(fields[i], &step))
-            job = (field_t){fields[i].begin, step.begin};
+            job = (table_field_t){fields[i].begin, step.begin};
         else if (state < 0)
             state = state_of(fields[i]);
         else if (code < 0)
@@ -186,7 +186,7 @@ static bool take_row(doctor_t *doctor, const field_t *fields, int count, const c
     }
     for (int i = 0; i < count && i < known && doctor->row_piped; i++) {
         if (columns[i] == COLUMN_JOB && is_job(fields[i], &step))
-            job = (field_t){fields[i].begin, step.begin};
+            job = (table_field_t){fields[i].begin, step.begin};
         else if (columns[i] == COLUMN_STATE)
             state = state_of(fields[i]);
         else if (columns[i] == COLUMN_EXIT)
@@ -226,12 +226,12 @@ static bool take_scontrol(doctor_t *doctor, const char *line, const char *end)
     int code, signal;
     bool found = false;
     if (doctor_pattern_match("JobId=%w ", line, line, end, &captured)) {
-        const field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
+        const table_field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         copy(job, slurm->job, sizeof slurm->job);
         found = true;
     }
     if (doctor_pattern_match("JobState=%w Reason=%w ", line, line, end, &captured)) {
-        const field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
+        const table_field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         const int state = state_of(field);
         if (state >= 0) {
             (void)snprintf(slurm->state, sizeof slurm->state, "%s", states[state].name);
@@ -260,7 +260,7 @@ static bool take_seff(doctor_t *doctor, const char *line, const char *end)
     doctor_slurm_t *slurm = &doctor->slurm;
     doctor_captured_t captured;
     if (doctor_pattern_match("^State: %w (exit code %d)", line, line, end, &captured)) {
-        const field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
+        const table_field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         const int state = state_of(field);
         if (state < 0)
             return false;
@@ -279,7 +279,7 @@ static bool take_seff(doctor_t *doctor, const char *line, const char *end)
         return true;
     }
     if (doctor_pattern_match("^Job ID: %w", line, line, end, &captured)) {
-        const field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
+        const table_field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         copy(job, slurm->job, sizeof slurm->job);
         return true;
     }
@@ -289,7 +289,7 @@ static bool take_seff(doctor_t *doctor, const char *line, const char *end)
 bool doctor_slurm_line(doctor_t *doctor, const char *line, size_t length)
 {
     const char *end = line + length;
-    field_t fields[FIELDS];
+    table_field_t fields[FIELDS];
     if (length > 1024)
         return false;
     while (line < end && *line == ' ')

@@ -8,13 +8,13 @@
 #include <string.h>
 
 /* A size in a sentence. */
-typedef struct text {
+typedef struct summary_text {
     char text[24];
-} text_t;
+} summary_text_t;
 
-static text_t size(int64_t bytes)
+static summary_text_t size(int64_t bytes)
 {
-    text_t text;
+    summary_text_t text;
     (void)plim_size_text(bytes, text.text);
     return text;
 }

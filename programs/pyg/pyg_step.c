@@ -14,17 +14,17 @@
  * over moments, short-lived tensors included. Messages have a row for each edge; GCN and GAT add
  * one for each node, its self-loop.
  */
-typedef struct walk {
+typedef struct step_walk {
     double nodes, edges;
     double wide, narrow; /* bytes of a value: float32, and of a matrix product's result */
     double below;        /* count only tensors of fewer bytes */
     bool gradients;
     double kept;
     double most;
-} walk_t;
+} step_walk_t;
 
 /* One layer's shape. */
-typedef struct layer {
+typedef struct step_layer {
     plim_model_kind_t kind;
     double in, out; /* channels of its rows before and after; GAT's heads together */
     double heads;
@@ -32,20 +32,20 @@ typedef struct layer {
     double in_size; /* bytes of a value of its input */
     double own;     /* bytes that autograd keeps until the layer's backward pass is done */
     double after;   /* the same for norm, activation and dropout behind it */
-} layer_t;
+} step_layer_t;
 
-static double rows(const walk_t *walk, double count, double channels, double size)
+static double rows(const step_walk_t *walk, double count, double channels, double size)
 {
     const double bytes = count * channels * size;
     return bytes < walk->below ? bytes : 0;
 }
 
-static void note(walk_t *walk, double moment)
+static void note(step_walk_t *walk, double moment)
 {
     walk->most = fmax(walk->most, walk->kept + moment);
 }
 
-static void keep(walk_t *walk, layer_t *layer, double bytes)
+static void keep(step_walk_t *walk, step_layer_t *layer, double bytes)
 {
     if (!walk->gradients)
         return;
@@ -54,14 +54,14 @@ static void keep(walk_t *walk, layer_t *layer, double bytes)
 }
 
 /* Autocast makes a narrow copy of a matrix product's input. */
-static void cast(walk_t *walk, layer_t *layer)
+static void cast(step_walk_t *walk, step_layer_t *layer)
 {
     if (walk->narrow < layer->in_size)
         keep(walk, layer, rows(walk, walk->nodes, layer->in, walk->narrow));
 }
 
 /* Projection, gathered messages, weighted messages, their sum. */
-static void forward_gcn(walk_t *walk, layer_t *layer)
+static void forward_gcn(step_walk_t *walk, step_layer_t *layer)
 {
     const double n = walk->nodes, m = n + walk->edges;
     cast(walk, layer);
@@ -72,7 +72,7 @@ static void forward_gcn(walk_t *walk, layer_t *layer)
 
 /* Projection, scores, gathered messages (kept: the scores' gradient needs them), weighted messages,
  * their sum. */
-static void forward_gat(walk_t *walk, layer_t *layer)
+static void forward_gat(step_walk_t *walk, step_layer_t *layer)
 {
     const double n = walk->nodes, m = n + walk->edges;
     const double projected =
@@ -87,7 +87,7 @@ static void forward_gat(walk_t *walk, layer_t *layer)
 
 /* SAGE: gathered messages, their sum and mean, projection. GIN: messages, sum plus the own row,
  * projection. */
-static void forward_sum(walk_t *walk, layer_t *layer)
+static void forward_sum(step_walk_t *walk, step_layer_t *layer)
 {
     const double n = walk->nodes;
     const double in = rows(walk, n, layer->in, layer->in_size);
@@ -101,7 +101,7 @@ static void forward_sum(walk_t *walk, layer_t *layer)
     note(walk, sage ? 3 * out : 2 * out + (walk->gradients ? 0 : in));
 }
 
-static void forward(walk_t *walk, layer_t *layer)
+static void forward(step_walk_t *walk, step_layer_t *layer)
 {
     switch (layer->kind) {
     case PLIM_GCN:
@@ -120,7 +120,7 @@ static void forward(walk_t *walk, layer_t *layer)
     }
 }
 
-static void backward(walk_t *walk, const layer_t *layer)
+static void backward(step_walk_t *walk, const step_layer_t *layer)
 {
     const double n = walk->nodes, e = walk->edges, m = n + e;
     const double in = rows(walk, n, layer->in, layer->in_size);
@@ -139,7 +139,7 @@ static void backward(walk_t *walk, const layer_t *layer)
 }
 
 /* Norm, activation, dropout between layers; autograd keeps each one's result. */
-static void between(walk_t *walk, layer_t *layer, const plim_model_t *model, double size)
+static void between(step_walk_t *walk, step_layer_t *layer, const plim_model_t *model, double size)
 {
     const double result = rows(walk, walk->nodes, layer->out, size);
     int results = 0;
@@ -154,24 +154,24 @@ static void between(walk_t *walk, layer_t *layer, const plim_model_t *model, dou
 static double walk_through(const plim_model_t *model, const double width[], double nodes,
                            double edges, bool gradients, double below)
 {
-    walk_t walk = {.nodes = nodes,
-                   .edges = edges,
-                   .wide = sizeof(float),
-                   .narrow = model->precision == PLIM_PRECISION_BF16 ? 2 : sizeof(float),
-                   .below = below,
-                   .gradients = gradients};
-    layer_t layers[PLIM_HOPS_MAX] = {{0}};
+    step_walk_t walk = {.nodes = nodes,
+                        .edges = edges,
+                        .wide = sizeof(float),
+                        .narrow = model->precision == PLIM_PRECISION_BF16 ? 2 : sizeof(float),
+                        .below = below,
+                        .gradients = gradients};
+    step_layer_t layers[PLIM_HOPS_MAX] = {{0}};
     double size = sizeof(float);
     for (int i = 0; i < model->num_layers; i++) {
         const bool last = i + 1 == model->num_layers;
         const double heads = model->kind == PLIM_GAT ? model->heads : 1;
         /* In the last layer of a GAT each head computes all outputs, and their mean is taken. */
-        layers[i] = (layer_t){.kind = model->kind,
-                              .in = width[i],
-                              .out = width[i + 1] * (last ? heads : 1),
-                              .heads = heads,
-                              .first = i == 0,
-                              .in_size = size};
+        layers[i] = (step_layer_t){.kind = model->kind,
+                                   .in = width[i],
+                                   .out = width[i + 1] * (last ? heads : 1),
+                                   .heads = heads,
+                                   .first = i == 0,
+                                   .in_size = size};
         forward(&walk, &layers[i]);
         /* The result is float32 where wide weights multiply the messages. */
         size = model->kind == PLIM_GCN || model->kind == PLIM_GAT ? walk.wide : walk.narrow;

@@ -293,16 +293,16 @@ void report_chart_lines(report_page_t *page, const report_chart_t *chart)
 }
 
 /* One layer of the stack. */
-typedef struct layer {
+typedef struct chart_layer {
     const char *name; /* from a file */
     int colour;       /* REPORT_SERIES: pale */
     double peak;
     double height[REPORT_TRACK_COLUMNS];
-} layer_t;
+} chart_layer_t;
 
 #define LAYERS (REPORT_SERIES + 1)
 
-static void add_account(const report_run_record_t *record, int account, layer_t *layer)
+static void add_account(const report_run_record_t *record, int account, chart_layer_t *layer)
 {
     for (int i = 0; i < record->memory.columns; i++)
         layer->height[i] += report_track_column(&record->memory, i).others[1 + account];
@@ -354,13 +354,13 @@ report_palette_t report_palette_find(int num_records, report_run_record_t *const
 /* Fills the layers of a training: the accounts of the palette, the others as one, the reserve on
  * top. */
 static int account_layers(const report_run_record_t *record, const report_palette_t *palette,
-                          layer_t *layers)
+                          chart_layer_t *layers)
 {
     int count = 0;
     for (; count < palette->count; count++)
-        layers[count] = (layer_t){.name = palette->account[count], .colour = count};
-    layers[count++] = (layer_t){.name = "other accounts", .colour = REPORT_SERIES - 1};
-    layers[count++] = (layer_t){.name = "reserve", .colour = REPORT_SERIES};
+        layers[count] = (chart_layer_t){.name = palette->account[count], .colour = count};
+    layers[count++] = (chart_layer_t){.name = "other accounts", .colour = REPORT_SERIES - 1};
+    layers[count++] = (chart_layer_t){.name = "reserve", .colour = REPORT_SERIES};
     for (int k = 0; k < record->num_parts; k++) {
         int at = 0;
         while (at < palette->count && strcmp(palette->account[at], record->part[k]) != 0)
@@ -371,7 +371,7 @@ static int account_layers(const report_run_record_t *record, const report_palett
 }
 
 /* The layers of a watch: the control group's kinds of memory, or the command's and the others'. */
-static int watch_layers(const report_run_record_t *record, layer_t *layers)
+static int watch_layers(const report_run_record_t *record, chart_layer_t *layers)
 {
     static const char *const of_group[] = {"anonymous", "shared memory and tmpfs", "kernel"};
     const report_track_t *track = &record->memory;
@@ -385,11 +385,11 @@ static int watch_layers(const report_run_record_t *record, layer_t *layers)
     const int first = by_group ? REPORT_PART_ANONYMOUS : REPORT_PART_HELD;
     const int num = by_group ? 3 : 1;
     for (int k = 0; k < num; k++)
-        layers[k] = (layer_t){.name = by_group ? of_group[k] : "the command's processes",
-                              .colour = by_group ? k : 4};
-    layers[num] = (layer_t){.name = "others under the same limit", .colour = 3};
-    layers[num + 1] =
-        (layer_t){.name = "page cache, which the kernel can take back", .colour = REPORT_SERIES};
+        layers[k] = (chart_layer_t){.name = by_group ? of_group[k] : "the command's processes",
+                                    .colour = by_group ? k : 4};
+    layers[num] = (chart_layer_t){.name = "others under the same limit", .colour = 3};
+    layers[num + 1] = (chart_layer_t){.name = "page cache, which the kernel can take back",
+                                      .colour = REPORT_SERIES};
     for (int i = 0; i < track->columns; i++) {
         const report_column_t column = report_track_column(track, i);
         double sum = 0;
@@ -409,7 +409,7 @@ static int watch_layers(const report_run_record_t *record, layer_t *layers)
 }
 
 /* From the beginning on: the first sample tells of the time before it. */
-static void put_layer(report_page_t *page, const report_track_t *track, const layer_t *layer,
+static void put_layer(report_page_t *page, const report_track_t *track, const chart_layer_t *layer,
                       double *floor_of, const axis_t *x, const axis_t *y)
 {
     path_t path = {.page = page};
@@ -471,7 +471,7 @@ static void put_phases(report_page_t *page, const report_run_record_t *record, c
     }
 }
 
-static void put_legend(report_page_t *page, const layer_t *layers, int count)
+static void put_legend(report_page_t *page, const chart_layer_t *layers, int count)
 {
     report_page_put(page, "<ul class=\"legend\">");
     for (int i = count - 1; i >= 0; i--) {
@@ -497,7 +497,7 @@ static void put_end(report_page_t *page, const char *class, double top, const ch
 
 /* The layers, from the highest stack down to the drawing. */
 static void draw_memory(report_page_t *page, const report_run_record_t *record, const char *label,
-                        layer_t *layers, int count)
+                        chart_layer_t *layers, int count)
 {
     const report_track_t *track = &record->memory;
     double floor_of[REPORT_TRACK_COLUMNS] = {0}, line = -1, most = 0;
@@ -551,7 +551,7 @@ static void draw_memory(report_page_t *page, const report_run_record_t *record, 
 void report_chart_memory(report_page_t *page, const report_run_record_t *record,
                          const report_palette_t *palette, const char *label)
 {
-    layer_t layers[LAYERS] = {{0}};
+    chart_layer_t layers[LAYERS] = {{0}};
     if (record->memory.columns == 0)
         return;
     const int count =

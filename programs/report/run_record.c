@@ -95,16 +95,16 @@ static const char *const keys[NUM_KEYS] = {
 };
 
 /* What a line of the timeline holds; numbers that it does not hold are -1. */
-typedef struct line {
+typedef struct record_line {
     double number[NUM_KEYS];
     plim__json_t kind, accounts;
     bool resumed; /* of a plan: the run begins again, in another process */
-} line_t;
+} record_line_t;
 
-static void parse(plim__json_t text, line_t *line_out)
+static void parse(plim__json_t text, record_line_t *line_out)
 {
     const char *at = NULL;
-    *line_out = (line_t){0};
+    *line_out = (record_line_t){0};
     for (int i = 0; i < NUM_KEYS; i++)
         line_out->number[i] = -1;
     for (plim__json_t key, value; plim__json_next_member(text, &at, &key, &value);) {
@@ -183,7 +183,7 @@ static char limit_kind(const report_run_record_t *record, double index)
     return source[0];
 }
 
-static void take_tick(report_run_record_t *record, const line_t *line)
+static void take_tick(report_run_record_t *record, const record_line_t *line)
 {
     const double *number = line->number;
     const double time = watch_time(record, number[AT]);
@@ -241,7 +241,7 @@ static void add_share(report_track_t *track, double at, double all, double cache
         report_track_add(track, at, all, fmin(cached / all, 1), NULL);
 }
 
-static void take_interval(report_run_record_t *record, const line_t *line)
+static void take_interval(report_run_record_t *record, const record_line_t *line)
 {
     const double *number = line->number;
     const double seconds = fmax(number[SECONDS], 0), begin = record->seconds;
@@ -275,7 +275,7 @@ static void take_interval(report_run_record_t *record, const line_t *line)
     record->unix_time = fmax(number[TIME], 0);
 }
 
-static void take_gpu(report_run_record_t *record, const line_t *line)
+static void take_gpu(report_run_record_t *record, const record_line_t *line)
 {
     const double *number = line->number;
     if (!(number[GPU] >= 0 && number[GPU] < REPORT_RECORD_GPUS) || number[USED] < 0)
@@ -285,7 +285,7 @@ static void take_gpu(report_run_record_t *record, const line_t *line)
     record->gpu_bytes[index] = fmax(number[TOTAL], 0);
 }
 
-static void take_plan(report_run_record_t *record, plim__json_t text, const line_t *line)
+static void take_plan(report_run_record_t *record, plim__json_t text, const record_line_t *line)
 {
     const size_t used = strlen(record->ranks);
     const double ranks = line->number[RANKS];
@@ -315,7 +315,7 @@ static void take_begin(report_run_record_t *record, plim__json_t text)
 
 void report_run_record_timeline(report_run_record_t *record, plim__json_t text)
 {
-    line_t line;
+    record_line_t line;
     parse(text, &line);
     record->lines++;
     if (line.kind.begin == line.kind.end) {

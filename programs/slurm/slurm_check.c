@@ -19,7 +19,7 @@
 #define PROCESS_BYTES (234 * MIB)
 #define WORKER_BYTES (10 * MIB)
 
-typedef struct check {
+typedef struct script_check {
     const cli_common_t *common;
     const char *path;
     char python_path[PLIM_PATH_MAX];
@@ -30,13 +30,13 @@ typedef struct check {
     int64_t minutes; /* -1: not asked for, or not read */
     int64_t cpus;    /* of the job on a node; 0: not known */
     json_t *findings, *not_read;
-} check_t;
+} script_check_t;
 
-static void add(check_t *check, const char *kind, const char *source, int line, const char *format,
-                ...) __attribute__((format(printf, 5, 6)));
+static void add(script_check_t *check, const char *kind, const char *source, int line,
+                const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-static void add(check_t *check, const char *kind, const char *source, int line, const char *format,
-                ...)
+static void add(script_check_t *check, const char *kind, const char *source, int line,
+                const char *format, ...)
 {
     va_list arguments;
     char text[1024];
@@ -48,10 +48,10 @@ static void add(check_t *check, const char *kind, const char *source, int line, 
                                                            line, "text", cli_json_text(text)));
 }
 
-static void add_unread(check_t *check, const char *format, ...)
+static void add_unread(script_check_t *check, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void add_unread(check_t *check, const char *format, ...)
+static void add_unread(script_check_t *check, const char *format, ...)
 {
     va_list arguments;
     char text[1024];
@@ -78,7 +78,7 @@ static char *read_file(const char *path, size_t *size_out)
     return text;
 }
 
-static const read_setting_t *request(const check_t *check, const char *name)
+static const read_setting_t *request(const script_check_t *check, const char *name)
 {
     return read_find(check->batch.requests, check->batch.num_requests, name);
 }
@@ -108,7 +108,7 @@ static int64_t count_of(const read_setting_t *setting, int64_t otherwise)
                                                                                    : otherwise;
 }
 
-static void check_requests(check_t *check)
+static void check_requests(script_check_t *check)
 {
     const read_setting_t *memory = request(check, "mem"), *each = request(check, "mem-per-cpu"),
                          *time = request(check, "time");
@@ -151,7 +151,7 @@ static void check_requests(check_t *check)
 }
 
 /* A variable that no command uses, and an option of the same name; an option given twice. */
-static void check_options(check_t *check)
+static void check_options(script_check_t *check)
 {
     const read_batch_t *batch = &check->batch;
     for (int i = 0; i < batch->num_variables; i++) {
@@ -179,7 +179,7 @@ static void check_options(check_t *check)
 }
 
 /* The value of a keyword: itself, or that of the option behind args.NAME. NULL: not read. */
-static const char *resolve(const check_t *check, const read_setting_t *keyword)
+static const char *resolve(const script_check_t *check, const read_setting_t *keyword)
 {
     if (keyword == NULL || keyword->literal)
         return keyword != NULL ? keyword->value : NULL;
@@ -197,13 +197,14 @@ static const char *resolve(const check_t *check, const read_setting_t *keyword)
     return found != NULL && found->literal ? found->value : NULL;
 }
 
-static const char *loader_value(const check_t *check, const read_loader_t *loader, const char *name)
+static const char *loader_value(const script_check_t *check, const read_loader_t *loader,
+                                const char *name)
 {
     return resolve(check, read_find(loader->keywords, loader->num_keywords, name));
 }
 
-static int64_t loader_count(const check_t *check, const read_loader_t *loader, const char *name,
-                            int64_t otherwise)
+static int64_t loader_count(const script_check_t *check, const read_loader_t *loader,
+                            const char *name, int64_t otherwise)
 {
     read_setting_t setting = {.literal = true};
     const char *value = loader_value(check, loader, name);
@@ -214,7 +215,7 @@ static int64_t loader_count(const check_t *check, const read_loader_t *loader, c
 }
 
 /* Settings that all loaders of a script should share. Batch sizes and fan-outs may well differ. */
-static void check_loaders(check_t *check)
+static void check_loaders(script_check_t *check)
 {
     static const char *const names[] = {"num_workers", "persistent_workers", "pin_memory",
                                         "prefetch_factor"};
@@ -277,7 +278,7 @@ static bool take_fanout(const char *text, plim_recipe_t *recipe)
 }
 
 /* The name of the dataset: an option, its default, or the only "ogbn-…" of the file. */
-static const char *dataset_name(const check_t *check)
+static const char *dataset_name(const script_check_t *check)
 {
     const read_setting_t *found =
         read_find(check->batch.options, check->batch.num_options, "dataset");
@@ -287,7 +288,7 @@ static const char *dataset_name(const check_t *check)
 }
 
 /* The estimated peak of the script in PyTorch Geometric; -1: the graph is not known. */
-static int64_t estimate(const check_t *check, const read_loader_t *loader)
+static int64_t estimate(const script_check_t *check, const read_loader_t *loader)
 {
     static plim_limits_t limits;
     plim_generate_options_t shape = PLIM_GENERATE_OPTIONS_INIT;
@@ -324,7 +325,7 @@ static int64_t estimate(const check_t *check, const read_loader_t *loader)
 }
 
 /* "4", or "8, 4" of loaders that differ. */
-static void workers_text(const check_t *check, char *text_out, size_t size)
+static void workers_text(const script_check_t *check, char *text_out, size_t size)
 {
     const read_python_t *python = &check->python;
     bool differ = false;
@@ -337,7 +338,7 @@ static void workers_text(const check_t *check, char *text_out, size_t size)
                                  loader_count(check, &python->loaders[i], "num_workers", 0));
 }
 
-static void check_memory(check_t *check)
+static void check_memory(script_check_t *check)
 {
     char asked[24], needed[24], each[READ_LOADERS * 24];
     int64_t workers = 0, peak = -1;
@@ -367,7 +368,7 @@ static void check_memory(check_t *check)
 }
 
 /* --signal=[B:]USR1[@seconds] to somebody who does not expect it. */
-static void check_signal(check_t *check)
+static void check_signal(script_check_t *check)
 {
     const read_setting_t *signal = request(check, "signal");
     const read_batch_t *batch = &check->batch;
@@ -403,7 +404,7 @@ static bool below_minutes(const char *limit, int64_t minutes)
 }
 
 /* The limits of the partition, by sinfo; without it they are not known. */
-static void check_partition(check_t *check)
+static void check_partition(script_check_t *check)
 {
     const read_setting_t *asked = request(check, "partition");
     char line[512], needed[24], there[24];
@@ -456,7 +457,7 @@ static void check_partition(check_t *check)
 }
 
 /* What in the Python file costs memory needlessly. */
-static void check_habits(check_t *check, const char *text, size_t size)
+static void check_habits(script_check_t *check, const char *text, size_t size)
 {
     doctor_script_t script = {0};
     const char *end = text + size;
@@ -474,7 +475,7 @@ static void check_habits(check_t *check, const char *text, size_t size)
 }
 
 /* Reads the Python file, which stands where the script or this process is. */
-static void read_python(check_t *check)
+static void read_python(script_check_t *check)
 {
     const char *name = check->batch.python;
     const char *slash = strrchr(check->path, '/');
@@ -503,7 +504,7 @@ static void read_python(check_t *check)
     free(text);
 }
 
-static void list_unread(check_t *check)
+static void list_unread(script_check_t *check)
 {
     const read_python_t *python = &check->python;
     if (check->batch.more_commands > 0)
@@ -525,7 +526,7 @@ static void list_unread(check_t *check)
         add_unread(check, "%d more loaders", python->more_loaders);
 }
 
-static json_t *loaders_json(const check_t *check)
+static json_t *loaders_json(const script_check_t *check)
 {
     json_t *array = json_array();
     for (int i = 0; i < check->python.num_loaders; i++) {
@@ -543,7 +544,7 @@ static json_t *loaders_json(const check_t *check)
     return array;
 }
 
-static void print_findings(const check_t *check)
+static void print_findings(const script_check_t *check)
 {
     const json_t *one;
     size_t i;
@@ -571,7 +572,7 @@ static void print_findings(const check_t *check)
 
 int slurm_check(const cli_common_t *common, const char *path)
 {
-    check_t *check = calloc(1, sizeof *check);
+    script_check_t *check = calloc(1, sizeof *check);
     size_t size = 0;
     char *text = check != NULL ? read_file(path, &size) : NULL;
     if (text == NULL) {

@@ -322,10 +322,10 @@ typedef struct token {
     int line;
 } token_t;
 
-typedef struct reader {
+typedef struct script_reader {
     const char *at, *end;
     int line;
-} reader_t;
+} script_reader_t;
 
 static bool is(const token_t *token, const char *text)
 {
@@ -334,7 +334,7 @@ static bool is(const token_t *token, const char *text)
 }
 
 /* Behind an opening quote at `at`; leaves the reader behind the closing one. */
-static token_t read_string(reader_t *reader, int line)
+static token_t read_string(script_reader_t *reader, int line)
 {
     const char quote = *reader->at;
     const bool triple =
@@ -360,7 +360,7 @@ static token_t read_string(reader_t *reader, int line)
     return token;
 }
 
-static token_t next_token(reader_t *reader)
+static token_t next_token(script_reader_t *reader)
 {
     while (reader->at < reader->end &&
            (isspace((unsigned char)*reader->at) || *reader->at == '#' || *reader->at == '\\')) {
@@ -422,7 +422,7 @@ typedef struct argument {
 
 /* Reads an argument of a call, up to the comma or the parenthesis that ends it. False: none is
  * left. */
-static bool next_argument(reader_t *reader, argument_t *out)
+static bool next_argument(script_reader_t *reader, argument_t *out)
 {
     int depth = 0, tokens = 0;
     token_t first = {TOKEN_END, NULL, 0, 0};
@@ -460,12 +460,12 @@ static bool next_argument(reader_t *reader, argument_t *out)
     }
 }
 
-static bool at_end(const reader_t *reader)
+static bool at_end(const script_reader_t *reader)
 {
     return reader->at < reader->end && *reader->at == ')';
 }
 
-static void take_loader(read_python_t *python, reader_t *reader, const token_t *name)
+static void take_loader(read_python_t *python, script_reader_t *reader, const token_t *name)
 {
     static read_loader_t ignored;
     const bool kept = python->num_loaders < READ_LOADERS;
@@ -484,7 +484,7 @@ static void take_loader(read_python_t *python, reader_t *reader, const token_t *
 }
 
 /* add_argument('-w', '--num_workers', type=int, default=4) */
-static void take_argument(read_python_t *python, reader_t *reader)
+static void take_argument(read_python_t *python, script_reader_t *reader)
 {
     read_setting_t setting = {.line = reader->line};
     argument_t argument;
@@ -521,7 +521,7 @@ static void take_dataset(read_python_t *python, const token_t *token, bool *seve
 
 void read_python_file(const char *text, size_t size, read_python_t *python_out)
 {
-    reader_t reader = {text, text + size, 1};
+    script_reader_t reader = {text, text + size, 1};
     token_t before = {TOKEN_END, text, 0, 1};
     bool several = false;
     memset(python_out, 0, sizeof *python_out);

@@ -50,10 +50,10 @@ typedef struct watched_group {
 } watched_group_t;
 
 /* A limit as "limits" of the beginning lists it. */
-typedef struct source {
+typedef struct limit_source {
     char text[256];
     int64_t bytes; /* at the beginning; INT64_MAX: not limited then */
-} source_t;
+} limit_source_t;
 
 typedef struct written {
     double at;
@@ -75,7 +75,7 @@ struct watch {
     int num_groups;
     watched_group_t groups[PLIM__HEADROOM_GROUPS];
     int num_sources;
-    source_t sources[SOURCES_MAX];
+    limit_source_t sources[SOURCES_MAX];
     int source_of[PLIM__HEADROOM_GROUPS]; /* in `sources` */
     int memory_source, host_source;
     int64_t host_kills_then;
@@ -176,7 +176,7 @@ static void count_group(const watched_group_t *group, int64_t *kills_out, int64_
 
 static int add_source(watch_t *watch, int64_t bytes)
 {
-    source_t *source = &watch->sources[watch->num_sources];
+    limit_source_t *source = &watch->sources[watch->num_sources];
     source->bytes = bytes;
     return watch->num_sources++;
 }

@@ -76,21 +76,21 @@ void plim__thread_join(plim__thread_t *thread)
 }
 
 /* State of one parallel call; the lock guards status and message. */
-typedef struct group {
+typedef struct thread_group {
     plim_status_t (*work)(void *context, int worker);
     void *context;
     pthread_mutex_t lock;
     plim_status_t status;
     plim__failure_t failure;
-} group_t;
+} thread_group_t;
 
-typedef struct member {
+typedef struct group_member {
     plim__thread_t thread;
-    group_t *group;
+    thread_group_t *group;
     int number;
-} member_t;
+} group_member_t;
 
-static void group_work(group_t *group, int number)
+static void group_work(thread_group_t *group, int number)
 {
     plim_status_t status = group->work(group->context, number);
     if (status == PLIM_OK)
@@ -105,20 +105,20 @@ static void group_work(group_t *group, int number)
 
 static void member_body(void *argument)
 {
-    member_t *member = argument;
+    group_member_t *member = argument;
     group_work(member->group, member->number);
 }
 
 plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, int worker),
                              void *context)
 {
-    group_t group = {.work = work, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER};
-    member_t members[PLIM__THREADS_MAX];
+    thread_group_t group = {.work = work, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER};
+    group_member_t members[PLIM__THREADS_MAX];
     int started = 1;
     if (threads > PLIM__THREADS_MAX)
         threads = PLIM__THREADS_MAX;
     for (; started < threads; started++) {
-        member_t *member = &members[started];
+        group_member_t *member = &members[started];
         member->group = &group;
         member->number = started;
         if (plim__thread_start(&member->thread, member_body, member) != PLIM_OK)

@@ -29,15 +29,15 @@
 #define GENERATOR 2 /* its version: another one makes other bytes of the same shape and seed */
 
 /* How the work is divided within the available memory. */
-typedef struct plan {
+typedef struct generate_plan {
     plim_job_t job; /* with as many threads as fit into memory */
     plim__csc_params_t csc;
     size_t buffer; /* of the columns of rows */
     size_t stacks;
-} plan_t;
+} generate_plan_t;
 
 /* Saturates. */
-static size_t plan_minimum(const plan_t *plan, const plim__shape_t *shape)
+static size_t plan_minimum(const generate_plan_t *plan, const plim__shape_t *shape)
 {
     size_t edges, sum;
     size_t rows = plim__rows_estimate(&plan->job, shape, plan->buffer);
@@ -51,9 +51,9 @@ static size_t plan_minimum(const plan_t *plan, const plim__shape_t *shape)
 
 /* Reduces threads and buffers until they fit; the result is the same. */
 static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape, const char *tmp,
-                               plan_t *plan_out)
+                               generate_plan_t *plan_out)
 {
-    plan_t plan = {.job = *job, .buffer = LARGE_BUFFER};
+    generate_plan_t plan = {.job = *job, .buffer = LARGE_BUFFER};
     size_t available = (size_t)plim__max_i64(plim__ledger_available(job->ledger), 0);
     plan.csc.num_nodes = shape->num_nodes;
     plan.csc.max_edges = shape->num_edges;
@@ -81,7 +81,7 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
 
 /* Shared by the workers that draw edges. */
 typedef struct drawing {
-    const plan_t *plan;
+    const generate_plan_t *plan;
     const plim__shape_t *shape;
     plim__graph_t *graph;
     plim__csc_t *csc;
@@ -113,7 +113,7 @@ static plim_status_t draw_blocks(void *context, int worker)
     }
 }
 
-static plim_status_t write_edges(const plan_t *plan, const plim__shape_t *shape,
+static plim_status_t write_edges(const generate_plan_t *plan, const plim__shape_t *shape,
                                  plim__dataset_writer_t *writer, plim__csc_totals_t *totals_out)
 {
     drawing_t drawing = {.plan = plan, .shape = shape};
@@ -130,7 +130,7 @@ static plim_status_t write_edges(const plan_t *plan, const plim__shape_t *shape,
 }
 
 static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shape,
-                                const plan_t *plan, const char *parent)
+                                const generate_plan_t *plan, const char *parent)
 {
     int64_t index_bytes = shape->num_nodes <= INT32_MAX ? 4 : 8;
     int64_t lists = shape->num_edges * index_bytes + (shape->num_nodes + 1) * 8;
@@ -150,14 +150,14 @@ static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shap
 }
 
 /* The provenance of the dataset; options in the command's words. */
-typedef struct origin {
+typedef struct provenance {
     char source[64];
     char options[256];
-} origin_t;
+} provenance_t;
 
-static origin_t origin_of(const plim__shape_t *shape, const plim_generate_options_t *options)
+static provenance_t origin_of(const plim__shape_t *shape, const plim_generate_options_t *options)
 {
-    origin_t origin;
+    provenance_t origin;
     (void)snprintf(origin.source, sizeof origin.source, "generate %s, generator %d", shape->name,
                    GENERATOR);
     (void)snprintf(origin.options, sizeof origin.options, "--%s %.15g --%s %.15g --%s %llu",
@@ -170,7 +170,7 @@ static origin_t origin_of(const plim__shape_t *shape, const plim_generate_option
 static bool is_made(const plim_job_t *job, const plim__shape_t *shape,
                     const plim_generate_options_t *options)
 {
-    const origin_t origin = origin_of(shape, options);
+    const provenance_t origin = origin_of(shape, options);
     plim_dataset_t *dataset;
     int directory;
     if (access(options->target, F_OK) != 0 ||
@@ -192,11 +192,11 @@ static bool is_made(const plim_job_t *job, const plim__shape_t *shape,
     return made;
 }
 
-static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shape,
+static plim_status_t write_dataset(const generate_plan_t *plan, const plim__shape_t *shape,
                                    const plim_generate_options_t *options,
                                    plim__dataset_writer_t *writer)
 {
-    const origin_t origin = origin_of(shape, options);
+    const provenance_t origin = origin_of(shape, options);
     plim__csc_totals_t totals = {0};
     plim_status_t status = write_edges(plan, shape, writer, &totals);
     if (status == PLIM_OK && totals.num_edges != shape->num_edges)
@@ -219,7 +219,7 @@ static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shap
 PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options)
 {
     plim__shape_t shape = {0};
-    plan_t plan = {0};
+    generate_plan_t plan = {0};
     char parent[PATH_MAX];
     int stacks = 0;
     plim__dataset_writer_t *writer;

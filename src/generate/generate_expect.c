@@ -76,21 +76,21 @@ static void expect_community(double lists, double mean, double drawn_out[POINTS]
 }
 
 /* Nodes of some classes of nearly the same size. */
-typedef struct group {
+typedef struct degree_group {
     double share;
     double lists; /* of its community that a node can be in: an undirected edge is in one of two */
     double
         near; /* draws of a node from its own community; those that exceed it are from all nodes */
-} group_t;
+} degree_group_t;
 
-static group_t group_of(const plim__shape_t *shape, double mean, int number, int groups)
+static degree_group_t group_of(const plim__shape_t *shape, double mean, int number, int groups)
 {
     const plim__range_t all = plim__place_region(shape, 0);
     const int64_t first = number * shape->num_classes / groups;
     const int64_t end = (number + 1) * shape->num_classes / groups;
     const int64_t places = plim__place_community(shape, all, end).first -
                            plim__place_community(shape, all, first).first;
-    group_t group = {.share = (double)places / (double)all.count};
+    degree_group_t group = {.share = (double)places / (double)all.count};
     group.lists = fmax((double)places / (double)(end - first) / 2, 1);
     group.near = fmin(mean * (shape->core.hot + shape->core.community), 0.9 * group.lists);
     return group;
@@ -104,11 +104,11 @@ static void expect_drawn(const plim__shape_t *shape, spectrum_t *spectrum)
     const double far = mean * shape->core.everywhere;
     double rest = mean - far;
     for (int number = 0; number < groups; number++) {
-        const group_t group = group_of(shape, mean, number, groups);
+        const degree_group_t group = group_of(shape, mean, number, groups);
         rest -= group.share * group.near;
     }
     for (int number = 0; number < groups; number++) {
-        const group_t group = group_of(shape, mean, number, groups);
+        const degree_group_t group = group_of(shape, mean, number, groups);
         double drawn[POINTS];
         expect_community(group.lists, group.near, drawn);
         for (int i = 0; i < POINTS; i++)

@@ -58,7 +58,7 @@ typedef struct list {
     int64_t num_candidates;
 } list_t;
 
-typedef struct worker {
+typedef struct graph_worker {
     int64_t *set; /* hash set with open addressing, -1 for empty */
     candidates_t batch;
     candidates_t extra;
@@ -70,7 +70,7 @@ typedef struct worker {
     int64_t *source;      /* (EDGE_BUFFER) */
     int64_t *destination; /* (EDGE_BUFFER) */
     int64_t num_edges;
-} worker_t;
+} graph_worker_t;
 
 struct plim__graph {
     plim__arena_t arena;
@@ -81,8 +81,8 @@ struct plim__graph {
     plim__permute_t rank_to_id; /* for sources from the whole graph */
     uint64_t list_key;
     int num_workers;
-    worker_t *workers; /* (num_workers) */
-    uint64_t *sums;    /* (blocks + 1), for the degrees */
+    graph_worker_t *workers; /* (num_workers) */
+    uint64_t *sums;          /* (blocks + 1), for the degrees */
 };
 
 /* An undirected edge is in one of two lists and is written both ways. */
@@ -122,7 +122,7 @@ static void candidates_carve(plim__arena_t *arena, size_t count, candidates_t *c
     candidates_out->far_at = plim__arena_carve(arena, count, sizeof(int32_t), PLIM__LINE);
 }
 
-static void worker_carve(plim__arena_t *arena, const plim__shape_t *shape, worker_t *worker)
+static void worker_carve(plim__arena_t *arena, const plim__shape_t *shape, graph_worker_t *worker)
 {
     size_t set = (size_t)set_size(plim__graph_longest_list(shape));
     worker->set = plim__arena_carve(arena, set, sizeof(int64_t), PLIM__LINE);
@@ -141,9 +141,9 @@ static void lay_out(plim__arena_t *arena, void *draft)
     const size_t blocks = (size_t)plim__degrees_blocks(graph->shape.num_nodes);
     const size_t workers = (size_t)graph->num_workers;
     graph->sums = plim__arena_carve(arena, blocks + 1, sizeof(uint64_t), 1);
-    graph->workers = plim__arena_carve(arena, workers, sizeof(worker_t), 1);
+    graph->workers = plim__arena_carve(arena, workers, sizeof(graph_worker_t), 1);
     for (size_t i = 0; i < workers; i++) {
-        worker_t worker = {.num_lists = 0};
+        graph_worker_t worker = {.num_lists = 0};
         worker_carve(arena, &graph->shape, &worker);
         if (graph->workers != NULL)
             graph->workers[i] = worker;
@@ -278,7 +278,7 @@ static inline bool belongs(const plim__graph_t *graph, int64_t source, int64_t d
 /* A list being filled, and the sink of its edges. */
 typedef struct draft {
     const plim__graph_t *graph;
-    worker_t *worker;
+    graph_worker_t *worker;
     int number; /* of the worker */
     plim__edge_sink_fn sink;
     void *context;
@@ -329,7 +329,7 @@ static inline bool draft_is_new(draft_t *draft, int64_t source)
 
 static plim_status_t draft_flush(draft_t *draft)
 {
-    worker_t *worker = draft->worker;
+    graph_worker_t *worker = draft->worker;
     int64_t count = worker->num_edges;
     worker->num_edges = 0;
     if (count == 0)
@@ -339,7 +339,7 @@ static plim_status_t draft_flush(draft_t *draft)
 
 static inline plim_status_t draft_offer(draft_t *draft, int64_t source)
 {
-    worker_t *worker = draft->worker;
+    graph_worker_t *worker = draft->worker;
     if (!belongs(draft->graph, source, draft->destination) || !draft_is_new(draft, source))
         return PLIM_OK;
     draft->count++;
@@ -397,7 +397,7 @@ static plim_status_t draft_more(draft_t *draft, const pools_t *pools, const list
 
 static plim_status_t batch_finish(draft_t *draft, const pools_t *pools)
 {
-    worker_t *worker = draft->worker;
+    graph_worker_t *worker = draft->worker;
     const int64_t *ids = worker->batch.ids;
     candidates_resolve(draft->graph, pools, &worker->batch, worker->num_candidates);
     plim__permute_many(&draft->graph->place_to_id, worker->list_ids, worker->num_lists, false);
@@ -415,7 +415,7 @@ static plim_status_t batch_finish(draft_t *draft, const pools_t *pools)
 
 static plim_status_t batch_add(draft_t *draft, const pools_t *pools, int64_t place, int64_t degree)
 {
-    worker_t *worker = draft->worker;
+    graph_worker_t *worker = draft->worker;
     int64_t wanted = draft->graph->shape.undirected ? 2 * degree : degree;
     if (degree >= LONG_LIST)
         wanted = 0;
@@ -441,7 +441,7 @@ int64_t plim__graph_blocks(const plim__graph_t *graph)
 plim_status_t plim__graph_draw(plim__graph_t *graph, int number, int64_t block,
                                plim__edge_sink_fn sink, void *context)
 {
-    worker_t *worker = &graph->workers[number];
+    graph_worker_t *worker = &graph->workers[number];
     draft_t draft = {
         .graph = graph, .worker = worker, .number = number, .sink = sink, .context = context};
     int64_t begin = block * PLIM__DEGREE_BLOCK;

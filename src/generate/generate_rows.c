@@ -23,14 +23,14 @@ enum { COLUMN_FEATURES, COLUMN_LABELS, COLUMN_SPLITS, NUM_COLUMNS = COLUMN_SPLIT
 static const char *const column_names[NUM_COLUMNS] = {"features", "labels", "train", "valid",
                                                       "test"};
 
-typedef struct worker {
+typedef struct rows_worker {
     int64_t *places;         /* (task_rows) */
     int64_t *labels;         /* (task_rows) */
     int64_t *split_ids[3];   /* (task_rows) each */
     int64_t split_counts[3]; /* in this task */
     int16_t *mean;           /* (padded): mean of a class, when rows_t has no means */
     char *features;          /* (task_rows, row_bytes) and the padding of the last row */
-} worker_t;
+} rows_worker_t;
 
 typedef struct rows {
     plim__arena_t arena;
@@ -52,7 +52,7 @@ typedef struct rows {
     int64_t *begins[2]; /* (num_classes + 1): first place of each class, core and periphery */
     int16_t *means;     /* (num_classes, padded), or NULL: computed for each row */
     int16_t *zeros;     /* (padded): the mean of stars, which belong to no class */
-    worker_t *workers;
+    rows_worker_t *workers;
     plim__column_t *columns[NUM_COLUMNS];
 } rows_t;
 
@@ -84,9 +84,9 @@ static size_t features_bytes(const plim__shape_t *shape)
     return values * plim__feature_bytes(shape->feature_type);
 }
 
-static worker_t lay_out_worker(plim__arena_t *arena, const rows_t *rows)
+static rows_worker_t lay_out_worker(plim__arena_t *arena, const rows_t *rows)
 {
-    worker_t worker = {.mean = NULL};
+    rows_worker_t worker = {.mean = NULL};
     const size_t count = (size_t)rows->task_rows;
     worker.places = plim__arena_carve(arena, count, sizeof(int64_t), 1);
     worker.labels = plim__arena_carve(arena, count, sizeof(int64_t), 1);
@@ -107,9 +107,9 @@ static void lay_out(plim__arena_t *arena, void *draft)
     rows->zeros = plim__arena_carve(arena, (size_t)rows->padded, sizeof(int16_t), 1);
     if (means > 0)
         rows->means = plim__arena_carve(arena, means, sizeof(int16_t), 1);
-    rows->workers = plim__arena_carve(arena, threads, sizeof(worker_t), 1);
+    rows->workers = plim__arena_carve(arena, threads, sizeof(rows_worker_t), 1);
     for (size_t i = 0; i < threads; i++) {
-        const worker_t worker = lay_out_worker(arena, rows);
+        const rows_worker_t worker = lay_out_worker(arena, rows);
         if (rows->workers != NULL)
             rows->workers[i] = worker;
     }
@@ -277,7 +277,7 @@ static int split_of(const rows_t *rows, int64_t place)
 static plim_status_t make_task(void *context, int number, int64_t task)
 {
     rows_t *rows = context;
-    worker_t *worker = &rows->workers[number];
+    rows_worker_t *worker = &rows->workers[number];
     int64_t begin = task * rows->task_rows;
     int64_t count = plim__min_i64(rows->task_rows, rows->shape->num_nodes - begin);
     PLIM_TRY(plim__job_check(rows->job));
@@ -307,7 +307,7 @@ static plim_status_t make_task(void *context, int number, int64_t task)
 static plim_status_t take_task(void *context, int number, int64_t task)
 {
     rows_t *rows = context;
-    const worker_t *worker = &rows->workers[number];
+    const rows_worker_t *worker = &rows->workers[number];
     int64_t begin = task * rows->task_rows;
     int64_t count = plim__min_i64(rows->task_rows, rows->shape->num_nodes - begin);
     if (rows->columns[COLUMN_FEATURES] != NULL)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A shape at full size. Shares are of all nodes; `edges` counts an undirected edge once. */
-typedef struct named {
+typedef struct named_shape {
     const char *name;
     int64_t nodes;
     int64_t edges;
@@ -24,9 +24,9 @@ typedef struct named {
     plim_dtype_t feature_type;
     bool undirected;
     bool even_core;
-} named_t;
+} named_shape_t;
 
-static const named_t shapes[] = {
+static const named_shape_t shapes[] = {
     {.name = "papers100M",
      .nodes = 111059956,
      .edges = 1615685872,
@@ -93,7 +93,7 @@ static int64_t scaled(int64_t count, double scale)
     return (int64_t)((double)count * scale + 0.5);
 }
 
-static void take_named(const named_t *named, double scale, plim__shape_t *shape)
+static void take_named(const named_shape_t *named, double scale, plim__shape_t *shape)
 {
     shape->name = named->name;
     shape->num_nodes = scaled(named->nodes, scale);
@@ -116,7 +116,7 @@ static void take_named(const named_t *named, double scale, plim__shape_t *shape)
 
 static void take_free(const plim_generate_options_t *options, plim__shape_t *shape)
 {
-    static const named_t *const like = &shapes[2];
+    static const named_shape_t *const like = &shapes[2];
     take_named(like, 1, shape);
     shape->name = "free";
     shape->num_nodes = options->num_nodes;
@@ -201,7 +201,7 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
                                               "`num_features` and `num_classes`, without `scale`");
         take_free(options, &shape);
     } else {
-        const named_t *named = NULL;
+        const named_shape_t *named = NULL;
         for (size_t i = 0; i < NUM_SHAPES; i++)
             if (strcmp(options->shape, shapes[i].name) == 0)
                 named = &shapes[i];

@@ -201,15 +201,15 @@ static plim_status_t run_layers(plim__exact_t *exact, const plim__exact_sink_t *
 }
 
 /* The caller's function as the last layer's sink. */
-typedef struct taking {
+typedef struct output_sink {
     plim__exact_take_fn take;
     void *context;
     int64_t width;
-} taking_t;
+} output_sink_t;
 
 static plim_status_t hand_over(void *context, int64_t first, int64_t rows, const float *h)
 {
-    const taking_t *taking = context;
+    const output_sink_t *taking = context;
     return taking->take(taking->context, first, rows, taking->width, h);
 }
 
@@ -315,7 +315,7 @@ static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_
                               plim__exact_take_fn take, void *context)
 {
     plim__exact_store_t output = {.file = {.fd = -1}};
-    taking_t taking = {take, context, exact->layers[exact->num_layers - 1].out};
+    output_sink_t taking = {take, context, exact->layers[exact->num_layers - 1].out};
     plim__exact_sink_t sink = {.output = hand_over, .context = &taking};
     const bool stored = exact->peers != NULL || (nodes != NULL && !ascending(nodes, count));
     exact->stored = stored;

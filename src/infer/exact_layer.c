@@ -8,16 +8,16 @@
 
 /* The table of parameters. Without one only the layer's shape is needed: every parameter is
  * found. */
-typedef struct source {
+typedef struct parameter_source {
     const plim__parameter_t *parameters; /* NULL: shape only */
     int count;
     plim_status_t status; /* error for the first parameter that is missing */
-} source_t;
+} parameter_source_t;
 
 static const float unread; /* represents every parameter of a shape */
 
 /* The values of a parameter of `count` elements, by the parts of its name. */
-static const float *find(source_t *source, const char *list, int index, const char *rest,
+static const float *find(parameter_source_t *source, const char *list, int index, const char *rest,
                          int64_t count)
 {
     char name[PLIM__NAME_MAX];
@@ -36,8 +36,8 @@ static const float *find(source_t *source, const char *list, int index, const ch
 }
 
 /* Norm and activation, under `list`.`index`.`prefix`. */
-static void find_norm(source_t *source, const plim_model_t *model, const char *list, int index,
-                      const char *prefix, plim__epilogue_t *epilogue)
+static void find_norm(parameter_source_t *source, const plim_model_t *model, const char *list,
+                      int index, const char *prefix, plim__epilogue_t *epilogue)
 {
     static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
     /* PyG wraps torch's batch norm in a module of its own, and has a layer norm itself. */
@@ -57,7 +57,7 @@ static void find_norm(source_t *source, const plim_model_t *model, const char *l
     epilogue->running_var = (float *)(uintptr_t)found[3];
 }
 
-static void make_linear(source_t *source, int index, plim__exact_layer_t *layer)
+static void make_linear(parameter_source_t *source, int index, plim__exact_layer_t *layer)
 {
     layer->root = find(source, "lins", index, "weight", layer->out * layer->in);
     layer->epilogue.bias = find(source, "lins", index, "bias", layer->out);
@@ -75,7 +75,7 @@ static void place_weight(plim__exact_layer_t *layer, const float *weight, bool l
     }
 }
 
-static void make_gcn(source_t *source, int index, plim__exact_layer_t *layer)
+static void make_gcn(parameter_source_t *source, int index, plim__exact_layer_t *layer)
 {
     layer->scale = PLIM__EXACT_GCN;
     layer->self = true;
@@ -83,7 +83,7 @@ static void make_gcn(source_t *source, int index, plim__exact_layer_t *layer)
     place_weight(layer, find(source, "convs", index, "lin.weight", layer->out * layer->in), true);
 }
 
-static void make_sage(source_t *source, const plim_model_t *model, int index,
+static void make_sage(parameter_source_t *source, const plim_model_t *model, int index,
                       plim__exact_layer_t *layer)
 {
     const bool max = model->aggregation == PLIM_MAX;
@@ -94,7 +94,7 @@ static void make_sage(source_t *source, const plim_model_t *model, int index,
     place_weight(layer, find(source, "convs", index, "lin_l.weight", layer->out * layer->in), !max);
 }
 
-static void make_gin(source_t *source, const plim_model_t *model, int index,
+static void make_gin(parameter_source_t *source, const plim_model_t *model, int index,
                      plim__exact_layer_t *layer)
 {
     layer->self = true;
@@ -115,7 +115,7 @@ static void make_gin(source_t *source, const plim_model_t *model, int index,
     layer->root_scale = epsilon != NULL ? *epsilon : 0.0f;
 }
 
-static void make_gat(source_t *source, const plim_model_t *model, int index, bool last,
+static void make_gat(parameter_source_t *source, const plim_model_t *model, int index, bool last,
                      plim__exact_layer_t *layer)
 {
     layer->aggregate = PLIM__STREAM_AGGREGATE_ATTENTION;
@@ -131,7 +131,7 @@ static void make_gat(source_t *source, const plim_model_t *model, int index, boo
     layer->epilogue.bias = find(source, "convs", index, "bias", layer->out);
 }
 
-static void make(source_t *source, const plim_model_t *model, int64_t num_features,
+static void make(parameter_source_t *source, const plim_model_t *model, int64_t num_features,
                  int64_t num_outputs, int index, plim__exact_layer_t *layer)
 {
     const bool last = index == model->num_layers - 1;
@@ -168,7 +168,7 @@ plim_status_t plim__exact_layer_make(const plim_model_t *model, int64_t num_feat
                                      int64_t num_outputs, const plim__parameter_t *parameters,
                                      int count, int index, plim__exact_layer_t *layer_out)
 {
-    source_t source = {parameters, count, PLIM_OK};
+    parameter_source_t source = {parameters, count, PLIM_OK};
     plim__exact_layer_t layer;
     make(&source, model, num_features, num_outputs, index, &layer);
     if (source.status == PLIM_OK)
@@ -180,7 +180,7 @@ void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_
                               int64_t num_outputs, bool embeddings, int *num_layers_out,
                               plim__exact_layer_t *layers_out)
 {
-    source_t source = {NULL, 0, PLIM_OK};
+    parameter_source_t source = {NULL, 0, PLIM_OK};
     const int count = model->num_layers - (embeddings ? 1 : 0);
     for (int i = 0; i < count; i++)
         make(&source, model, info->num_features, num_outputs, i, &layers_out[i]);

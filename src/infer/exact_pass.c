@@ -168,13 +168,13 @@ typedef struct aggregation {
 } aggregation_t;
 
 /* One thread's walk over some lists. */
-typedef struct walk {
+typedef struct list_walk {
     aggregation_t *aggregation;
     plim__exact_batch_t *batch, *other;
     int64_t lines;  /* cache lines of a row to prefetch */
     bool straddles; /* a row may reach into one more line */
     int64_t most;   /* capacity of a batch */
-} walk_t;
+} list_walk_t;
 
 static void aggregate_batch(const aggregation_t *aggregation, plim__exact_batch_t *batch)
 {
@@ -184,7 +184,7 @@ static void aggregate_batch(const aggregation_t *aggregation, plim__exact_batch_
 }
 
 /* Adds a row to the batch; `state` and `own` belong to its list. */
-static inline void push(walk_t *walk, int64_t place, int64_t state, int64_t own)
+static inline void push(list_walk_t *walk, int64_t place, int64_t state, int64_t own)
 {
     const aggregation_t *aggregation = walk->aggregation;
     plim__exact_batch_t *batch = walk->batch;
@@ -207,7 +207,7 @@ static inline void push(walk_t *walk, int64_t place, int64_t state, int64_t own)
 }
 
 /* Goes over entries [i, stop) of the list of `node`. Returns whether its own row was added. */
-static bool walk_list(walk_t *walk, int64_t node, int64_t i, int64_t stop, int64_t state,
+static bool walk_list(list_walk_t *walk, int64_t node, int64_t i, int64_t stop, int64_t state,
                       bool own_done)
 {
     const aggregation_t *aggregation = walk->aggregation;
@@ -250,13 +250,13 @@ static void aggregate_lists(void *context, int worker, int64_t task)
     aggregation_t *aggregation = context;
     plim__exact_t *exact = aggregation->exact;
     const int64_t bytes = aggregation->rule.width * (int64_t)sizeof(float);
-    walk_t walk = {.aggregation = aggregation,
-                   .batch = &exact->batches[worker][0],
-                   .other = &exact->batches[worker][1],
-                   .lines = plim__min_i64((bytes + (int64_t)PLIM__LINE - 1) / (int64_t)PLIM__LINE,
-                                          FETCH_LINES),
-                   .straddles = bytes % (int64_t)PLIM__LINE != 0,
-                   .most = plim__max_i64(16, plim__min_i64(PLIM__EXACT_BATCH, 32768 / bytes))};
+    list_walk_t walk = {.aggregation = aggregation,
+                        .batch = &exact->batches[worker][0],
+                        .other = &exact->batches[worker][1],
+                        .lines = plim__min_i64(
+                            (bytes + (int64_t)PLIM__LINE - 1) / (int64_t)PLIM__LINE, FETCH_LINES),
+                        .straddles = bytes % (int64_t)PLIM__LINE != 0,
+                        .most = plim__max_i64(16, plim__min_i64(PLIM__EXACT_BATCH, 32768 / bytes))};
     const int64_t first = aggregation->chunk.first + task * LISTS;
     const int64_t end = plim__min_i64(first + LISTS, aggregation->chunk.end);
     int64_t node = plim__exact_node_at(exact->to, first);
@@ -321,18 +321,18 @@ static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_sli
 }
 
 /* One pass over the lists. */
-typedef struct pass {
+typedef struct exact_pass {
     plim__exact_t *exact;
     plim__exact_slice_t slice;
     int64_t first, end; /* sources in memory */
     bool begins, ends;  /* the slice's first pass, the layer's last */
     const plim__exact_sink_t *sink;
     int64_t range, offset, size; /* the part of each range of stored states that is read */
-} pass_t;
+} exact_pass_t;
 
 static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
 {
-    pass_t *pass = context;
+    exact_pass_t *pass = context;
     if (pass->range >= plim__exact_num_ranges(pass->exact, pass->exact->to->count))
         return false;
     *chunk_out = (plim__exact_chunk_t){.offset = pass->range * pass->exact->partial.range_bytes +
@@ -345,7 +345,7 @@ static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
 
 /* Starts reading the states for this pass: those of its slice; in the last pass, those of all
  * slices. */
-static void start_states(pass_t *pass, const plim__exact_plan_t *plan)
+static void start_states(exact_pass_t *pass, const plim__exact_plan_t *plan)
 {
     plim__exact_t *exact = pass->exact;
     const int64_t slot =
@@ -357,8 +357,8 @@ static void start_states(pass_t *pass, const plim__exact_plan_t *plan)
 }
 
 /* Computes a range of the layer's output and passes it to the sink. */
-static plim_status_t put_output(pass_t *pass, int64_t range, int64_t rows, const float *states,
-                                const char *others)
+static plim_status_t put_output(exact_pass_t *pass, int64_t range, int64_t rows,
+                                const float *states, const char *others)
 {
     plim__exact_t *exact = pass->exact;
     const plim__exact_sink_t *sink = pass->sink;
@@ -374,7 +374,7 @@ static plim_status_t put_output(pass_t *pass, int64_t range, int64_t rows, const
     return PLIM_OK;
 }
 
-static plim_status_t run_range(pass_t *pass, int64_t range)
+static plim_status_t run_range(exact_pass_t *pass, int64_t range)
 {
     plim__exact_t *exact = pass->exact;
     const plim__stream_aggregate_t rule = {
@@ -403,7 +403,7 @@ static plim_status_t run_range(pass_t *pass, int64_t range)
     return PLIM_OK;
 }
 
-static plim_status_t run_pass(pass_t *pass, const plim__exact_plan_t *plan)
+static plim_status_t run_pass(exact_pass_t *pass, const plim__exact_plan_t *plan)
 {
     plim__exact_t *exact = pass->exact;
     const int64_t ranges = plim__exact_num_ranges(exact, exact->to->count);
@@ -471,13 +471,13 @@ static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *
     for (int64_t s = 0; s < choice->slices; s++) {
         const plim__exact_slice_t slice = plim__exact_slice(exact, s);
         for (int64_t b = 0; b < choice->blocks; b++) {
-            pass_t pass = {.exact = exact,
-                           .slice = slice,
-                           .first = b * choice->rows,
-                           .end = plim__min_i64((b + 1) * choice->rows, exact->from->count),
-                           .begins = b == 0,
-                           .ends = s == choice->slices - 1 && b == choice->blocks - 1,
-                           .sink = sink};
+            exact_pass_t pass = {.exact = exact,
+                                 .slice = slice,
+                                 .first = b * choice->rows,
+                                 .end = plim__min_i64((b + 1) * choice->rows, exact->from->count),
+                                 .begins = b == 0,
+                                 .ends = s == choice->slices - 1 && b == choice->blocks - 1,
+                                 .sink = sink};
             exact->edges_done = exact->edges_end;
             exact->edges_end += exact->to->edges;
             if (choice->slices * choice->blocks > 1)
@@ -543,7 +543,7 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index, const plim_
         if (status == PLIM_OK)
             status = run_passes(exact, plan, sink);
     } else {
-        pass_t pass = {.exact = exact, .ends = true, .sink = sink};
+        exact_pass_t pass = {.exact = exact, .ends = true, .sink = sink};
         status = run_pass(&pass, plan);
     }
     end_layer(exact);

@@ -355,7 +355,7 @@ size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dat
 }
 
 /* The nodes and edges to compute: count[i] and edges[i] are those of the inputs of layer i. */
-typedef struct work {
+typedef struct exact_work {
     const plim_dataset_info_t *info;
     int num_layers;
     const plim__exact_layer_t *layers; /* (num_layers) */
@@ -367,7 +367,7 @@ typedef struct work {
     int64_t most_rows;   /* as in plim__exact_params_t */
     bool stored;         /* stores the last layer's output */
     bool scratch_counts; /* scratch is a file system in memory */
-} work_t;
+} exact_work_t;
 
 typedef struct fit {
     plim__exact_plan_t plans[PLIM_HOPS_MAX];
@@ -376,7 +376,7 @@ typedef struct fit {
     int64_t needed; /* if it does not fit: bytes that would be needed */
 } fit_t;
 
-static int64_t resident_bytes(const work_t *work, int index)
+static int64_t resident_bytes(const exact_work_t *work, int index)
 {
     return index >= work->num_layers
                ? 0
@@ -385,7 +385,7 @@ static int64_t resident_bytes(const work_t *work, int index)
 }
 
 /* The same, but at least the minimum of a pass over it. */
-static int64_t pass_bytes(const work_t *work, int index)
+static int64_t pass_bytes(const exact_work_t *work, int index)
 {
     const int64_t resident = resident_bytes(work, index);
     if (index >= work->num_layers || !work->layers[index].aggregates)
@@ -395,14 +395,14 @@ static int64_t pass_bytes(const work_t *work, int index)
 }
 
 /* Bytes of a store of so many floats for each of the layer's destinations. */
-static int64_t store_bytes(const work_t *work, int index, int64_t width)
+static int64_t store_bytes(const exact_work_t *work, int index, int64_t width)
 {
     const int64_t rows = plim__max_i64(work->own[index + 1], 1);
     const int64_t ranges = (rows + work->range_rows - 1) / work->range_rows;
     return plim__mul_saturating_i64(matrix_bytes(work->range_rows, width), ranges);
 }
 
-static int64_t output_bytes(const work_t *work, int index)
+static int64_t output_bytes(const exact_work_t *work, int index)
 {
     const bool stored = index < work->num_layers - 1 || work->stored;
     if (index < 0 || !stored)
@@ -412,7 +412,7 @@ static int64_t output_bytes(const work_t *work, int index)
 
 /* Plans one layer within `available` bytes, including `input` bytes of its input. False, with the
  * bytes that would be needed, if that is too little. */
-static bool fit_layer(const work_t *work, int index, int64_t available, int64_t input,
+static bool fit_layer(const exact_work_t *work, int index, int64_t available, int64_t input,
                       plim__exact_plan_t *plan, int64_t *needed_out)
 {
     const plim__exact_layer_t *layer = &work->layers[index];
@@ -455,7 +455,7 @@ static bool fit_layer(const work_t *work, int index, int64_t available, int64_t 
 }
 
 /* Plans each layer within `available` bytes; false if that is too little. */
-static bool fit_layers(const work_t *work, int64_t available, fit_t *fit_out)
+static bool fit_layers(const exact_work_t *work, int64_t available, fit_t *fit_out)
 {
     fit_t fit = {.held = 0};
     int64_t held = 0, on_disk = 0;
@@ -498,11 +498,11 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     plim__exact_layers_shape(info, model, num_outputs, false, &num_layers, layers);
     const plim__exact_sizes_t sizes =
         plim__exact_sizes_fit(job, info, layers, num_layers, (size_t)available);
-    work_t work = {.info = info,
-                   .num_layers = num_layers,
-                   .layers = layers,
-                   .range_rows = sizes.range_rows,
-                   .stored = sizes.peers > 1};
+    exact_work_t work = {.info = info,
+                         .num_layers = num_layers,
+                         .layers = layers,
+                         .range_rows = sizes.range_rows,
+                         .stored = sizes.peers > 1};
     for (int i = 0; i <= num_layers; i++) {
         work.count[i] = info->num_nodes;
         work.own[i] = most_own(info->num_nodes, sizes.peers);
@@ -559,7 +559,7 @@ static void log_layer(const plim__exact_t *exact, int index)
  * Plans all layers. Peers must have the same blocks and slices: all take the least capacity of any,
  * which fits on each, and so make the same choice.
  */
-static plim_status_t fit_peers(plim__exact_t *exact, work_t *work, int64_t available,
+static plim_status_t fit_peers(plim__exact_t *exact, exact_work_t *work, int64_t available,
                                int64_t reorder, fit_t *fit_out)
 {
     int64_t numbers[PLIM_HOPS_MAX + 1] = {0};
@@ -607,13 +607,13 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     int64_t space;
     char need_text[PLIM__SIZE_TEXT], space_text[PLIM__SIZE_TEXT];
     PLIM_TRY(plim__exact_agree(exact, plim__file_system(scratch, &system)));
-    work_t work = {.info = exact->info,
-                   .num_layers = exact->num_layers,
-                   .layers = exact->layers,
-                   .range_rows = exact->sizes.range_rows,
-                   .most_rows = exact->params->most_rows,
-                   .stored = exact->stored,
-                   .scratch_counts = system.memory};
+    exact_work_t work = {.info = exact->info,
+                         .num_layers = exact->num_layers,
+                         .layers = exact->layers,
+                         .range_rows = exact->sizes.range_rows,
+                         .most_rows = exact->params->most_rows,
+                         .stored = exact->stored,
+                         .scratch_counts = system.memory};
     for (int i = 0; i <= exact->num_layers; i++) {
         work.count[i] = exact->sets[i].count;
         work.own[i] = exact->parts[i].count;

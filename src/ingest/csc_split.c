@@ -15,14 +15,14 @@
 #include "base/job.h"
 
 /* The split in progress. */
-typedef struct split {
+typedef struct part_split {
     plim__csc_t *csc;
     plim__csc_sorter_t *sorter;
     int64_t first_node;
     int64_t chunk_keys;
-} split_t;
+} part_split_t;
 
-static plim_status_t part_add(const split_t *split, plim__csc_part_t *part, uint64_t key)
+static plim_status_t part_add(const part_split_t *split, plim__csc_part_t *part, uint64_t key)
 {
     if (part->buffer == NULL)
         PLIM_TRY(plim__spill_take(split->csc->spill, &part->buffer));
@@ -39,7 +39,7 @@ static plim_status_t part_add(const split_t *split, plim__csc_part_t *part, uint
 }
 
 /* Distributes the list's keys, and a self-loop for each of the first `loops` nodes. */
-static plim_status_t distribute(const split_t *split, plim__spill_list_t *list, int64_t loops,
+static plim_status_t distribute(const part_split_t *split, plim__spill_list_t *list, int64_t loops,
                                 plim__csc_part_t *parts, int shift, uint64_t mask)
 {
     plim__csc_t *csc = split->csc;
@@ -63,7 +63,7 @@ static plim_status_t distribute(const split_t *split, plim__spill_list_t *list, 
     return plim__spill_flush(csc->spill);
 }
 
-static plim_status_t write_repeated(const split_t *split, plim__csc_part_t *part)
+static plim_status_t write_repeated(const part_split_t *split, plim__csc_part_t *part)
 {
     plim__csc_t *csc = split->csc;
     const plim__csc_params_t *params = &csc->params;
@@ -79,7 +79,7 @@ static plim_status_t write_repeated(const split_t *split, plim__csc_part_t *part
     return plim__csc_output_repeat(csc, node, source, count);
 }
 
-static plim_status_t split_list(const split_t *split, plim__spill_list_t *list, int bits,
+static plim_status_t split_list(const part_split_t *split, plim__spill_list_t *list, int bits,
                                 int64_t loops, int level)
 {
     plim__csc_t *csc = split->csc;
@@ -113,7 +113,7 @@ static plim_status_t split_list(const split_t *split, plim__spill_list_t *list, 
 
 plim_status_t plim__csc_split(plim__csc_t *csc, plim__csc_sorter_t *sorter, int64_t range)
 {
-    split_t split = {
+    part_split_t split = {
         .csc = csc,
         .sorter = sorter,
         .first_node = plim__csc_range_first(csc, range),

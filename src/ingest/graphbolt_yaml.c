@@ -23,20 +23,20 @@ typedef struct frame {
     char key[KEY_MAX];
 } frame_t;
 
-typedef struct reader {
+typedef struct yaml_reader {
     const char *name;
     plim__graphbolt_t *graphbolt;
     int depth;
     frame_t frames[DEPTH_MAX];
     size_t line; /* of the current event */
-} reader_t;
+} yaml_reader_t;
 
-static plim_status_t bad(const reader_t *reader, const char *what)
+static plim_status_t bad(const yaml_reader_t *reader, const char *what)
 {
     return plim__fail(PLIM_ERR_DATA, "%s: line %zu: %s", reader->name, reader->line + 1, what);
 }
 
-static plim_status_t several_types(const reader_t *reader, const char *what)
+static plim_status_t several_types(const yaml_reader_t *reader, const char *what)
 {
     return plim__fail(
         PLIM_ERR_UNSUPPORTED,
@@ -46,20 +46,20 @@ static plim_status_t several_types(const reader_t *reader, const char *what)
 }
 
 /* Whether level `level` of the path is this key, not a sequence. */
-static bool is_key(const reader_t *reader, int level, const char *key)
+static bool is_key(const yaml_reader_t *reader, int level, const char *key)
 {
     return level < reader->depth && !reader->frames[level].sequence &&
            strcmp(reader->frames[level].key, key) == 0;
 }
 
 /* The index at level `level`, -1 when it is not a sequence. */
-static int index_at(const reader_t *reader, int level)
+static int index_at(const yaml_reader_t *reader, int level)
 {
     return level < reader->depth && reader->frames[level].sequence ? reader->frames[level].index
                                                                    : -1;
 }
 
-static plim_status_t keep(const reader_t *reader, const char *value, size_t length, char *to,
+static plim_status_t keep(const yaml_reader_t *reader, const char *value, size_t length, char *to,
                           size_t capacity)
 {
     if (length >= capacity || memchr(value, '\0', length) != NULL)
@@ -69,8 +69,8 @@ static plim_status_t keep(const reader_t *reader, const char *value, size_t leng
     return PLIM_OK;
 }
 
-static plim_status_t keep_array(const reader_t *reader, int level, const char *value, size_t length,
-                                plim__yaml_array_t *array)
+static plim_status_t keep_array(const yaml_reader_t *reader, int level, const char *value,
+                                size_t length, plim__yaml_array_t *array)
 {
     if (is_key(reader, level, "domain"))
         return keep(reader, value, length, array->domain, sizeof array->domain);
@@ -83,7 +83,7 @@ static plim_status_t keep_array(const reader_t *reader, int level, const char *v
     return PLIM_OK;
 }
 
-static plim_status_t keep_count(const reader_t *reader, const char *value, size_t length,
+static plim_status_t keep_count(const yaml_reader_t *reader, const char *value, size_t length,
                                 int64_t *count_out)
 {
     char text[32], *end;
@@ -96,7 +96,7 @@ static plim_status_t keep_count(const reader_t *reader, const char *value, size_
     return PLIM_OK;
 }
 
-static plim_status_t graph_scalar(reader_t *reader, const char *value, size_t length)
+static plim_status_t graph_scalar(yaml_reader_t *reader, const char *value, size_t length)
 {
     int index = index_at(reader, 2);
     if (is_key(reader, 1, "nodes")) {
@@ -113,7 +113,7 @@ static plim_status_t graph_scalar(reader_t *reader, const char *value, size_t le
     return keep_array(reader, 3, value, length, &reader->graphbolt->edges);
 }
 
-static plim_status_t feature_scalar(reader_t *reader, const char *value, size_t length)
+static plim_status_t feature_scalar(yaml_reader_t *reader, const char *value, size_t length)
 {
     int index = index_at(reader, 1);
     if (index < 0)
@@ -126,7 +126,7 @@ static plim_status_t feature_scalar(reader_t *reader, const char *value, size_t 
 }
 
 /* tasks/0/train_set/0/data/INDEX/… */
-static plim_status_t task_scalar(reader_t *reader, const char *value, size_t length)
+static plim_status_t task_scalar(yaml_reader_t *reader, const char *value, size_t length)
 {
     static const char *const sets[3] = {"train_set", "validation_set", "test_set"};
     if (index_at(reader, 1) != 0)
@@ -148,7 +148,7 @@ static plim_status_t task_scalar(reader_t *reader, const char *value, size_t len
     return PLIM_OK;
 }
 
-static plim_status_t take_scalar(reader_t *reader, const char *value, size_t length)
+static plim_status_t take_scalar(yaml_reader_t *reader, const char *value, size_t length)
 {
     if (reader->depth == 0)
         return bad(reader, "not a metadata.yaml of GraphBolt: it is a single value");
@@ -168,7 +168,7 @@ static plim_status_t take_scalar(reader_t *reader, const char *value, size_t len
 }
 
 /* After a value: a mapping expects a key, a sequence its next entry. */
-static void pass_value(reader_t *reader)
+static void pass_value(yaml_reader_t *reader)
 {
     if (reader->depth == 0)
         return;
@@ -177,7 +177,7 @@ static void pass_value(reader_t *reader)
     frame->index++;
 }
 
-static plim_status_t scalar(reader_t *reader, const char *value, size_t length)
+static plim_status_t scalar(yaml_reader_t *reader, const char *value, size_t length)
 {
     frame_t *frame = reader->depth > 0 ? &reader->frames[reader->depth - 1] : NULL;
     if (frame != NULL && !frame->sequence && !frame->has_key) {
@@ -192,7 +192,7 @@ static plim_status_t scalar(reader_t *reader, const char *value, size_t length)
     return PLIM_OK;
 }
 
-static plim_status_t begin(reader_t *reader, bool sequence)
+static plim_status_t begin(yaml_reader_t *reader, bool sequence)
 {
     frame_t *frame = reader->depth > 0 ? &reader->frames[reader->depth - 1] : NULL;
     if (frame != NULL && !frame->sequence && !frame->has_key)
@@ -203,7 +203,7 @@ static plim_status_t begin(reader_t *reader, bool sequence)
     return PLIM_OK;
 }
 
-static plim_status_t take_event(reader_t *reader, const yaml_event_t *event)
+static plim_status_t take_event(yaml_reader_t *reader, const yaml_event_t *event)
 {
     reader->line = event->start_mark.line;
     switch (event->type) {
@@ -226,7 +226,7 @@ static plim_status_t take_event(reader_t *reader, const yaml_event_t *event)
     }
 }
 
-static plim_status_t read_events(yaml_parser_t *parser, reader_t *reader)
+static plim_status_t read_events(yaml_parser_t *parser, yaml_reader_t *reader)
 {
     bool ended = false;
     while (!ended) {
@@ -250,7 +250,7 @@ plim_status_t plim__graphbolt_parse(const char *name, const void *data, size_t s
                                     plim__graphbolt_t *graphbolt_out)
 {
     yaml_parser_t parser;
-    reader_t reader = {.name = name, .graphbolt = graphbolt_out};
+    yaml_reader_t reader = {.name = name, .graphbolt = graphbolt_out};
     memset(graphbolt_out, 0, sizeof *graphbolt_out);
     graphbolt_out->num_nodes = -1;
     if (size > PLIM__YAML_MAX)

@@ -25,12 +25,12 @@ typedef struct plim__agreed {
 } plim__agreed_t;
 
 /* How the ids in the first column of a text of rows are read. */
-typedef enum plim__row_names {
-    PLIM__ROW_NAMES_NONE, /* they must be 0, 1, 2 …; there may be none */
-    PLIM__ROW_NAMES_ADD,  /* as the names of nodes, whose order is that of the rows */
-    PLIM__ROW_NAMES_SAME, /* as these names, which must be in the same order */
-    PLIM__ROW_NAMES_KEYS  /* as names to look up */
-} plim__row_names_t;
+typedef enum plim__row_naming {
+    PLIM__ROW_NAMING_NONE, /* they must be 0, 1, 2 …; there may be none */
+    PLIM__ROW_NAMING_ADD,  /* as the names of nodes, whose order is that of the rows */
+    PLIM__ROW_NAMING_SAME, /* as these names, which must be in the same order */
+    PLIM__ROW_NAMING_KEYS  /* as names to look up */
+} plim__row_naming_t;
 
 typedef struct plim__import {
     const plim_job_t *job;
@@ -65,10 +65,10 @@ typedef struct plim__import {
     bool tables;                   /* texts may have pandas' headings and index */
 
     plim__names_t names; /* of nodes, with --relabel and names; else zeroed */
-    plim__row_names_t row_names;
+    plim__row_naming_t row_naming;
     bool label_last;            /* the last column of texts of rows is the label, not a feature */
     bool row_numbers;           /* the first column numbers the rows, also without a heading */
-    plim__name_keys_t row_keys; /* PLIM__ROW_NAMES_KEYS: the names of the rows */
+    plim__name_keys_t row_keys; /* PLIM__ROW_NAMING_KEYS: the names of the rows */
 
     int64_t num_left_out; /* files and arrays that are not imported, */
     char left_out[384];   /* and the names of the first of them */
@@ -135,8 +135,8 @@ plim_status_t plim__import_text(plim__import_t *import, plim__stream_t *inner,
 
 /*
  * Skips the heading of a text with a row for each node and describes its first row. If the heading
- * names the first column as ids, or import->row_numbers or row_names is set, these are read as
- * row_names says, and not counted in line_out->columns. `wide`: as for plim__text_table.
+ * names the first column as ids, or import->row_numbers or row_naming is set, these are read as
+ * row_naming says, and not counted in line_out->columns. `wide`: as for plim__text_table.
  */
 plim_status_t plim__import_rows_begin(plim__import_t *import, plim__text_t *text, bool wide,
                                       plim__text_line_t *line_out);

@@ -26,7 +26,7 @@
 #define NUMBERED_ROWS 8 /* that must begin with 0, 1, 2 … to be numbered by their first column */
 
 /* The files of the layout; an empty path is missing. */
-typedef struct found {
+typedef struct directory_files {
     char edges[PATH_MAX];
     char indptr[PATH_MAX];
     char indices[PATH_MAX];
@@ -35,7 +35,7 @@ typedef struct found {
     char splits[3][PATH_MAX];
     char nodes[PATH_MAX]; /* names of nodes, with --relabel */
     bool combined;        /* features and labels are those of nodes.csv */
-} found_t;
+} directory_files_t;
 
 static const char *const edge_names[] = {"edge_index.npy", "edges.npy", "edge_list.npy",
                                          "edgelist.npy", NULL};
@@ -78,7 +78,7 @@ static plim_status_t find(const char *root, const char *const *names, const char
     return path_out[0] != '\0' ? PLIM_OK : plim__files_find_text(root, stems, path_out);
 }
 
-static plim_status_t find_all(const char *root, bool relabel, found_t *found)
+static plim_status_t find_all(const char *root, bool relabel, directory_files_t *found)
 {
     static const char *const none[] = {NULL};
     PLIM_TRY(plim__files_find(root, indptr_names, found->indptr));
@@ -114,7 +114,7 @@ static bool is_label_heading(const char *word)
 
 /* Takes features and labels from nodes.csv if it has them: id, features, label. The last column is
  * the label if its heading says so, or if there is no heading and it is a word after features. */
-static plim_status_t look_at_nodes(plim__import_t *import, found_t *found)
+static plim_status_t look_at_nodes(plim__import_t *import, directory_files_t *found)
 {
     plim__text_t *text;
     plim__text_line_t line = {.columns = 0};
@@ -160,7 +160,7 @@ static bool is_text(const char *path)
     return path[0] != '\0' && plim__files_is_text(path, &stem);
 }
 
-static plim_status_t check_edges(const char *root, const found_t *found)
+static plim_status_t check_edges(const char *root, const directory_files_t *found)
 {
     bool csc = found->indptr[0] != '\0' && found->indices[0] != '\0';
     if (csc && found->edges[0] != '\0')
@@ -187,7 +187,7 @@ static plim_status_t state_nodes(plim__import_t *import, const char *path, int64
     return plim__import_agree(&import->nodes, "nodes", npy_out->shape[0] - less, path);
 }
 
-static plim_status_t plan_edges(plim__import_t *import, const found_t *found,
+static plim_status_t plan_edges(plim__import_t *import, const directory_files_t *found,
                                 plim__import_needs_t *needs)
 {
     plim__npy_t npy;
@@ -205,7 +205,7 @@ static plim_status_t plan_edges(plim__import_t *import, const found_t *found,
     return PLIM_OK;
 }
 
-static plim_status_t plan(plim__import_t *import, const found_t *found)
+static plim_status_t plan(plim__import_t *import, const directory_files_t *found)
 {
     plim__npy_t npy;
     plim__import_needs_t needs = {.other_bytes = 0};
@@ -234,7 +234,7 @@ static plim_status_t plan(plim__import_t *import, const found_t *found)
     return plim__import_plan(import, &needs);
 }
 
-static plim_status_t read_csc(plim__import_t *import, const found_t *found)
+static plim_status_t read_csc(plim__import_t *import, const directory_files_t *found)
 {
     plim__stream_t *indptr, *indices;
     plim__npy_t indptr_npy, indices_npy;
@@ -320,7 +320,7 @@ static plim_status_t read_text(plim__import_t *import, part_t part, int split, c
 static plim_status_t read_rows(plim__import_t *import, part_t part, const char *path, bool combined)
 {
     int64_t columns;
-    if (import->row_names == PLIM__ROW_NAMES_NONE) {
+    if (import->row_naming == PLIM__ROW_NAMING_NONE) {
         PLIM_TRY(look_at_rows(import, path, &columns, &import->row_numbers));
         import->row_numbers = import->row_numbers || combined;
         if (import->row_numbers)
@@ -332,7 +332,7 @@ static plim_status_t read_rows(plim__import_t *import, part_t part, const char *
     return PLIM_OK;
 }
 
-static plim_status_t read_edges(plim__import_t *import, const found_t *found)
+static plim_status_t read_edges(plim__import_t *import, const directory_files_t *found)
 {
     if (is_text(found->edges))
         return read_text(import, PART_EDGES, -1, found->edges);
@@ -342,7 +342,7 @@ static plim_status_t read_edges(plim__import_t *import, const found_t *found)
                                    : read_csc(import, found);
 }
 
-static plim_status_t read_features(plim__import_t *import, const found_t *found)
+static plim_status_t read_features(plim__import_t *import, const directory_files_t *found)
 {
     const char *path = found->features;
     if (path[0] == '\0')
@@ -351,7 +351,7 @@ static plim_status_t read_features(plim__import_t *import, const found_t *found)
                          : plim__files_features(import, path);
 }
 
-static plim_status_t read_labels(plim__import_t *import, const found_t *found)
+static plim_status_t read_labels(plim__import_t *import, const directory_files_t *found)
 {
     const char *path = found->labels;
     if (path[0] == '\0')
@@ -361,7 +361,7 @@ static plim_status_t read_labels(plim__import_t *import, const found_t *found)
 }
 
 /* Texts that have the number of nodes come before the edges. */
-static plim_status_t read_graph(plim__import_t *import, const found_t *found)
+static plim_status_t read_graph(plim__import_t *import, const directory_files_t *found)
 {
     const bool edges_first = import->nodes.value >= 0;
     if (edges_first)
@@ -375,23 +375,23 @@ static plim_status_t read_graph(plim__import_t *import, const found_t *found)
 }
 
 /* Labels with names in any order; or, in one column or an array, in the order of the nodes. */
-static plim_status_t read_named_labels(plim__import_t *import, const found_t *found)
+static plim_status_t read_named_labels(plim__import_t *import, const directory_files_t *found)
 {
     int64_t columns = 1;
     if (found->combined) {
-        import->row_names = PLIM__ROW_NAMES_SAME;
+        import->row_naming = PLIM__ROW_NAMING_SAME;
         return read_labels(import, found);
     }
     if (is_text(found->labels))
         PLIM_TRY(look_at_rows(import, found->labels, &columns, NULL));
     if (columns > 1)
         return plim__import_named_labels(import, found->labels);
-    import->row_names = PLIM__ROW_NAMES_NONE;
+    import->row_naming = PLIM__ROW_NAMING_NONE;
     return read_labels(import, found);
 }
 
 /* Reads edges, labels and splits whose ids are names of nodes. */
-static plim_status_t read_named(plim__import_t *import, const found_t *found)
+static plim_status_t read_named(plim__import_t *import, const directory_files_t *found)
 {
     const char *table = found->nodes[0] != '\0'    ? found->nodes
                         : is_text(found->features) ? found->features
@@ -404,10 +404,10 @@ static plim_status_t read_named(plim__import_t *import, const found_t *found)
     PLIM_TRY(plim__names_create(&import->names, import->job, import->tmp, import->buffer, table));
     if (table == found->nodes)
         PLIM_TRY(plim__import_names_list(import, table));
-    import->row_names = table == found->features ? PLIM__ROW_NAMES_ADD : PLIM__ROW_NAMES_SAME;
+    import->row_naming = table == found->features ? PLIM__ROW_NAMING_ADD : PLIM__ROW_NAMING_SAME;
     if (table != found->labels)
         PLIM_TRY(read_features(import, found));
-    import->row_names = PLIM__ROW_NAMES_ADD;
+    import->row_naming = PLIM__ROW_NAMING_ADD;
     if (table == found->labels)
         PLIM_TRY(read_labels(import, found));
     PLIM_TRY(plim__import_names_finish(import));
@@ -446,7 +446,7 @@ static const char *name_of(const plim__import_t *import, const char *path)
     return path[0] != '\0' ? path + strlen(import->options->source) + 1 : "none";
 }
 
-static void log_found(const plim__import_t *import, const found_t *found)
+static void log_found(const plim__import_t *import, const directory_files_t *found)
 {
     plim__log(import->job, PLIM_LOG_INFO,
               "%s: edges: %s; features: %s; labels: %s; train: %s; valid: %s; test: %s",
@@ -459,7 +459,7 @@ static void log_found(const plim__import_t *import, const found_t *found)
 
 static plim_status_t run(plim__import_t *import)
 {
-    found_t found = {.edges = ""};
+    directory_files_t found = {.edges = ""};
     const char *root = import->options->source;
     import->tables = true;
     PLIM_TRY(find_all(root, import->options->relabel, &found));

@@ -20,7 +20,7 @@
 static const char *const set_names[3] = {"train_set", "validation_set", "test_set"};
 
 /* The parsed YAML and its path. */
-typedef struct layout {
+typedef struct graphbolt_layout {
     plim__graphbolt_t yaml;
     char name[PATH_MAX]; /* of metadata.yaml */
     char text[PLIM__YAML_MAX];
@@ -28,7 +28,7 @@ typedef struct layout {
     char labels[3][PATH_MAX];
     char features[PATH_MAX];
     char edges[PATH_MAX];
-} layout_t;
+} graphbolt_layout_t;
 
 static plim_status_t join(const plim__import_t *import, const char *path, char path_out[PATH_MAX])
 {
@@ -64,7 +64,7 @@ static plim_status_t join_inside(const plim__import_t *import, const char *name,
         name, path);
 }
 
-static plim_status_t array_path(const plim__import_t *import, const layout_t *layout,
+static plim_status_t array_path(const plim__import_t *import, const graphbolt_layout_t *layout,
                                 const plim__yaml_array_t *array, char path_out[PATH_MAX])
 {
     if (strcmp(array->format, "numpy") != 0)
@@ -75,7 +75,7 @@ static plim_status_t array_path(const plim__import_t *import, const layout_t *la
     return join_inside(import, layout->name, array->path, path_out);
 }
 
-static plim_status_t read_yaml(plim__import_t *import, layout_t *layout)
+static plim_status_t read_yaml(plim__import_t *import, graphbolt_layout_t *layout)
 {
     plim__stream_t *stream;
     size_t size;
@@ -96,7 +96,7 @@ static plim_status_t read_yaml(plim__import_t *import, layout_t *layout)
 }
 
 /* Finds the arrays of ids and labels in a set: by name, else by position. */
-static plim_status_t find_sets(plim__import_t *import, layout_t *layout)
+static plim_status_t find_sets(plim__import_t *import, graphbolt_layout_t *layout)
 {
     for (int set = 0; set < 3; set++)
         for (int i = 0; i < layout->yaml.num_arrays[set]; i++) {
@@ -115,7 +115,7 @@ static plim_status_t find_sets(plim__import_t *import, layout_t *layout)
 }
 
 /* The node features named "feat", else the first ones. */
-static plim_status_t find_features(plim__import_t *import, layout_t *layout)
+static plim_status_t find_features(plim__import_t *import, graphbolt_layout_t *layout)
 {
     const plim__yaml_array_t *chosen = NULL;
     for (int i = 0; i < layout->yaml.num_features; i++) {
@@ -132,7 +132,7 @@ static plim_status_t find_features(plim__import_t *import, layout_t *layout)
     return chosen != NULL ? array_path(import, layout, chosen, layout->features) : PLIM_OK;
 }
 
-static plim_status_t plan(plim__import_t *import, const layout_t *layout, bool text)
+static plim_status_t plan(plim__import_t *import, const graphbolt_layout_t *layout, bool text)
 {
     plim__npy_t npy;
     plim__import_needs_t needs = {.what = text ? "guessed from the text's size" : NULL,
@@ -174,7 +174,7 @@ static plim_status_t read_edges_text(plim__import_t *import, const char *path)
 typedef struct set_labels {
     plim__label_source_t source;
     plim__import_t *import;
-    const layout_t *layout;
+    const graphbolt_layout_t *layout;
     double *slab; /* (capacity) */
     int64_t capacity;
     int64_t first;
@@ -214,7 +214,7 @@ static plim_status_t scatter_set(set_labels_t *labels, int set)
     plim__stream_t *seeds, *values;
     plim__npy_t seeds_npy, values_npy;
     plim__ids_npy_t ids;
-    const layout_t *layout = labels->layout;
+    const graphbolt_layout_t *layout = labels->layout;
     PLIM_TRY(plim__files_array(labels->import, layout->seeds[set], &seeds, &seeds_npy));
     plim_status_t status =
         plim__files_array(labels->import, layout->labels[set], &values, &values_npy);
@@ -258,7 +258,7 @@ static plim_status_t labels_read(plim__label_source_t *source, double *to, int64
     return PLIM_OK;
 }
 
-static plim_status_t read_labels(plim__import_t *import, const layout_t *layout)
+static plim_status_t read_labels(plim__import_t *import, const graphbolt_layout_t *layout)
 {
     plim__arena_t arena;
     /* Besides the slab: four streams, a spool and a column. */
@@ -280,7 +280,7 @@ static plim_status_t read_labels(plim__import_t *import, const layout_t *layout)
     return status;
 }
 
-static plim_status_t read_sets(plim__import_t *import, const layout_t *layout)
+static plim_status_t read_sets(plim__import_t *import, const graphbolt_layout_t *layout)
 {
     bool labelled = false;
     for (int set = 0; set < 3; set++) {
@@ -298,7 +298,7 @@ static plim_status_t read_sets(plim__import_t *import, const layout_t *layout)
     return labelled ? read_labels(import, layout) : PLIM_OK;
 }
 
-static plim_status_t run_layout(plim__import_t *import, layout_t *layout)
+static plim_status_t run_layout(plim__import_t *import, graphbolt_layout_t *layout)
 {
     PLIM_TRY(read_yaml(import, layout));
     bool text = strcmp(layout->yaml.edges.format, "csv") == 0;
@@ -320,7 +320,8 @@ static plim_status_t run_layout(plim__import_t *import, layout_t *layout)
 static plim_status_t run(plim__import_t *import)
 {
     plim__arena_t arena;
-    PLIM_TRY(plim__arena_create(import->job->ledger, "import yaml", sizeof(layout_t), &arena));
+    PLIM_TRY(
+        plim__arena_create(import->job->ledger, "import yaml", sizeof(graphbolt_layout_t), &arena));
     plim_status_t status = run_layout(import, (void *)arena.base);
     plim__arena_destroy(&arena);
     return status;

@@ -49,14 +49,14 @@ static plim_status_t check_same(plim__names_t *names, int64_t row, plim__text_fi
 static plim_status_t take_id(void *context, int64_t row, plim__text_field_t field)
 {
     plim__import_t *import = context;
-    switch (import->row_names) {
-    case PLIM__ROW_NAMES_NONE:
+    switch (import->row_naming) {
+    case PLIM__ROW_NAMING_NONE:
         return check_number(row, field);
-    case PLIM__ROW_NAMES_ADD:
+    case PLIM__ROW_NAMING_ADD:
         return plim__names_add(&import->names, field);
-    case PLIM__ROW_NAMES_SAME:
+    case PLIM__ROW_NAMING_SAME:
         return check_same(&import->names, row, field);
-    case PLIM__ROW_NAMES_KEYS:
+    case PLIM__ROW_NAMING_KEYS:
         break;
     }
     return plim__name_keys_add(&import->row_keys, &import->names, field);
@@ -65,12 +65,12 @@ static plim_status_t take_id(void *context, int64_t row, plim__text_field_t fiel
 plim_status_t plim__import_rows_begin(plim__import_t *import, plim__text_t *text, bool wide,
                                       plim__text_line_t *line_out)
 {
-    const bool known = import->row_numbers || import->row_names != PLIM__ROW_NAMES_NONE;
+    const bool known = import->row_numbers || import->row_naming != PLIM__ROW_NAMING_NONE;
     PLIM_TRY(import->tables ? plim__text_table(text, wide, line_out)
                             : plim__text_heading(text, line_out));
     if (!line_out->ids && !known)
         return PLIM_OK;
-    if (import->row_names == PLIM__ROW_NAMES_SAME)
+    if (import->row_naming == PLIM__ROW_NAMING_SAME)
         PLIM_TRY(plim__spool_rewind(import->names.keys.file, false));
     plim__text_set_first(text, take_id, import);
     PLIM_TRY(plim__text_peek(text, line_out));
@@ -161,16 +161,16 @@ plim_status_t plim__import_names_finish(plim__import_t *import)
 }
 
 /* A text of names, and their keys. */
-typedef struct named {
+typedef struct name_text {
     plim__name_keys_t keys;
     plim__text_lines_t lines;
     int64_t columns; /* names of a line, */
     int64_t index;   /* and 1 for pandas' index before them, else 0 */
-} named_t;
+} name_text_t;
 
 /* Opens the text after its heading. */
 static plim_status_t open_named(plim__import_t *import, const char *path, int64_t columns,
-                                named_t *named, plim__text_t **text_out)
+                                name_text_t *named, plim__text_t **text_out)
 {
     plim__text_t *text;
     plim__text_line_t line;
@@ -187,7 +187,7 @@ static plim_status_t open_named(plim__import_t *import, const char *path, int64_
 }
 
 /* Reads the names of the next line, without the index. */
-static plim_status_t next_line(plim__text_t *text, const named_t *named,
+static plim_status_t next_line(plim__text_t *text, const name_text_t *named,
                                plim__text_field_t names_out[2], bool *more_out)
 {
     plim__text_field_t fields[3];
@@ -199,7 +199,7 @@ static plim_status_t next_line(plim__text_t *text, const named_t *named,
 
 /* Reads all names of a text as keys. The caller destroys them, also after an error. */
 static plim_status_t read_keys(plim__import_t *import, const char *path, int64_t columns,
-                               named_t *named)
+                               name_text_t *named)
 {
     plim__text_t *text;
     plim__text_field_t names[2];
@@ -259,7 +259,7 @@ static plim_status_t take_pairs(plim__import_t *import, const char *path, plim__
 static plim_status_t read_nodes(plim__import_t *import, const char *path, int columns,
                                 plim__text_lines_t *lines_out, plim__id_spool_t *ids_out)
 {
-    named_t named = {.columns = 0};
+    name_text_t named = {.columns = 0};
     plim_status_t status = read_keys(import, path, columns, &named);
     *lines_out = named.lines;
     if (status == PLIM_OK)
@@ -289,7 +289,7 @@ plim_status_t plim__import_named_split(plim__import_t *import, int split, const 
 /* Reads the text again and adds the names at the positions of their first appearance. */
 static plim_status_t add_firsts(plim__import_t *import, const char *path, plim__id_spool_t *firsts)
 {
-    named_t named = {.columns = 0};
+    name_text_t named = {.columns = 0};
     plim__text_t *text;
     plim__text_field_t names[2];
     int64_t first, got, position = 0;
@@ -313,7 +313,7 @@ static plim_status_t add_firsts(plim__import_t *import, const char *path, plim__
 
 plim_status_t plim__import_named_text(plim__import_t *import, const char *path)
 {
-    named_t named = {.columns = 0};
+    name_text_t named = {.columns = 0};
     plim__id_spool_t ids = {.file = NULL}, firsts = {.file = NULL};
     PLIM_TRY(plim__names_create(&import->names, import->job, import->tmp, import->buffer, path));
     plim_status_t status = read_keys(import, path, 2, &named);
@@ -341,7 +341,7 @@ static bool may_be_number(char byte)
 
 plim_status_t plim__import_is_named(plim__import_t *import, const char *path, bool *named_out)
 {
-    named_t named = {.columns = 0};
+    name_text_t named = {.columns = 0};
     plim__text_t *text;
     plim__text_field_t names[2];
     bool more;
@@ -427,7 +427,7 @@ static plim_status_t read_labels(plim__import_t *import, plim__text_t *text, sca
     plim__text_line_t line;
     double values[CHUNK];
     int64_t got;
-    import->row_names = PLIM__ROW_NAMES_KEYS;
+    import->row_naming = PLIM__ROW_NAMING_KEYS;
     plim__text_set_remedy(text, PLIM__LABELS_REMEDY);
     PLIM_TRY(plim__import_rows_begin(import, text, false, &line));
     if (line.columns < 1 || line.columns > CHUNK)

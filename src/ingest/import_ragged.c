@@ -84,7 +84,7 @@ static plim_status_t plan(plim__import_t *import, const char *labels)
 }
 
 /* The files of the layout; an empty path is missing. */
-typedef struct found {
+typedef struct ragged_files {
     char node_ptr[PATH_MAX];
     char edge_ptr[PATH_MAX];
     char edges[PATH_MAX];
@@ -92,9 +92,9 @@ typedef struct found {
     char features[PATH_MAX];
     char labels[PATH_MAX];
     char splits[3][PATH_MAX];
-} found_t;
+} ragged_files_t;
 
-static plim_status_t find_all(const char *root, found_t *found)
+static plim_status_t find_all(const char *root, ragged_files_t *found)
 {
     PLIM_TRY(plim__files_find(root, node_ptr_names, found->node_ptr));
     PLIM_TRY(plim__files_find(root, edge_ptr_names, found->edge_ptr));
@@ -108,7 +108,7 @@ static plim_status_t find_all(const char *root, found_t *found)
     return PLIM_OK;
 }
 
-static plim_status_t read_splits(plim__import_t *import, const found_t *found)
+static plim_status_t read_splits(plim__import_t *import, const ragged_files_t *found)
 {
     for (int i = 0; i < 3; i++) {
         if (found->splits[i][0] == '\0')
@@ -123,7 +123,7 @@ static plim_status_t read_splits(plim__import_t *import, const found_t *found)
 
 static plim_status_t run(plim__import_t *import)
 {
-    found_t found = {.edges = ""};
+    ragged_files_t found = {.edges = ""};
     const char *root = import->options->source;
     PLIM_TRY(find_all(root, &found));
     if (found.edges[0] == '\0')

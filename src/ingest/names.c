@@ -16,15 +16,15 @@
     4 /* that are created while there is a table: ids before and after, first positions */
 #define CHUNK 1024
 
-typedef struct slot {
+typedef struct name_slot {
     XXH128_hash_t key;
     int64_t node; /* -1: free */
-} slot_t;
+} name_slot_t;
 
 /* A hash table of keys with linear probing; at most three quarters are filled. */
 typedef struct table {
     plim__arena_t arena;
-    slot_t *slots;
+    name_slot_t *slots;
     int64_t num_slots; /* a power of two */
     int64_t filled;
 } table_t;
@@ -32,7 +32,8 @@ typedef struct table {
 static void lay_out(plim__arena_t *arena, void *object)
 {
     table_t *table = object;
-    table->slots = plim__arena_carve(arena, (size_t)table->num_slots, sizeof(slot_t), PLIM__PAGE);
+    table->slots =
+        plim__arena_carve(arena, (size_t)table->num_slots, sizeof(name_slot_t), PLIM__PAGE);
 }
 
 /* A table for up to `count` keys, or as many as fit under the line. */
@@ -43,12 +44,12 @@ static plim_status_t table_create(const plim__names_t *names, int64_t count, tab
     const int64_t spools = SPOOLS * (int64_t)plim__spool_estimate(names->buffer);
     const int64_t room = plim__ledger_available(ledger) - spools - (int64_t)PLIM__PAGE;
     while (draft.num_slots < SLOTS_MAX && draft.num_slots / 4 * 3 < count &&
-           2 * draft.num_slots * (int64_t)sizeof(slot_t) < room)
+           2 * draft.num_slots * (int64_t)sizeof(name_slot_t) < room)
         draft.num_slots *= 2;
-    if (draft.num_slots * (int64_t)sizeof(slot_t) >= room) {
+    if (draft.num_slots * (int64_t)sizeof(name_slot_t) >= room) {
         (void)plim__ledger_refuse(ledger, names->from, "numbering the ids",
                                   (size_t)spools + 2 * PLIM__PAGE +
-                                      (size_t)SLOTS_MIN * sizeof(slot_t));
+                                      (size_t)SLOTS_MIN * sizeof(name_slot_t));
         return PLIM_ERR_BUDGET;
     }
     return plim__object_create(ledger, "relabel", lay_out, &draft, sizeof draft, &draft.arena,
@@ -68,7 +69,7 @@ static bool table_full(const table_t *table)
 }
 
 /* The slot of the key, or the free one where it belongs. */
-static slot_t *table_slot(table_t *table, XXH128_hash_t key)
+static name_slot_t *table_slot(table_t *table, XXH128_hash_t key)
 {
     int64_t at = (int64_t)(key.low64 & (uint64_t)(table->num_slots - 1));
     while (table->slots[at].node >= 0 && !XXH128_isEqual(table->slots[at].key, key))
@@ -76,7 +77,7 @@ static slot_t *table_slot(table_t *table, XXH128_hash_t key)
     return &table->slots[at];
 }
 
-static void table_put(table_t *table, slot_t *slot, XXH128_hash_t key, int64_t node)
+static void table_put(table_t *table, name_slot_t *slot, XXH128_hash_t key, int64_t node)
 {
     slot->key = key;
     slot->node = node;
@@ -157,7 +158,7 @@ static plim_status_t load(plim__names_t *names, table_t *table, int64_t first, i
         PLIM_TRY(plim__spool_read(names->keys.file, &key, sizeof key));
         if (node < first)
             continue;
-        slot_t *slot = table_slot(table, key);
+        name_slot_t *slot = table_slot(table, key);
         if (slot->node >= 0)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: rows %" PRId64 " and %" PRId64 " (from 0) have the same id; "
@@ -186,19 +187,19 @@ plim_status_t plim__names_check(plim__names_t *names)
 }
 
 /* A pass over all keys. */
-typedef struct pass {
+typedef struct names_pass {
     plim__names_t *names;
     const plim__name_keys_t *keys;
     table_t *table;
     plim__id_spool_t *firsts; /* if not NULL, keys that are new become nodes */
     int64_t num_nodes;        /* of these */
     int64_t missing;          /* position of the first key that was not found, or -1 */
-} pass_t;
+} names_pass_t;
 
 /* The node of the key at `at`; -1 when it is not in the table. */
-static plim_status_t look_up(pass_t *pass, XXH128_hash_t key, int64_t at, int64_t *node_out)
+static plim_status_t look_up(names_pass_t *pass, XXH128_hash_t key, int64_t at, int64_t *node_out)
 {
-    slot_t *slot = table_slot(pass->table, key);
+    name_slot_t *slot = table_slot(pass->table, key);
     if (slot->node < 0 && pass->firsts != NULL && !table_full(pass->table)) {
         table_put(pass->table, slot, key, pass->num_nodes++);
         PLIM_TRY(plim__id_spool_write(pass->firsts, &at, 1));
@@ -210,7 +211,7 @@ static plim_status_t look_up(pass_t *pass, XXH128_hash_t key, int64_t at, int64_
 }
 
 /* Looks up the keys whose node in `before` (NULL: none) is -1; writes all nodes to `after`. */
-static plim_status_t run_pass(pass_t *pass, plim__id_spool_t *before, plim__id_spool_t *after)
+static plim_status_t run_pass(names_pass_t *pass, plim__id_spool_t *before, plim__id_spool_t *after)
 {
     XXH128_hash_t keys[CHUNK];
     int64_t nodes[CHUNK], got;
@@ -235,7 +236,7 @@ static plim_status_t run_pass(pass_t *pass, plim__id_spool_t *before, plim__id_s
 
 /* Passes with one part of the table after the other, until all keys are found or no names are
  * left. */
-static plim_status_t run_passes(pass_t *pass, plim__id_spool_t spools[2])
+static plim_status_t run_passes(names_pass_t *pass, plim__id_spool_t spools[2])
 {
     plim__names_t *names = pass->names;
     int64_t next = 0;
@@ -261,7 +262,7 @@ static plim_status_t find(plim__names_t *names, const plim__name_keys_t *keys,
                           plim__id_spool_t *firsts, plim__id_spool_t *ids_out, int64_t *missing_out)
 {
     plim__id_spool_t spools[2] = {{.file = NULL}, {.file = NULL}};
-    pass_t pass = {.names = names, .keys = keys, .firsts = firsts, .missing = -1};
+    names_pass_t pass = {.names = names, .keys = keys, .firsts = firsts, .missing = -1};
     PLIM_TRY(table_create(names, firsts != NULL ? keys->count : names->keys.count, &pass.table));
     plim_status_t status = run_passes(&pass, spools);
     plim__arena_destroy(&pass.table->arena);

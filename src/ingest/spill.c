@@ -15,12 +15,12 @@
 #define GROWTH ((int64_t)256 << 20)
 
 /* A buffer in memory, or being written. */
-typedef struct buffer {
+typedef struct spill_buffer {
     plim__spill_list_t *list;
     uint32_t count; /* keys */
     uint32_t next;  /* in the queue of buffers to write, or in the free list */
     uint32_t next_in_list;
-} buffer_t;
+} spill_buffer_t;
 
 typedef struct write {
     plim__op_t op;
@@ -44,7 +44,7 @@ struct plim__spill {
     uint32_t free_slot;
 
     char *base; /* (num_buffers, chunk) */
-    buffer_t *buffers;
+    spill_buffer_t *buffers;
     int64_t num_buffers;
     int64_t used_buffers; /* ever taken */
     uint32_t free_buffer;
@@ -73,7 +73,8 @@ plim__spill_t *plim__spill_carve(plim__arena_t *arena, const plim__spill_params_
                            .newest = NONE};
     plim__spill_t *spill = plim__arena_carve(arena, 1, sizeof *spill, 1);
     draft.next_slot = plim__arena_carve(arena, (size_t)draft.num_slots, sizeof(uint32_t), 1);
-    draft.buffers = plim__arena_carve(arena, (size_t)params->num_buffers, sizeof(buffer_t), 1);
+    draft.buffers =
+        plim__arena_carve(arena, (size_t)params->num_buffers, sizeof(spill_buffer_t), 1);
     draft.writes = plim__arena_carve(arena, depth, sizeof(write_t), 1);
     draft.reads = plim__arena_carve(arena, depth, sizeof(plim__op_t), 1);
     if (spill != NULL)
@@ -201,7 +202,7 @@ static plim_status_t begin_writes(plim__spill_t *spill)
     bool any = false;
     while (spill->oldest != NONE && spill->num_writes < spill->depth) {
         uint32_t number = spill->oldest;
-        buffer_t *buffer = &spill->buffers[number];
+        spill_buffer_t *buffer = &spill->buffers[number];
         plim__spill_list_t *list = buffer->list;
         uint32_t slot = NONE;
         PLIM_TRY(take_slot(spill, &slot));
@@ -262,8 +263,8 @@ plim_status_t plim__spill_put(plim__spill_t *spill, plim__spill_list_t *list, ui
     plim_status_t status = PLIM_OK;
     pthread_mutex_lock(&spill->lock);
     uint32_t number = (uint32_t)((size_t)((char *)data - spill->base) / spill->chunk);
-    buffer_t *buffer = &spill->buffers[number];
-    *buffer = (buffer_t){list, (uint32_t)count, NONE, NONE};
+    spill_buffer_t *buffer = &spill->buffers[number];
+    *buffer = (spill_buffer_t){list, (uint32_t)count, NONE, NONE};
     if (spill->oldest == NONE)
         spill->oldest = number;
     else
@@ -366,7 +367,7 @@ plim_status_t plim__spill_read(plim__spill_t *spill, plim__spill_list_t *list, u
     if (status != PLIM_OK)
         return status;
     while (number != NONE) {
-        const buffer_t *buffer = &spill->buffers[number];
+        const spill_buffer_t *buffer = &spill->buffers[number];
         memcpy(to + count, buffer_data(spill, number), buffer->count * sizeof *to);
         count += buffer->count;
         number = buffer->next_in_list;

@@ -18,12 +18,12 @@
 
 #define READ_MAX ((size_t)1 << 29)
 
-typedef struct slot {
+typedef struct read_slot {
     plim__op_t op; /* first member: the engine returns it, and it is cast to the slot */
     char *bounce;
     int64_t first; /* reads [first, first + count) of the batch */
     int64_t count;
-} slot_t;
+} read_slot_t;
 
 struct plim__reader {
     plim__arena_t arena;
@@ -34,9 +34,9 @@ struct plim__reader {
     int busy;
     int64_t failed; /* the first read of the batch whose transfer failed, or -1 */
     plim__op_t failed_op;
-    slot_t *slots; /* (depth) */
-    char *bounce;  /* (depth, capacity) */
-    int *free;     /* (depth - busy) numbers of free slots */
+    read_slot_t *slots; /* (depth) */
+    char *bounce;       /* (depth, capacity) */
+    int *free;          /* (depth - busy) numbers of free slots */
     int64_t transfers;
     int64_t bytes;
 };
@@ -52,7 +52,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
 {
     plim__reader_t *reader = draft;
     const size_t depth = (size_t)reader->params.depth;
-    reader->slots = plim__arena_carve(arena, depth, sizeof(slot_t), 1);
+    reader->slots = plim__arena_carve(arena, depth, sizeof(read_slot_t), 1);
     reader->free = plim__arena_carve(arena, depth, sizeof(int), 1);
     reader->bounce = plim__arena_carve(arena, depth, reader->capacity, PLIM__PAGE);
 }
@@ -156,7 +156,7 @@ static bool goes_straight(const plim__read_t *read, const plim__op_t *op)
 static void start(plim__reader_t *reader, const plim__read_t *reads, int64_t first, int64_t taken,
                   const plim__op_t *op)
 {
-    slot_t *slot = &reader->slots[reader->free[reader->params.depth - 1 - reader->busy]];
+    read_slot_t *slot = &reader->slots[reader->free[reader->params.depth - 1 - reader->busy]];
     slot->op = *op;
     slot->op.data = taken == 1 && goes_straight(&reads[first], op) ? reads[first].to : slot->bounce;
     slot->first = first;
@@ -168,7 +168,7 @@ static void start(plim__reader_t *reader, const plim__read_t *reads, int64_t fir
 }
 
 /* Copies an ended transfer to its destinations. False when it failed or is too short. */
-static bool deliver(const slot_t *slot, const plim__read_t *reads)
+static bool deliver(const read_slot_t *slot, const plim__read_t *reads)
 {
     const plim__op_t *op = &slot->op;
     if (op->error != 0)
@@ -188,7 +188,7 @@ static bool deliver(const slot_t *slot, const plim__read_t *reads)
 static void retire(plim__reader_t *reader, const plim__read_t *reads)
 {
     for (plim__op_t *op = plim__engine_progress(reader->engine); op != NULL; op = op->next) {
-        slot_t *slot = (slot_t *)op;
+        read_slot_t *slot = (read_slot_t *)op;
         if (!deliver(slot, reads) && (reader->failed < 0 || slot->first < reader->failed)) {
             reader->failed = slot->first;
             reader->failed_op = *op;

@@ -17,14 +17,14 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tensors are written as they are in memory");
 
 /* The text of the header; `full` when it did not fit. */
-typedef struct page {
+typedef struct header_page {
     char *text;
     size_t used;
     size_t size;
     bool full;
-} page_t;
+} header_page_t;
 
-static void put(page_t *page, const char *text, size_t length)
+static void put(header_page_t *page, const char *text, size_t length)
 {
     if (length > page->size - page->used) {
         page->full = true;
@@ -34,19 +34,19 @@ static void put(page_t *page, const char *text, size_t length)
     page->used += length;
 }
 
-static void put_text(page_t *page, const char *text)
+static void put_text(header_page_t *page, const char *text)
 {
     put(page, text, strlen(text));
 }
 
-static void put_number(page_t *page, int64_t number)
+static void put_number(header_page_t *page, int64_t number)
 {
     char digits[24];
     (void)snprintf(digits, sizeof digits, "%lld", (long long)number);
     put_text(page, digits);
 }
 
-static void put_quoted(page_t *page, const char *text)
+static void put_quoted(header_page_t *page, const char *text)
 {
     put(page, "\"", 1);
     for (const char *c = text; *c != '\0'; c++) {
@@ -71,7 +71,8 @@ static void put_quoted(page_t *page, const char *text)
 _Static_assert(sizeof NO_DIGITS - 1 == PLIM__TENSORS_DIGITS, "as many zeros as digits");
 
 /* The checksums come first, as zeros; seal fills them in. */
-static void put_notes(page_t *page, const plim__note_t *notes, int num_notes, int num_tensors)
+static void put_notes(header_page_t *page, const plim__note_t *notes, int num_notes,
+                      int num_tensors)
 {
     put_text(page, PLIM__TENSORS_SEAL NO_DIGITS SECOND_NOTE);
     for (int i = 0; i < num_tensors; i++)
@@ -86,7 +87,8 @@ static void put_notes(page_t *page, const plim__note_t *notes, int num_notes, in
     put_text(page, "}");
 }
 
-static void put_tensor(page_t *page, const plim__tensor_t *tensor, int64_t begin, int64_t end)
+static void put_tensor(header_page_t *page, const plim__tensor_t *tensor, int64_t begin,
+                       int64_t end)
 {
     put_quoted(page, tensor->name);
     put_text(page, ":{\"dtype\":");
@@ -105,7 +107,7 @@ static void put_tensor(page_t *page, const plim__tensor_t *tensor, int64_t begin
 
 /* Renders the front of the file, up to the data. */
 static plim_status_t render(const char *path, const plim__note_t *notes, int num_notes,
-                            const plim__tensor_t *tensors, int num_tensors, page_t *page)
+                            const plim__tensor_t *tensors, int num_tensors, header_page_t *page)
 {
     int64_t offset = 0;
     page->used = PLIM__TENSORS_FRONT;
@@ -133,7 +135,7 @@ static plim_status_t render(const char *path, const plim__note_t *notes, int num
 }
 
 /* Fills in the tensors' checksums, then the checksum of the front. */
-static void seal(const page_t *page, const plim__tensor_t *tensors, int num_tensors)
+static void seal(const header_page_t *page, const plim__tensor_t *tensors, int num_tensors)
 {
     char digits[PLIM__TENSORS_DIGITS + 1];
     char *to = page->text + PLIM__TENSORS_SEAL_AT + PLIM__TENSORS_DIGITS + sizeof SECOND_NOTE - 1;
@@ -184,7 +186,7 @@ static plim_status_t pour(sink_t *sink, const char *from, size_t size)
 }
 
 /* Writes all of it and, with `commit`, cuts it to its exact length and gives it its name. */
-static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t *tensors,
+static plim_status_t fill(sink_t *sink, const header_page_t *page, const plim__tensor_t *tensors,
                           int num_tensors, bool commit)
 {
     int64_t bytes = 0;
@@ -198,7 +200,7 @@ static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t
     return commit ? plim__draft_commit(sink->draft, sink->offset) : PLIM_OK;
 }
 
-static void lay_out(plim__arena_t *arena, page_t *page, sink_t *sink)
+static void lay_out(plim__arena_t *arena, header_page_t *page, sink_t *sink)
 {
     page->text = plim__arena_carve(arena, PLIM__TENSORS_HEADER, 1, PLIM__PAGE);
     sink->buffer = plim__arena_carve(arena, PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
@@ -207,7 +209,7 @@ static void lay_out(plim__arena_t *arena, page_t *page, sink_t *sink)
 size_t plim__safetensors_write_estimate(void)
 {
     plim__arena_t arena = plim__arena_counting();
-    lay_out(&arena, &(page_t){.used = 0}, &(sink_t){.used = 0});
+    lay_out(&arena, &(header_page_t){.used = 0}, &(sink_t){.used = 0});
     return arena.used;
 }
 
@@ -228,7 +230,7 @@ plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, PLIM__TENSORS_ACCOUNT,
                                 plim__safetensors_write_estimate(), &arena));
-    page_t page = {.size = PLIM__TENSORS_HEADER};
+    header_page_t page = {.size = PLIM__TENSORS_HEADER};
     sink_t sink = {.draft = draft};
     lay_out(&arena, &page, &sink);
     plim_status_t status = plim__arena_check(&arena);

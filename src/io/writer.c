@@ -22,11 +22,11 @@
 
 #define BUFFERS 2
 
-typedef struct buffer {
+typedef struct writer_buffer {
     char *data;
     plim__op_t op;
     bool writing;
-} buffer_t;
+} writer_buffer_t;
 
 struct plim__writer {
     plim__arena_t arena;
@@ -38,7 +38,7 @@ struct plim__writer {
     int64_t flushed; /* file bytes submitted for writing */
     size_t filled;   /* bytes in the current buffer */
     int current;
-    buffer_t buffers[BUFFERS];
+    writer_buffer_t buffers[BUFFERS];
     plim_status_t status; /* the first failure; every later call fails too */
     char *front; /* one page; its first front_size bytes replace those of the file at the end */
     size_t front_size;
@@ -126,7 +126,7 @@ static void hash(plim__writer_t *writer, const char *from, size_t size)
     }
 }
 
-static plim_status_t wait_for(plim__writer_t *writer, buffer_t *buffer)
+static plim_status_t wait_for(plim__writer_t *writer, writer_buffer_t *buffer)
 {
     if (!buffer->writing)
         return PLIM_OK;
@@ -137,7 +137,7 @@ static plim_status_t wait_for(plim__writer_t *writer, buffer_t *buffer)
 /* Starts writing the current buffer and waits until the next one is free. */
 static plim_status_t flush(plim__writer_t *writer)
 {
-    buffer_t *buffer = &writer->buffers[writer->current];
+    writer_buffer_t *buffer = &writer->buffers[writer->current];
     size_t size = plim__round_up(writer->filled, writer->file.align);
     memset(buffer->data + writer->filled, 0, size - writer->filled);
     buffer->op = (plim__op_t){.file = &writer->file,

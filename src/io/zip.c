@@ -22,11 +22,11 @@
 #include <string.h>
 #include <xxhash.h>
 
-typedef struct member {
+typedef struct zip_member {
     plim__stream_t stream;
     struct plim__zip *zip;
     bool open;
-} member_t;
+} zip_member_t;
 
 struct plim__zip {
     plim__arena_t arena;
@@ -46,7 +46,7 @@ struct plim__zip {
     unsigned char *buffer_begin;
     unsigned char *buffer_end;
     char name[PLIM__STREAM_NAME];
-    member_t member;
+    zip_member_t member;
 };
 
 /* Fails at the current byte of the zip. Every later call fails too. */
@@ -226,7 +226,7 @@ static plim_status_t broken_already(const plim__zip_t *zip)
 
 static plim_status_t member_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
 {
-    plim__zip_t *zip = ((member_t *)stream)->zip;
+    plim__zip_t *zip = ((zip_member_t *)stream)->zip;
     size_t got;
     if (zip->broken)
         return broken_already(zip);
@@ -250,7 +250,7 @@ static plim_status_t member_read(plim__stream_t *stream, void *to, size_t capaci
 
 static void member_close(plim__stream_t *stream)
 {
-    ((member_t *)stream)->open = false;
+    ((zip_member_t *)stream)->open = false;
 }
 
 static void name_member(plim__zip_t *zip)

@@ -19,13 +19,13 @@
 
 static const char *const split_files[3] = {"train.npy", "valid.npy", "test.npy"};
 
-typedef struct split {
+typedef struct split_seeds {
     int64_t count;
     int64_t *ids;     /* (count) */
     char *labels;     /* (count, label_bytes); NULL without */
     int64_t labelled; /* entries with a label */
     int64_t known;    /* labels: classes, or known values of any column */
-} split_t;
+} split_seeds_t;
 
 struct plim__seeds {
     plim__arena_t arena;
@@ -35,20 +35,20 @@ struct plim__seeds {
     bool shuffled;    /* the training split has orders */
     size_t label_bytes;
     int64_t columns; /* of values; 0 for classes */
-    split_t splits[3];
+    split_seeds_t splits[3];
     int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
     int64_t epochs[2];  /* of these orders */
 };
 
 /* Buffers for reading: one key for each entry of any split, sorted by id. */
-typedef struct work {
+typedef struct seeds_work {
     plim__arena_t arena;
     uint64_t *keys; /* (total) id << position_bits | position over all splits */
     uint64_t *sort_scratch;
     int64_t total;
     int position_bits;
     plim__read_t *reads; /* (READS) */
-} work_t;
+} seeds_work_t;
 
 static size_t label_bytes(const plim_dataset_info_t *info)
 {
@@ -66,7 +66,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
 {
     plim__seeds_t *seeds = draft;
     for (int i = 0; i < 3; i++) {
-        split_t *split = &seeds->splits[i];
+        split_seeds_t *split = &seeds->splits[i];
         split->ids = plim__arena_carve(arena, (size_t)split->count, sizeof *split->ids, 1);
         split->labels = plim__arena_carve(arena, (size_t)split->count, seeds->label_bytes, 1);
     }
@@ -77,7 +77,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
 
 static void lay_out_work(plim__arena_t *arena, void *draft)
 {
-    work_t *work = draft;
+    seeds_work_t *work = draft;
     work->keys = plim__arena_carve(arena, (size_t)work->total, sizeof *work->keys, 1);
     work->sort_scratch =
         plim__arena_carve(arena, (size_t)work->total, sizeof *work->sort_scratch, 1);
@@ -114,7 +114,7 @@ static int64_t total_of(const plim__seeds_t *seeds)
 
 static size_t work_bytes(int64_t total)
 {
-    work_t work = {.total = total};
+    seeds_work_t work = {.total = total};
     return plim__object_bytes(lay_out_work, &work, sizeof work);
 }
 
@@ -157,7 +157,7 @@ size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset
         labels);
 }
 
-static plim_status_t read_ids(const plim_dataset_t *dataset, int number, split_t *split)
+static plim_status_t read_ids(const plim_dataset_t *dataset, int number, split_seeds_t *split)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim__manifest_file_t *entry =
@@ -184,7 +184,7 @@ static int bits_of(int64_t count)
 
 /* Sorts the entries of all splits by id, and checks that none occurs twice in a split. */
 static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__seeds_t *seeds,
-                                  work_t *work)
+                                  seeds_work_t *work)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int id_bits = bits_of(info->num_graphs > 0 ? info->num_graphs : info->num_nodes);
@@ -231,7 +231,7 @@ static char *label_place(const plim__seeds_t *seeds, int64_t position)
     return seeds->splits[i].labels + (size_t)position * seeds->label_bytes;
 }
 
-static plim_status_t pick_labels(const plim__seeds_t *seeds, const work_t *work,
+static plim_status_t pick_labels(const plim__seeds_t *seeds, const seeds_work_t *work,
                                  plim__reader_t *reader, const plim__file_t *file)
 {
     const uint64_t mask = ((uint64_t)1 << work->position_bits) - 1;
@@ -282,7 +282,7 @@ static plim_status_t check_labels(const plim_job_t *job, const plim__file_t *fil
 }
 
 static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *dataset,
-                                 const plim__seeds_t *seeds, const work_t *work, bool checked)
+                                 const plim__seeds_t *seeds, const seeds_work_t *work, bool checked)
 {
     const plim__reader_params_t params = reader_params(plim_dataset_info(dataset));
     const plim__manifest_file_t *entry =
@@ -304,7 +304,7 @@ static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *da
 }
 
 /* The number of labels of one entry. */
-static int64_t labels_of(const plim__seeds_t *seeds, const split_t *split, int64_t place)
+static int64_t labels_of(const plim__seeds_t *seeds, const split_seeds_t *split, int64_t place)
 {
     const void *at = split->labels + (size_t)place * seeds->label_bytes;
     int64_t known = 0;
@@ -318,7 +318,7 @@ static int64_t labels_of(const plim__seeds_t *seeds, const split_t *split, int64
 static void count_labels(plim__seeds_t *seeds)
 {
     for (int i = 0; i < 3 && seeds->label_bytes > 0; i++) {
-        split_t *split = &seeds->splits[i];
+        split_seeds_t *split = &seeds->splits[i];
         for (int64_t j = 0; j < split->count; j++) {
             const int64_t known = labels_of(seeds, split, j);
             split->labelled += known > 0;
@@ -343,7 +343,7 @@ static plim_status_t check_ids(const plim_dataset_info_t *info, const int64_t *n
 /* Copies the caller's list. */
 static plim_status_t copy_ids(const plim_dataset_info_t *info, plim__seeds_t *seeds)
 {
-    split_t *list = &seeds->splits[PLIM_TRAIN];
+    split_seeds_t *list = &seeds->splits[PLIM_TRAIN];
     PLIM_TRY(check_ids(info, seeds->given, list->count));
     memcpy(list->ids, seeds->given, (size_t)list->count * sizeof *list->ids);
     return PLIM_OK;
@@ -352,7 +352,7 @@ static plim_status_t copy_ids(const plim_dataset_info_t *info, plim__seeds_t *se
 plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_t *info,
                                   const int64_t *nodes, int64_t count)
 {
-    split_t *list = &seeds->splits[PLIM_TRAIN];
+    split_seeds_t *list = &seeds->splits[PLIM_TRAIN];
     if (seeds->label_bytes > 0 || has_orders(seeds))
         return plim__fail(PLIM_ERR_USAGE,
                           "seeds with labels or in a shuffled order cannot be replaced");
@@ -368,7 +368,7 @@ plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_
 static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset, bool checked,
                           plim__seeds_t *seeds)
 {
-    work_t draft = {.total = total_of(seeds)}, *work;
+    seeds_work_t draft = {.total = total_of(seeds)}, *work;
     if (seeds->given != NULL)
         PLIM_TRY(copy_ids(plim_dataset_info(dataset), seeds));
     for (int i = 0; i < 3 && seeds->given == NULL; i++)
@@ -470,7 +470,7 @@ void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch)
     seeds->epochs[which] = epoch;
 }
 
-static void take_places(const split_t *split, size_t label_size, const int32_t *places,
+static void take_places(const split_seeds_t *split, size_t label_size, const int32_t *places,
                         int64_t count, int64_t *ids_out, char *labels_out)
 {
     for (int64_t i = 0; i < count; i++)
@@ -497,7 +497,7 @@ static void permute_positions(const plim__seeds_t *seeds, int64_t epoch, int64_t
 static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t first, int64_t count,
                           int64_t *ids_out, char *labels_out)
 {
-    const split_t *split = &seeds->splits[PLIM_TRAIN];
+    const split_seeds_t *split = &seeds->splits[PLIM_TRAIN];
     permute_positions(seeds, epoch, first, count, ids_out);
     for (int64_t i = 0; i < count; i++) {
         if (labels_out != NULL)
@@ -510,7 +510,7 @@ static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t fir
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
                       int64_t first, int64_t count, int64_t *ids_out, void *labels_out)
 {
-    const split_t *from = &seeds->splits[split];
+    const split_seeds_t *from = &seeds->splits[split];
     const size_t size = seeds->label_bytes;
     if (size == 0)
         labels_out = NULL;
@@ -544,7 +544,7 @@ bool plim__seeds_positions(const plim__seeds_t *seeds, bool shuffled, int64_t ep
 int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, bool shuffled,
                            int64_t epoch, int64_t first, int64_t count)
 {
-    const split_t *from = &seeds->splits[split];
+    const split_seeds_t *from = &seeds->splits[split];
     const int64_t each = seeds->columns > 0 ? seeds->columns : 1;
     int64_t known = 0;
     if (seeds->label_bytes == 0 || from->known == from->count * each)

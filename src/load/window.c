@@ -137,7 +137,7 @@ void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int n
 }
 
 /* All builders' walk over the members of a set. The lock guards the two cursors. */
-typedef struct walk {
+typedef struct window_walk {
     plim__load_window_t *window;
     const plim__node_set_t *set;
     pthread_mutex_t lock;
@@ -151,11 +151,11 @@ typedef struct walk {
     plim__node_set_t *met; /* the set that drawn nodes are added to, or NULL */
     uint32_t *places;
     atomic_llong cursor; /* entries of the area in use; past its end when they did not fit */
-} walk_t;
+} window_walk_t;
 
 /* Claims the next task, a range of members: their number, 0 at the end, and the position of the
  * first. */
-static int64_t walk_claim(walk_t *walk, int64_t *nodes, int64_t *position_out)
+static int64_t walk_claim(window_walk_t *walk, int64_t *nodes, int64_t *position_out)
 {
     if (atomic_load(&walk->ended))
         return 0;
@@ -169,7 +169,7 @@ static int64_t walk_claim(walk_t *walk, int64_t *nodes, int64_t *position_out)
     return count;
 }
 
-static plim_status_t walk_run(walk_t *walk, plim_status_t (*work)(void *context, int worker))
+static plim_status_t walk_run(window_walk_t *walk, plim_status_t (*work)(void *context, int worker))
 {
     /* Large tasks read fastest, but all builders should finish at about the same time. */
     int64_t share = walk->set->count / (TASKS_EACH * walk->window->params.builders);
@@ -192,7 +192,7 @@ static void mark(plim__node_set_t *set, const int64_t *ids, int64_t count)
 }
 
 /* Stores the draws of the members from `position` on; false when the area is full. */
-static bool keep(walk_t *walk, int64_t position, const plim__drawn_t *drawn)
+static bool keep(window_walk_t *walk, int64_t position, const plim__drawn_t *drawn)
 {
     plim__load_window_t *window = walk->window;
     int64_t count = drawn->indptr[drawn->taken];
@@ -223,7 +223,7 @@ static bool keep(walk_t *walk, int64_t position, const plim__drawn_t *drawn)
     return true;
 }
 
-static plim_status_t draw_task(walk_t *walk, int number, int64_t position, int64_t count)
+static plim_status_t draw_task(window_walk_t *walk, int number, int64_t position, int64_t count)
 {
     plim__load_window_t *window = walk->window;
     const int64_t *nodes = window->task_nodes + (size_t)number * TASK_NODES;
@@ -243,7 +243,7 @@ static plim_status_t draw_task(walk_t *walk, int number, int64_t position, int64
 
 static plim_status_t draw_work(void *context, int number)
 {
-    walk_t *walk = context;
+    window_walk_t *walk = context;
     int64_t *nodes = walk->window->task_nodes + (size_t)number * TASK_NODES;
     int64_t position, count;
     plim_status_t status = PLIM_OK;
@@ -273,10 +273,11 @@ static plim_status_t draw_hop(plim__load_window_t *window, int64_t epoch, int nu
     *cursor += place_entries(window, set->count);
     if (*cursor > params->draws)
         return PLIM_OK;
-    walk_t walk = {.window = window,
-                   .set = set,
-                   .hop = {params->seed, epoch, number, params->fanout[number], params->replace},
-                   .places = places};
+    window_walk_t walk = {
+        .window = window,
+        .set = set,
+        .hop = {params->seed, epoch, number, params->fanout[number], params->replace},
+        .places = places};
     if (!last || plim__load_window_stores_rows(window)) {
         walk.met = &window->sets[number + 1];
         memcpy(walk.met->lines, set->lines, plim__node_set_bytes(set->universe));
@@ -294,7 +295,7 @@ static plim_status_t draw_hop(plim__load_window_t *window, int64_t epoch, int nu
  * take whole lines, so that no two write the same one. */
 static plim_status_t drop_held(void *context, int number)
 {
-    walk_t *walk = context;
+    window_walk_t *walk = context;
     plim__rows_t *rows = walk->window->rows_below;
     plim__node_set_t *set = &walk->window->sets[walk->window->params.num_hops];
     int64_t first;
@@ -314,7 +315,7 @@ static plim_status_t drop_held(void *context, int number)
 
 static plim_status_t fetch_work(void *context, int number)
 {
-    walk_t *walk = context;
+    window_walk_t *walk = context;
     plim__load_window_t *window = walk->window;
     int64_t *nodes = window->task_nodes + (size_t)number * TASK_NODES;
     int64_t position, count;
@@ -334,7 +335,7 @@ static plim_status_t fetch_work(void *context, int number)
 static plim_status_t fetch_rows(plim__load_window_t *window, overflow_t *overflow)
 {
     plim__node_set_t *set = &window->sets[window->params.num_hops];
-    walk_t walk = {.window = window, .set = set};
+    window_walk_t walk = {.window = window, .set = set};
     const int64_t needed = set->count;
     PLIM_TRY(walk_run(&walk, drop_held));
     plim__node_set_seal(set);

@@ -98,17 +98,17 @@ void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t
 }
 
 /* Arguments of a backward pass, by source along the reversed hop: of sums, or of maxima. */
-typedef struct backward {
+typedef struct aggregate_backward {
     plim__work_split_t split;
     plim__row_sums_t sums;
     plim__row_max_back_t max;
     const plim__kernels_t *kernels;
-} backward_t;
+} aggregate_backward_t;
 
 static void sum_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    const backward_t *backward = context;
+    const aggregate_backward_t *backward = context;
     backward->kernels->sum(&backward->sums, plim__work_split_row(&backward->split, task),
                            plim__work_split_row(&backward->split, task + 1));
 }
@@ -116,7 +116,7 @@ static void sum_task(void *context, int worker, int64_t task)
 static void max_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    const backward_t *backward = context;
+    const aggregate_backward_t *backward = context;
     backward->kernels->max_back(&backward->max, plim__work_split_row(&backward->split, task),
                                 plim__work_split_row(&backward->split, task + 1));
 }
@@ -127,7 +127,7 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                               plim__matrix_t *dx)
 {
     const size_t bytes = (size_t)dout->width * sizeof(float);
-    backward_t backward = {
+    aggregate_backward_t backward = {
         .split = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
         .sums = {.indptr = reverse->indptr,
                  .indices = reverse->destinations,
@@ -163,7 +163,7 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
                                   plim__matrix_t *dx)
 {
     const size_t bytes = (size_t)dout->width * (sizeof(float) + sizeof chosen[0]);
-    backward_t backward = {
+    aggregate_backward_t backward = {
         .split = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
         .max = {.indptr = reverse->indptr,
                 .edges = reverse->edges,

@@ -65,7 +65,7 @@ static void add_weighted(const plim__kernels_t *kernels, const plim__attention_t
     }
 }
 
-typedef struct forward {
+typedef struct attention_forward {
     const plim__edges_t *hop;
     const plim__attention_t *attention;
     const plim__matrix_t *z;
@@ -73,7 +73,7 @@ typedef struct forward {
     plim__matrix_t *out;
     const plim__kernels_t *kernels;
     plim__work_split_t split;
-} forward_t;
+} attention_forward_t;
 
 PLIM__KERNEL void exponentials_body(float *values, int64_t count)
 {
@@ -86,7 +86,7 @@ PLIM__VECTORISED(exponentials, (float *values, int64_t count), (values, count))
 static void score_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    const forward_t *forward = context;
+    const attention_forward_t *forward = context;
     const plim__attention_t *attention = forward->attention;
     const int64_t heads = attention->heads;
     const int64_t end = plim__min_i64((task + 1) * SCORE_ROWS, forward->hop->num_src);
@@ -101,7 +101,7 @@ static void score_task(void *context, int worker, int64_t task)
 }
 
 /* Logits of one destination: of its edges (count, heads) and of itself (heads). */
-static void logits(const forward_t *forward, int64_t v, float *edges, float *self)
+static void logits(const attention_forward_t *forward, int64_t v, float *edges, float *self)
 {
     const int64_t heads = forward->attention->heads;
     const plim__edges_t *hop = forward->hop;
@@ -147,7 +147,7 @@ static void softmax(int64_t count, int64_t heads, float *edges, float *self)
 static void attend_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    const forward_t *forward = context;
+    const attention_forward_t *forward = context;
     const plim__edges_t *hop = forward->hop;
     const plim__attention_t *attention = forward->attention;
     const int64_t heads = attention->heads;
@@ -177,19 +177,20 @@ void plim__attention_forward(plim__team_t *team, const plim__edges_t *hop,
 {
     const size_t bytes = (size_t)z->width * sizeof(float);
     const double unit = plim__work_split_cost(bytes);
-    forward_t forward = {.hop = hop,
-                         .attention = attention,
-                         .z = z,
-                         .state = state,
-                         .out = out,
-                         .kernels = plim__kernels(),
-                         .split = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit)};
+    attention_forward_t forward = {.hop = hop,
+                                   .attention = attention,
+                                   .z = z,
+                                   .state = state,
+                                   .out = out,
+                                   .kernels = plim__kernels(),
+                                   .split =
+                                       plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit)};
     plim__team_run(team, (hop->num_src + SCORE_ROWS - 1) / SCORE_ROWS, (int64_t)(unit * SCORE_ROWS),
                    score_task, &forward);
     plim__team_run(team, forward.split.tasks, forward.split.cost, attend_task, &forward);
 }
 
-typedef struct backward {
+typedef struct attention_backward {
     const plim__edges_t *hop;
     const plim__reverse_t *reverse;
     const plim__attention_t *attention;
@@ -205,7 +206,7 @@ typedef struct backward {
     float *src;      /* (num_src, heads) gradients of score_src */
     float *dst;      /* (num_dst, heads) gradients of score_dst */
     float *partials; /* (ranges, 2, width) */
-} backward_t;
+} attention_backward_t;
 
 static int64_t count_ranges(int64_t rows)
 {
@@ -223,8 +224,8 @@ static float *take_floats(void *scratch, size_t *used, int64_t rows, int64_t col
 }
 
 /* Lays the arrays out in scratch; returns its bytes. */
-static size_t lay_out(backward_t *backward, int64_t num_src, int64_t num_dst, int64_t num_edges,
-                      int64_t heads, int64_t channels, void *scratch)
+static size_t lay_out(attention_backward_t *backward, int64_t num_src, int64_t num_dst,
+                      int64_t num_edges, int64_t heads, int64_t channels, void *scratch)
 {
     size_t used = 0;
     backward->logits =
@@ -239,12 +240,12 @@ static size_t lay_out(backward_t *backward, int64_t num_src, int64_t num_dst, in
 size_t plim__attention_scratch(int64_t num_src, int64_t num_dst, int64_t num_edges, int heads,
                                int64_t channels)
 {
-    backward_t counted;
+    attention_backward_t counted;
     return lay_out(&counted, num_src, num_dst, num_edges, heads, channels, NULL);
 }
 
 /* Gradients of the weights of the edge from u to v. */
-static void weight_gradients(const backward_t *backward, int64_t v, int64_t u, float *out)
+static void weight_gradients(const attention_backward_t *backward, int64_t v, int64_t u, float *out)
 {
     const plim__attention_t *attention = backward->attention;
     backward->kernels->dots(attention->heads, attention->channels, float_row(backward->dout, v),
@@ -259,7 +260,7 @@ static float slope(float score)
 }
 
 /* Through the softmax and LeakyReLU of one destination and head, in place; returns the sum. */
-static float through_softmax(const backward_t *backward, int64_t v, int64_t h)
+static float through_softmax(const attention_backward_t *backward, int64_t v, int64_t h)
 {
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
@@ -286,7 +287,7 @@ static float through_softmax(const backward_t *backward, int64_t v, int64_t h)
 static void destinations_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    const backward_t *backward = context;
+    const attention_backward_t *backward = context;
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
     const int64_t last = plim__work_split_row(&backward->split, task + 1);
@@ -313,7 +314,7 @@ static void add_heads(int64_t heads, const float *values, float *sums)
 }
 
 /* Computes dz[u] and the gradient of u's score. */
-static void source_row(const backward_t *backward, int64_t u)
+static void source_row(const attention_backward_t *backward, int64_t u)
 {
     const plim__edges_t *hop = backward->hop;
     const plim__reverse_t *reverse = backward->reverse;
@@ -348,7 +349,7 @@ static void source_row(const backward_t *backward, int64_t u)
 static void sources_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    const backward_t *backward = context;
+    const attention_backward_t *backward = context;
     const int64_t last = plim__work_split_row(&backward->split, task + 1);
     for (int64_t u = plim__work_split_row(&backward->split, task); u < last; u++)
         source_row(backward, u);
@@ -358,7 +359,7 @@ static void sources_task(void *context, int worker, int64_t task)
 static void range_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    const backward_t *backward = context;
+    const attention_backward_t *backward = context;
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads, channels = backward->attention->channels;
     const int64_t width = heads * channels;
@@ -383,14 +384,14 @@ void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
     const int64_t width = attention->heads * attention->channels;
     const int64_t ranges = count_ranges(hop->num_src);
     const double unit = plim__work_split_cost((size_t)width * sizeof(float));
-    backward_t backward = {.hop = hop,
-                           .reverse = reverse,
-                           .attention = attention,
-                           .z = z,
-                           .state = state,
-                           .dout = dout,
-                           .dz = dz,
-                           .kernels = plim__kernels()};
+    attention_backward_t backward = {.hop = hop,
+                                     .reverse = reverse,
+                                     .attention = attention,
+                                     .z = z,
+                                     .state = state,
+                                     .dout = dout,
+                                     .dz = dz,
+                                     .kernels = plim__kernels()};
     (void)lay_out(&backward, hop->num_src, hop->num_dst, hop->num_edges, attention->heads,
                   attention->channels, scratch);
     backward.split = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit);

@@ -72,7 +72,7 @@ static int64_t count_tiles(int kind, int64_t rows)
 }
 
 /* Arguments of a product over all rows. */
-typedef struct pass {
+typedef struct dense_pass {
     plim__dense_t *dense;
     int kind;
     int64_t rows;
@@ -80,7 +80,7 @@ typedef struct pass {
     float *result;                     /* of FORWARD and INPUT */
     int64_t tiles;
     int64_t lanes; /* of WEIGHT */
-} pass_t;
+} dense_pass_t;
 
 PLIM__KERNEL void widen_body(const uint16_t *from, float *to, int64_t count)
 {
@@ -90,7 +90,7 @@ PLIM__KERNEL void widen_body(const uint16_t *from, float *to, int64_t count)
 PLIM__VECTORISED(widen, (const uint16_t *from, float *to, int64_t count), (from, to, count))
 
 /* Rows from `start` on in the element of the product. */
-static void *rows_at(const pass_t *pass, int worker, int which, int64_t start, int64_t height)
+static void *rows_at(const dense_pass_t *pass, int worker, int which, int64_t start, int64_t height)
 {
     const plim__matrix_t *matrix = pass->matrices[which];
     const size_t skip = (size_t)(start * matrix->width) * plim__element_bytes(matrix->element);
@@ -103,7 +103,7 @@ static void *rows_at(const pass_t *pass, int worker, int which, int64_t start, i
     return wide;
 }
 
-static void run_tile(const pass_t *pass, int worker, int64_t tile, float *sum)
+static void run_tile(const dense_pass_t *pass, int worker, int64_t tile, float *sum)
 {
     int h;
     const int64_t start = tile_start(pass->kind, pass->rows, tile, &h);
@@ -141,12 +141,12 @@ static void run_rows(plim__dense_t *dense, plim__team_t *team, int kind, const p
                      float *to)
 {
     assert(from->stride == from->width && from->element == dense->params.element);
-    pass_t pass = {.dense = dense,
-                   .kind = kind,
-                   .rows = from->rows,
-                   .matrices = {from},
-                   .result = to,
-                   .tiles = count_tiles(kind, from->rows)};
+    dense_pass_t pass = {.dense = dense,
+                         .kind = kind,
+                         .rows = from->rows,
+                         .matrices = {from},
+                         .result = to,
+                         .tiles = count_tiles(kind, from->rows)};
     if (pass.tiles == 0)
         return;
     pack(dense, kind);
@@ -193,7 +193,7 @@ void plim__dense_forward_tile(plim__dense_t *dense, int worker, const plim__matr
     assert(x->stride == x->width && x->element == dense->params.element);
     int h;
     const int64_t start = tile_start(FORWARD, x->rows, tile, &h);
-    const pass_t pass = {.dense = dense, .kind = FORWARD, .rows = x->rows, .matrices = {x}};
+    const dense_pass_t pass = {.dense = dense, .kind = FORWARD, .rows = x->rows, .matrices = {x}};
     const plim__call_t *call = &dense->tools[worker].calls[FORWARD][h];
     const int threads = plim__onednn_alone();
     plim__call_set(call, PLIM__SOURCE,
@@ -213,7 +213,7 @@ void plim__dense_backward_input(plim__dense_t *dense, plim__team_t *team, const 
  * rest. */
 static void lane_work(void *context, int worker, int64_t lane)
 {
-    const pass_t *pass = context;
+    const dense_pass_t *pass = context;
     const plim__dense_params_t *params = &pass->dense->params;
     float *sum = pass->dense->lanes + lane * params->out * params->in;
     const int64_t tall = pass->rows / plim__tile_heights[WEIGHT][0];
@@ -237,11 +237,11 @@ void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim_
                                  plim__matrix_t *x)
 {
     assert(dy->stride == dy->width && x->stride == x->width && x->rows == dy->rows);
-    pass_t pass = {.dense = dense,
-                   .kind = WEIGHT,
-                   .rows = x->rows,
-                   .matrices = {dy, x},
-                   .tiles = count_tiles(WEIGHT, x->rows)};
+    dense_pass_t pass = {.dense = dense,
+                         .kind = WEIGHT,
+                         .rows = x->rows,
+                         .matrices = {dy, x},
+                         .tiles = count_tiles(WEIGHT, x->rows)};
     if (pass.tiles == 0)
         return;
     pass.lanes = plim__dense_lanes(x->rows);

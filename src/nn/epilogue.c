@@ -167,7 +167,7 @@ PLIM__KERNEL void store(const plim__matrix_t *matrix, int64_t row, int64_t first
         to[i] = plim__bf16_from_f32(from[i]);
 }
 
-typedef struct forward {
+typedef struct epilogue_forward {
     const plim__epilogue_t *epilogue;
     dropping_t dropping;
     float *y; /* row y_row */
@@ -176,11 +176,11 @@ typedef struct forward {
     plim__matrix_t *h;
     float *kept;
     int64_t rows_per_task, at_once;
-} forward_t;
+} epilogue_forward_t;
 
 /* `count` values of y, after the norm if there is one, to h. */
-PLIM__KERNEL void forward_chunk(const forward_t *forward, int64_t row, int64_t first, int64_t count,
-                                const float *bias)
+PLIM__KERNEL void forward_chunk(const epilogue_forward_t *forward, int64_t row, int64_t first,
+                                int64_t count, const float *bias)
 {
     const plim__epilogue_t *epilogue = forward->epilogue;
     const bool drop = forward->dropping.any;
@@ -200,7 +200,7 @@ PLIM__KERNEL void forward_chunk(const forward_t *forward, int64_t row, int64_t f
     store(forward->h, row, first, count, out);
 }
 
-PLIM__KERNEL void forward_rows_body(const forward_t *forward, int64_t begin, int64_t end)
+PLIM__KERNEL void forward_rows_body(const epilogue_forward_t *forward, int64_t begin, int64_t end)
 {
     const int64_t width = forward->epilogue->width, at_once = forward->at_once;
     const float *bias = forward->epilogue->norm == PLIM_NORM_NONE ? forward->epilogue->bias : NULL;
@@ -219,10 +219,10 @@ PLIM__KERNEL void forward_rows_body(const forward_t *forward, int64_t begin, int
                           bias != NULL ? bias + first : zeros);
 }
 
-PLIM__VECTORISED(forward_rows, (const forward_t *forward, int64_t begin, int64_t end),
+PLIM__VECTORISED(forward_rows, (const epilogue_forward_t *forward, int64_t begin, int64_t end),
                  (forward, begin, end))
 
-static void forward_range(const forward_t *forward, int64_t begin, int64_t end)
+static void forward_range(const epilogue_forward_t *forward, int64_t begin, int64_t end)
 {
     float *y = forward->y + (begin - forward->y_row) * forward->epilogue->width;
     if (forward->epilogue->norm != PLIM_NORM_NONE)
@@ -233,16 +233,17 @@ static void forward_range(const forward_t *forward, int64_t begin, int64_t end)
 static void forward_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    const forward_t *forward = context;
+    const epilogue_forward_t *forward = context;
     const int64_t begin = task * forward->rows_per_task;
     forward_range(forward, begin, plim__min_i64(forward->h->rows, begin + forward->rows_per_task));
 }
 
-static forward_t forward_make(const plim__epilogue_t *epilogue, float *y,
-                              const plim__matrix_t *residual, plim__matrix_t *h, void *kept)
+static epilogue_forward_t forward_make(const plim__epilogue_t *epilogue, float *y,
+                                       const plim__matrix_t *residual, plim__matrix_t *h,
+                                       void *kept)
 {
     const int64_t width = epilogue->width;
-    forward_t forward = {epilogue, dropping_of(epilogue), y, 0, residual, h, kept, 0, 0};
+    epilogue_forward_t forward = {epilogue, dropping_of(epilogue), y, 0, residual, h, kept, 0, 0};
     forward.at_once = rows_at_once(epilogue, h->stride == width &&
                                                  (residual == NULL || residual->stride == width));
     /* The rows of a task stay in the second-level cache between norm and activation. */
@@ -255,7 +256,7 @@ void plim__epilogue_forward(plim__team_t *team, const plim__epilogue_t *epilogue
 {
     if (h->rows == 0 || epilogue->width == 0)
         return;
-    forward_t forward = forward_make(epilogue, y, residual, h, kept);
+    epilogue_forward_t forward = forward_make(epilogue, y, residual, h, kept);
     if (epilogue->norm == PLIM_NORM_BATCH && epilogue->training)
         plim__norm_statistics(team, epilogue, h->rows, y, kept);
     const int64_t tasks = (h->rows - 1) / forward.rows_per_task + 1;
@@ -268,7 +269,7 @@ void plim__epilogue_forward_rows(const plim__epilogue_t *epilogue, float *y,
                                  const plim__matrix_t *residual, plim__matrix_t *h, void *kept,
                                  int64_t first, int64_t end)
 {
-    forward_t forward = forward_make(epilogue, y, residual, h, kept);
+    epilogue_forward_t forward = forward_make(epilogue, y, residual, h, kept);
     forward.y_row = first;
     forward_range(&forward, first, end);
 }

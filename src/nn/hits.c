@@ -9,12 +9,12 @@
 
 #define BLOCK 512 /* rows of the table whose sums are in the first-level cache */
 
-typedef struct work {
+typedef struct hits_work {
     const plim__hits_t *hits;
     const float *outputs;
     const float *labels;
     _Atomic int64_t found, compared;
-} work_t;
+} hits_work_t;
 
 /* The factor that gives a row length 1; NAN if a value is unknown. */
 static double scale_of(const float *row, int64_t width)
@@ -85,7 +85,7 @@ static bool is_hit(const plim__hits_t *hits, const float *x, int64_t wanted)
 
 static void rank_row(void *context, int worker, int64_t row)
 {
-    work_t *work = context;
+    hits_work_t *work = context;
     const plim__hits_t *hits = work->hits;
     const float *label = work->labels + row * hits->width;
     (void)worker;
@@ -99,7 +99,7 @@ static void rank_row(void *context, int worker, int64_t row)
 int64_t plim__hits_count(const plim__hits_t *hits, plim__team_t *team, int64_t rows,
                          const float *outputs, const float *labels, int64_t *compared_out)
 {
-    work_t work = {.hits = hits, .outputs = outputs, .labels = labels};
+    hits_work_t work = {.hits = hits, .outputs = outputs, .labels = labels};
     plim__team_run(team, rows, hits->rows * hits->width / 4 + 100, rank_row, &work);
     *compared_out = atomic_load(&work.compared);
     return atomic_load(&work.found);

@@ -15,7 +15,7 @@
 /* Columns at a time. */
 #define CHUNK 256
 
-typedef struct work {
+typedef struct loss_work {
     plim_loss_t loss;
     int64_t rows, width;
     const float *outputs;
@@ -24,7 +24,7 @@ typedef struct work {
     float *doutputs;
     int64_t rows_per_task;
     double sums[TASKS_MAX];
-} work_t;
+} loss_work_t;
 
 /*
  * Sixteen columns at a time; the last sixteen may overlap those before and write the same results
@@ -107,7 +107,7 @@ static inline double value_loss(plim_loss_t loss, float x, float label, float *s
     return away * away;
 }
 
-static double values_row(const work_t *work, const float *x, const float *labels, float *dx)
+static double values_row(const loss_work_t *work, const float *x, const float *labels, float *dx)
 {
     double sum = 0;
     const double share = 1.0 / (double)work->width;
@@ -121,7 +121,7 @@ static double values_row(const work_t *work, const float *x, const float *labels
     return sum * share;
 }
 
-PLIM__KERNEL void rows_body(work_t *work, int64_t begin, int64_t end, double *sum_out)
+PLIM__KERNEL void rows_body(loss_work_t *work, int64_t begin, int64_t end, double *sum_out)
 {
     double sum = 0;
     for (int64_t row = begin; row < end; row++) {
@@ -136,13 +136,13 @@ PLIM__KERNEL void rows_body(work_t *work, int64_t begin, int64_t end, double *su
     *sum_out = sum;
 }
 
-PLIM__VECTORISED(rows, (work_t * work, int64_t begin, int64_t end, double *sum_out),
+PLIM__VECTORISED(rows, (loss_work_t * work, int64_t begin, int64_t end, double *sum_out),
                  (work, begin, end, sum_out))
 
 static void loss_task(void *context, int worker, int64_t task)
 {
     (void)worker;
-    work_t *work = context;
+    loss_work_t *work = context;
     const int64_t begin = task * work->rows_per_task;
     rows(work, begin, plim__min_i64(work->rows, begin + work->rows_per_task), &work->sums[task]);
 }
@@ -150,7 +150,7 @@ static void loss_task(void *context, int worker, int64_t task)
 double plim__loss(plim__team_t *team, plim_loss_t loss, int64_t rows_, int64_t width,
                   const float *outputs, const void *labels, float scale, float *doutputs)
 {
-    work_t work = {loss, rows_, width, outputs, labels, scale, doutputs, 1, {0}};
+    loss_work_t work = {loss, rows_, width, outputs, labels, scale, doutputs, 1, {0}};
     if (rows_ == 0)
         return 0.0;
     /* Large enough tasks, and never more than TASKS_MAX. */

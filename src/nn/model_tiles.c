@@ -4,12 +4,12 @@
  */
 #include "nn/model_internal.h"
 
-typedef struct forward {
+typedef struct tiles_forward {
     plim__model_t *model;
     plim__layer_t *layer;
     plim__epilogue_t inner, epilogue;
     plim__matrix_t residual;
-} forward_t;
+} tiles_forward_t;
 
 /* Batch norm needs statistics of all rows before it changes one. */
 bool plim__layer_tiled(const plim__model_t *model)
@@ -26,7 +26,8 @@ static void lap(int64_t *since, int64_t *part)
 }
 
 /* Memory for a product's rows from `first` on: their final place, or the worker's tile. */
-static float *tile_of(const forward_t *forward, int worker, const plim__matrix_t *h, int64_t first)
+static float *tile_of(const tiles_forward_t *forward, int worker, const plim__matrix_t *h,
+                      int64_t first)
 {
     if (h->element == PLIM__F32)
         return (float *)h->data + first * h->stride;
@@ -35,7 +36,7 @@ static float *tile_of(const forward_t *forward, int worker, const plim__matrix_t
 
 static void forward_tile(void *context, int worker, int64_t tile)
 {
-    forward_t *forward = context;
+    tiles_forward_t *forward = context;
     plim__model_t *model = forward->model;
     plim__layer_t *layer = forward->layer;
     plim__worker_times_t *times = &model->times[worker];
@@ -88,7 +89,7 @@ void plim__layer_forward_tiles(plim__model_t *model, plim__layer_t *layer,
 {
     const int64_t rows = layer->rows;
     const int64_t tiles = plim__dense_tiles(rows);
-    forward_t forward = {.model = model, .layer = layer, .residual = *residual};
+    tiles_forward_t forward = {.model = model, .layer = layer, .residual = *residual};
     forward.epilogue = plim__layer_epilogue(model, layer);
     double flops = 0;
     for (int i = 0; i < 2; i++) {

@@ -10,12 +10,12 @@
 #define MOMENTUM 0.1
 
 /* Where the parts of `kept` begin, in floats. The first part is the (rows, width) normed values. */
-typedef struct layout {
+typedef struct norm_layout {
     size_t inverse; /* 1/deviation of each row (layer norm) or column (batch norm) */
     size_t mean;    /* batch norm: (width) */
     size_t sums;    /* batch norm: doubles (2 + PLIM__LANES, pitch) while statistics are computed */
     size_t floats;  /* of all parts */
-} layout_t;
+} norm_layout_t;
 
 static size_t take(size_t *used, int64_t rows, int64_t width)
 {
@@ -24,10 +24,10 @@ static size_t take(size_t *used, int64_t rows, int64_t width)
     return at;
 }
 
-static layout_t layout_of(const plim__epilogue_t *epilogue, int64_t rows)
+static norm_layout_t layout_of(const plim__epilogue_t *epilogue, int64_t rows)
 {
     const int64_t width = epilogue->width;
-    layout_t layout = {0};
+    norm_layout_t layout = {0};
     (void)take(&layout.floats, rows, width);
     layout.inverse = take(&layout.floats, epilogue->norm == PLIM_NORM_LAYER ? rows : width, 1);
     if (epilogue->norm == PLIM_NORM_BATCH) {
@@ -87,7 +87,7 @@ PLIM__KERNEL void batch_rows_body(const plim__epilogue_t *epilogue, int64_t rows
                                   int64_t end, float *restrict y, float *restrict kept)
 {
     const int64_t width = epilogue->width;
-    const layout_t layout = layout_of(epilogue, rows);
+    const norm_layout_t layout = layout_of(epilogue, rows);
     const float *mean = kept + layout.mean, *inverse = kept + layout.inverse;
     for (int64_t row = begin; row < end; row++) {
         float *values = y + (row - begin) * width;
@@ -208,7 +208,7 @@ static void statistics_means(plim__team_t *team, statistics_t *statistics, doubl
 void plim__norm_statistics(plim__team_t *team, const plim__epilogue_t *epilogue, int64_t rows,
                            const float *y, float *kept)
 {
-    const layout_t layout = layout_of(epilogue, rows);
+    const norm_layout_t layout = layout_of(epilogue, rows);
     double *sums = (double *)(void *)(kept + layout.sums);
     const int64_t pitch = plim__epilogue_pitch(epilogue->width);
     double *exact_mean = sums, *variance = sums + pitch;

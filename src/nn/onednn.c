@@ -218,15 +218,15 @@ static plim_status_t checked(dnnl_status_t status, const char *what)
             return try_dnnl_;                                                                      \
     } while (0)
 
-/* A memory descriptor is a structure in version 2 and an object in version 3; layout_t is the type
- * that functions take. */
+/* A memory descriptor is a structure in version 2 and an object in version 3; onednn_layout_t is
+ * the type that functions take. */
 #if DNNL_VERSION_MAJOR >= 3
-typedef const_dnnl_memory_desc_t layout_t;
+typedef const_dnnl_memory_desc_t onednn_layout_t;
 #define LAYOUT(description) (description)
 #define describe_any onednn.memory_desc_create_with_tag
 #define describe_strides onednn.memory_desc_create_with_strides
 #else
-typedef const dnnl_memory_desc_t *layout_t;
+typedef const dnnl_memory_desc_t *onednn_layout_t;
 #define LAYOUT(description) (&(description))
 #define describe_any onednn.memory_desc_init_by_tag
 #define describe_strides onednn.memory_desc_init_by_strides
@@ -286,7 +286,7 @@ static void recipe_end(recipe_t *recipe)
         (void)onednn.primitive_attr_destroy(recipe->attributes);
 }
 
-static layout_t layout_of(const plim__product_t *product, dnnl_query_t what)
+static onednn_layout_t layout_of(const plim__product_t *product, dnnl_query_t what)
 {
     const_dnnl_primitive_desc_t description = product->description;
     if (product->primitive != NULL &&
@@ -319,10 +319,10 @@ static dnnl_status_t product_make(dnnl_engine_t engine, const recipe_t *recipe,
                                   plim__product_t *product_out)
 {
     dnnl_primitive_desc_t description;
-    const layout_t source = LAYOUT(recipe->views[0]);
-    const layout_t weights =
+    const onednn_layout_t source = LAYOUT(recipe->views[0]);
+    const onednn_layout_t weights =
         like != NULL ? layout_of(like, dnnl_query_weights_md) : LAYOUT(recipe->views[1]);
-    const layout_t target = LAYOUT(recipe->views[2]);
+    const onednn_layout_t target = LAYOUT(recipe->views[2]);
 #if DNNL_VERSION_MAJOR >= 3
     TRY_DNNL(onednn.matmul_primitive_desc_create(&description, engine, source, weights, NULL,
                                                  target, recipe->attributes));
@@ -353,7 +353,7 @@ plim_status_t plim__product_make(struct dnnl_engine *engine, const plim__view_t 
     return checked(status, what);
 }
 
-static dnnl_status_t packing_make(dnnl_engine_t engine, const recipe_t *recipe, layout_t to,
+static dnnl_status_t packing_make(dnnl_engine_t engine, const recipe_t *recipe, onednn_layout_t to,
                                   plim__purpose_t purpose, plim__product_t *packing_out)
 {
     dnnl_primitive_desc_t description;

@@ -41,18 +41,18 @@
 #define INSIDE ((uint64_t)2)
 #define RUN ((uint64_t)1 << 32)
 
-typedef struct member {
+typedef struct team_member {
     plim__thread_t thread;
     plim__team_t *team;
     int number;
-} member_t;
+} team_member_t;
 
 struct plim__team {
     plim__arena_t arena;
     size_t stacks;
     int stacks_account;
     int size;
-    member_t *members; /* (size), the first of them the caller's and unused */
+    team_member_t *members; /* (size), the first of them the caller's and unused */
 
     /* The run: written before the door opens, read inside. */
     int64_t tasks;
@@ -176,7 +176,7 @@ static void leave(plim__team_t *team)
 
 static void member_body(void *argument)
 {
-    member_t *member = argument;
+    team_member_t *member = argument;
     plim__team_t *team = member->team;
     uint64_t last = 0;
     uint64_t state;
@@ -270,7 +270,7 @@ plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t
     threads = draft.size;
     (void)pthread_mutex_init(&team->lock, NULL);
     for (team->size = 1; team->size < threads; team->size++) {
-        member_t *member = &team->members[team->size];
+        team_member_t *member = &team->members[team->size];
         member->team = team;
         member->number = team->size;
         if (plim__thread_start(&member->thread, member_body, member) != PLIM_OK)

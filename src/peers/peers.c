@@ -22,13 +22,13 @@
 #define NAP_DIVISOR 16
 
 /* What a rank brings to plim__peers_agree. */
-typedef struct record {
+typedef struct agreement {
     plim__peer_head_t head;
     int64_t numbers[PLIM__AGREE_MAX];
     char text[832]; /* the error's message, not terminated */
-} record_t;
+} agreement_t;
 
-_Static_assert(sizeof(record_t) == 1024, "no byte of a record is padding");
+_Static_assert(sizeof(agreement_t) == 1024, "no byte of a record is padding");
 
 struct plim__peers {
     plim__arena_t arena;
@@ -38,7 +38,7 @@ struct plim__peers {
     uint64_t sequence;
     int crowd; /* ranks of this node that share a processor */
     /* Scratch of one operation (num_ranks): */
-    record_t *records;
+    agreement_t *records;
     plim__peer_head_t *sent, *heads;
     size_t *sizes, *offsets;
 };
@@ -226,7 +226,7 @@ static plim_status_t gather_heads(plim__peers_t *peers, plim__stage_t stage, con
 /* Gathers the records of all ranks; this rank's lies in its place. */
 static plim_status_t gather_records(plim__peers_t *peers, plim__stage_t stage)
 {
-    record_t *records = peers->records;
+    agreement_t *records = peers->records;
     equal_blocks(peers, sizeof *records);
     PLIM_TRY(plim__peers_gather(peers, stage, &records[peers->rank], records, peers->sizes,
                                 peers->offsets));
@@ -239,9 +239,9 @@ static plim_status_t gather_records(plim__peers_t *peers, plim__stage_t stage)
 }
 
 /* This rank's record, empty but for its head and text. */
-static record_t *begin_record(plim__peers_t *peers, plim__stage_t stage, const char *text)
+static agreement_t *begin_record(plim__peers_t *peers, plim__stage_t stage, const char *text)
 {
-    record_t *own = &peers->records[peers->rank];
+    agreement_t *own = &peers->records[peers->rank];
     memset(own, 0, sizeof *own);
     own->head = plim__peers_head(peers, stage);
     own->head.size = sizeof *own - sizeof own->head;
@@ -272,14 +272,14 @@ plim_status_t plim__peers_agree(plim__peers_t *peers, plim__stage_t stage, plim_
     }
     if (peers->job.core->ranks_failed) /* the first error says more than that there was one */
         return status != PLIM_OK ? status : check_whole(peers->job.core);
-    record_t *own = begin_record(peers, stage, status != PLIM_OK ? plim_last_error() : "");
+    agreement_t *own = begin_record(peers, stage, status != PLIM_OK ? plim_last_error() : "");
     own->head.status = status;
     own->head.flags = (uint32_t)count;
     if (count > 0)
         memcpy(own->numbers, numbers, (size_t)count * sizeof *numbers);
     PLIM_TRY(gather_records(peers, stage));
     for (int rank = 0; rank < peers->num_ranks; rank++) {
-        const record_t *record = &peers->records[rank];
+        const agreement_t *record = &peers->records[rank];
         char text[sizeof record->text + 4];
         if (record->head.status == PLIM_OK)
             continue;
@@ -290,7 +290,7 @@ plim_status_t plim__peers_agree(plim__peers_t *peers, plim__stage_t stage, plim_
         return plim__fail((plim_status_t)record->head.status, "rank %d: %s", rank, text);
     }
     for (int rank = 0; rank < peers->num_ranks; rank++) {
-        const record_t *record = &peers->records[rank];
+        const agreement_t *record = &peers->records[rank];
         if (record->head.flags != (uint32_t)count)
             return plim__fail(PLIM_ERR_DATA, "%s: rank %d brings %u numbers, this rank %d",
                               plim__stage_name(stage), rank, (unsigned)record->head.flags, count);
@@ -405,10 +405,10 @@ plim_status_t plim__peers_all_to_all(plim__peers_t *peers, plim__stage_t stage, 
 /* Whether all ranks run this version of the library. */
 static plim_status_t check_versions(plim__peers_t *peers)
 {
-    const record_t *own = begin_record(peers, PLIM__STAGE_START, plim_version());
+    const agreement_t *own = begin_record(peers, PLIM__STAGE_START, plim_version());
     PLIM_TRY(gather_records(peers, PLIM__STAGE_START));
     for (int rank = 0; rank < peers->num_ranks; rank++) {
-        const record_t *record = &peers->records[rank];
+        const agreement_t *record = &peers->records[rank];
         char text[64];
         if (memcmp(record->text, own->text, sizeof own->text) == 0)
             continue;

@@ -19,7 +19,7 @@
 #define SKEW_MOST 4.0
 
 /* Everything that the estimates read. */
-typedef struct view {
+typedef struct expect_view {
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
     const plim__manifest_t *manifest;
@@ -27,7 +27,7 @@ typedef struct view {
     plim_recipe_t recipe; /* the plan's, or an evaluation's */
     double row_bytes;     /* of a row on disk; 0: batches have none */
     double list_bytes;
-} view_t;
+} expect_view_t;
 
 /* A batch, or a part of one, hop by hop. */
 typedef struct batch_hops {
@@ -46,15 +46,15 @@ static int64_t whole(double value)
     return value < 9e18 ? (int64_t)value : INT64_MAX;
 }
 
-static view_t view_of(const plim_dataset_t *dataset, const plim__load_plan_t *plan)
+static expect_view_t view_of(const plim_dataset_t *dataset, const plim__load_plan_t *plan)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     const plim_dataset_info_t *info = &manifest->info;
-    view_t view = {.dataset = dataset,
-                   .info = info,
-                   .manifest = manifest,
-                   .plan = plan,
-                   .recipe = plan->recipe};
+    expect_view_t view = {.dataset = dataset,
+                          .info = info,
+                          .manifest = manifest,
+                          .plan = plan,
+                          .recipe = plan->recipe};
     if (!plan->recipe.no_features)
         view.row_bytes =
             (double)info->num_features * (double)plim__feature_bytes(info->feature_type);
@@ -64,7 +64,7 @@ static view_t view_of(const plim_dataset_t *dataset, const plim__load_plan_t *pl
 }
 
 /* Sizes of `seeds` seeds together: by the probe, else by dataset.json. */
-static plim__load_size_t size_of(const view_t *view, double seeds)
+static plim__load_size_t size_of(const expect_view_t *view, double seeds)
 {
     const plim__load_facts_t facts = {
         .dataset = view->dataset, .recipe = &view->recipe, .probe = view->plan->probe};
@@ -72,7 +72,7 @@ static plim__load_size_t size_of(const view_t *view, double seeds)
 }
 
 /* What `seeds` seeds need: the sizes of the whole, divided among hops as degrees say. */
-static batch_hops_t batch_hops(const view_t *view, double seeds)
+static batch_hops_t batch_hops(const expect_view_t *view, double seeds)
 {
     const plim__load_size_t size = size_of(view, seeds);
     batch_hops_t hops = {.count = view->recipe.num_hops};
@@ -118,7 +118,7 @@ typedef struct population {
     double nodes, skew;
 } population_t;
 
-static double draws_of(const view_t *view, double seeds)
+static double draws_of(const expect_view_t *view, double seeds)
 {
     return batch_hops(view, seeds).all_edges + seeds;
 }
@@ -175,7 +175,7 @@ static double nodes_continued(const plim__probe_t *probe, double seeds)
  * less unequal, few draws meet more of them and many draws fewer. Without a probe all nodes, or
  * those that dataset.json says can be reached.
  */
-static population_t population_of(const view_t *view)
+static population_t population_of(const expect_view_t *view)
 {
     const plim__probe_t *probe = &view->plan->probe;
     const int64_t reach = view->manifest->reach, all = view->info->num_nodes;
@@ -257,7 +257,7 @@ static misses_t missed_of(const plim__reaches_t *reaches, plim__reach_kind_t kin
 
 /* Nodes that `seeds` seeds need and do not find among `cached` nodes. Without draws they are the
  * seeds, or the nodes of their graphs, and each epoch has all of them. */
-static double nodes_missed(const view_t *view, const population_t *population, double seeds,
+static double nodes_missed(const expect_view_t *view, const population_t *population, double seeds,
                            double cached)
 {
     const double needed = (double)size_of(view, seeds).nodes;
@@ -276,7 +276,7 @@ static double nodes_missed(const view_t *view, const population_t *population, d
  * lists; an earlier hop has its part of them. Where it is not measured, destinations of later hops
  * are neighbours of seeds, and of these: no more nodes than the lists before have entries.
  */
-static misses_t lists_missed(const view_t *view, const population_t *population,
+static misses_t lists_missed(const expect_view_t *view, const population_t *population,
                              const batch_hops_t *hops, int hop, double seeds, double cached)
 {
     const plim__reaches_t *reaches = &view->plan->reaches;
@@ -308,7 +308,7 @@ static misses_t lists_missed(const view_t *view, const population_t *population,
 
 /* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
  * other in one. */
-static void add_reads(const view_t *view, double count, double bytes, double file_bytes,
+static void add_reads(const expect_view_t *view, double count, double bytes, double file_bytes,
                       double times, reads_t *reads_out)
 {
     if (count < 1)
@@ -325,7 +325,7 @@ static void add_reads(const view_t *view, double count, double bytes, double fil
 }
 
 /* Lists that a cache of so many bytes holds. */
-static double lists_cached(const view_t *view, double bytes)
+static double lists_cached(const expect_view_t *view, double bytes)
 {
     return bytes / (view->list_bytes + PLIM__LOAD_START_BYTES);
 }
@@ -338,7 +338,7 @@ typedef struct holding {
 
 /* Divides the memory of both caches as the loader does: what a window of `seeds` seeds needs with
  * the highest probability for its bytes comes first. */
-static void divide(const view_t *view, double seeds, double room, holding_t *holding)
+static void divide(const expect_view_t *view, double seeds, double room, holding_t *holding)
 {
     const plim__reaches_t *reaches = &view->plan->reaches;
     const plim__reach_t *reach = place_of(reaches, seeds) > 0.5 ? &reaches->epoch : &reaches->batch;
@@ -377,7 +377,7 @@ static void divide(const view_t *view, double seeds, double room, holding_t *hol
 }
 
 /* What the caches hold when `left` rows of a window are left to it. */
-static holding_t held_beside(const view_t *view, double seeds, const holding_t *planned,
+static holding_t held_beside(const expect_view_t *view, double seeds, const holding_t *planned,
                              double left)
 {
     const double more = PLIM__LOAD_WINDOWS * (planned->window_rows - left);
@@ -390,7 +390,7 @@ static holding_t held_beside(const view_t *view, double seeds, const holding_t *
 
 /* As planned; if the rows that a window of `seeds` seeds misses, and the loader's margin, leave
  * memory of the windows free, the loader gives it to the caches. */
-static holding_t holding_of(const view_t *view, const population_t *population, double seeds)
+static holding_t holding_of(const expect_view_t *view, const population_t *population, double seeds)
 {
     const plim__load_plan_t *plan = view->plan;
     const double all = (double)view->info->num_nodes;
@@ -418,7 +418,7 @@ static holding_t holding_of(const view_t *view, const population_t *population, 
 
 /* Steps that a window of the plan has: by its draws, and by the rows that it does not find cached.
  * 0: it holds no whole batch. */
-static double window_steps(const view_t *view, const population_t *population,
+static double window_steps(const expect_view_t *view, const population_t *population,
                            const holding_t *holding, double batch, double most)
 {
     int64_t low = 0,
@@ -439,7 +439,7 @@ static double window_steps(const view_t *view, const population_t *population,
 }
 
 /* Parts of a batch: as planned, or halves until a slot holds one. */
-static double batch_parts(const view_t *view, double batch)
+static double batch_parts(const expect_view_t *view, double batch)
 {
     const plim__load_plan_t *plan = view->plan;
     int64_t parts = 1;
@@ -454,7 +454,7 @@ static double batch_parts(const view_t *view, double batch)
 }
 
 /* Loads `seeds` seeds in batches of the view's recipe. */
-static void add_loading(const view_t *view, double seeds, reads_t *reads)
+static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
 {
     const plim__load_plan_t *plan = view->plan;
     const double batch = (double)view->recipe.batch_size;
@@ -482,7 +482,7 @@ static void add_loading(const view_t *view, double seeds, reads_t *reads)
 
 /* Bytes read before the first batch: offsets, choosing what to cache by a pass over the lists for
  * each hop, filling the caches. */
-static double start_bytes(const view_t *view)
+static double start_bytes(const expect_view_t *view)
 {
     const plim__load_plan_t *plan = view->plan;
     const plim_dataset_info_t *info = view->info;
@@ -508,7 +508,7 @@ static double start_bytes(const view_t *view)
 
 void plim__load_expect(const plim_dataset_t *dataset, plim__load_plan_t *plan)
 {
-    const view_t view = view_of(dataset, plan);
+    const expect_view_t view = view_of(dataset, plan);
     const int64_t seeds = plim__max_i64(view.info->num_split[PLIM_TRAIN], 1);
     const int64_t batch = plim__min_i64(plan->recipe.batch_size, seeds);
     const plim__load_size_t size = size_of(&view, (double)batch);
@@ -527,7 +527,7 @@ void plim__load_expect(const plim_dataset_t *dataset, plim__load_plan_t *plan)
 
 /* Bytes that layer `index` of an exact pass reads: the rows of `rows` nodes by those of `sources`
  * nodes. */
-static double exact_layer_bytes(const view_t *view, const plim_model_t *model, int index,
+static double exact_layer_bytes(const expect_view_t *view, const plim_model_t *model, int index,
                                 double rows, double sources, const plim__exact_cost_t *cost)
 {
     const bool first = index == 0;
@@ -550,7 +550,7 @@ static double exact_layer_bytes(const view_t *view, const plim_model_t *model, i
 
 /* Bytes that an exact pass reads, layer by layer: all splits, what their neighbours need, and
  * theirs. */
-static double exact_bytes(const view_t *view, const plim_model_t *model,
+static double exact_bytes(const expect_view_t *view, const plim_model_t *model,
                           const plim__exact_cost_t *cost)
 {
     const plim_dataset_info_t *info = view->info;
@@ -568,11 +568,12 @@ static double exact_bytes(const view_t *view, const plim_model_t *model,
 }
 
 /* Bytes that an evaluation of a split reads, by batches of its own fan-out. */
-static double split_bytes(const view_t *view, const plim_training_t *training, plim_split_t split)
+static double split_bytes(const expect_view_t *view, const plim_training_t *training,
+                          plim_split_t split)
 {
     const plim_stream_params_t stream = plim__plan_settings_evaluation(view->info, training, split);
     plim__load_plan_t load = *view->plan;
-    view_t own = *view;
+    expect_view_t own = *view;
     reads_t reads = {0, 0};
     own.recipe = plim__load_stream_recipe(&view->recipe, &stream);
     own.plan = &load;
@@ -585,7 +586,7 @@ static double split_bytes(const view_t *view, const plim_training_t *training, p
 
 /* Bytes that the evaluations of a run read. At its end the splits are scored that have no score of
  * the best weights; without best weights, all. */
-static double evaluation_bytes(const view_t *view, const plim_training_t *training,
+static double evaluation_bytes(const expect_view_t *view, const plim_training_t *training,
                                const plim__exact_cost_t *exact)
 {
     const unsigned splits = plim__plan_settings_splits(training);
@@ -619,7 +620,7 @@ static int64_t account_bytes(const plim__train_plan_t *plan, const char *name)
 void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *training,
                         const plim__exact_cost_t *exact, plim__train_plan_t *plan)
 {
-    const view_t view = view_of(dataset, &plan->load);
+    const expect_view_t view = view_of(dataset, &plan->load);
     plim__expectation_t *expect = &plan->expect;
     expect->run_read_bytes += whole((double)training->epochs * (double)expect->epoch_read_bytes);
     if (training->eval_every > 0)

@@ -20,7 +20,7 @@
 #define TASK_MIN ((int64_t)1 << 10)
 #define TASKS_EACH 64 /* tasks a worker in a small graph */
 
-typedef struct pass {
+typedef struct access_pass {
     plim__access_work_t *work;
     int64_t fanout;
     uint64_t key;  /* random key of this hop's rounding */
@@ -29,7 +29,7 @@ typedef struct pass {
     int64_t task; /* entries in a task */
     int64_t num_tasks;
     atomic_llong next;
-} pass_t;
+} access_pass_t;
 
 /* The smallest node whose list begins at `entry` or later. */
 static int64_t node_at(const plim__access_work_t *work, int64_t entry)
@@ -46,7 +46,7 @@ static int64_t node_at(const plim__access_work_t *work, int64_t entry)
 }
 
 /* Claims the next task, which is whole lists; false after the last. */
-static bool claim(pass_t *pass, plim__access_worker_t *worker)
+static bool claim(access_pass_t *pass, plim__access_worker_t *worker)
 {
     plim__access_work_t *work = pass->work;
     int64_t task = atomic_fetch_add(&pass->next, 1);
@@ -62,7 +62,7 @@ static bool claim(pass_t *pass, plim__access_worker_t *worker)
 
 /* The hazard that each entry of the node's list receives. Rounded up or down at random, so that
  * many small ones do not add up to 0. */
-static uint32_t added(const pass_t *pass, int64_t node, uint16_t code, int64_t degree)
+static uint32_t added(const access_pass_t *pass, int64_t node, uint16_t code, int64_t degree)
 {
     const plim__access_work_t *work = pass->work;
     double drawn = plim__hazard_drawn(pass->fanout, work->params->replace, degree);
@@ -87,7 +87,7 @@ static int64_t skip_nothing(const uint16_t *codes, int64_t place, int64_t end)
 }
 
 /* Moves to the next list with a hazard; *more_out is false after the last. */
-static plim_status_t walk(pass_t *pass, plim__access_worker_t *worker, bool *more_out)
+static plim_status_t walk(access_pass_t *pass, plim__access_worker_t *worker, bool *more_out)
 {
     plim__access_work_t *work = pass->work;
     for (;;) {
@@ -119,8 +119,8 @@ static plim_status_t walk(pass_t *pass, plim__access_worker_t *worker, bool *mor
 
 /* Fills a slot with lists that are close together and starts reading them; *filled_out is false
  * after the last. A list longer than the block continues in the next slot. */
-static plim_status_t fill(pass_t *pass, plim__access_worker_t *worker, plim__access_slot_t *slot,
-                          bool *filled_out)
+static plim_status_t fill(access_pass_t *pass, plim__access_worker_t *worker,
+                          plim__access_slot_t *slot, bool *filled_out)
 {
     plim__access_work_t *work = pass->work;
     const int64_t entry = (int64_t)work->entry_bytes;
@@ -205,7 +205,7 @@ static void add_pending(plim__access_worker_t *worker)
 
 /* Adds a slot's parts to the counters in range. Returns the block position of the first invalid
  * entry, or -1. */
-static inline __attribute__((always_inline)) int64_t add_parts(const pass_t *pass,
+static inline __attribute__((always_inline)) int64_t add_parts(const access_pass_t *pass,
                                                                plim__access_worker_t *worker,
                                                                const plim__access_slot_t *slot,
                                                                bool wide)
@@ -227,7 +227,7 @@ static inline __attribute__((always_inline)) int64_t add_parts(const pass_t *pas
     return -1;
 }
 
-static plim_status_t take(const pass_t *pass, plim__access_worker_t *worker,
+static plim_status_t take(const access_pass_t *pass, plim__access_worker_t *worker,
                           plim__access_slot_t *slot)
 {
     const plim__access_work_t *work = pass->work;
@@ -247,7 +247,7 @@ static plim_status_t take(const pass_t *pass, plim__access_worker_t *worker,
         (long long)value, (long long)work->num_nodes);
 }
 
-static plim_status_t run(pass_t *pass, plim__access_worker_t *worker)
+static plim_status_t run(access_pass_t *pass, plim__access_worker_t *worker)
 {
     const int depth = pass->work->layout.depth;
     int busy = 0;
@@ -266,7 +266,7 @@ static plim_status_t run(pass_t *pass, plim__access_worker_t *worker)
 
 static plim_status_t pass_worker(void *context, int number)
 {
-    pass_t *pass = context;
+    access_pass_t *pass = context;
     plim__access_worker_t *worker = &pass->work->workers[number];
     worker->node = worker->node_end = 0;
     worker->chunk_first = -1;
@@ -282,13 +282,13 @@ plim_status_t plim__access_pass(plim__access_work_t *work, int hop, int64_t firs
 {
     int64_t task = work->num_edges / ((int64_t)work->layout.workers * TASKS_EACH);
     task = plim__min_i64(plim__max_i64(task, TASK_MIN), TASK_MAX);
-    pass_t pass = {.work = work,
-                   .fanout = work->fanout[hop],
-                   .key = plim__rng_key(0, (uint64_t)hop, 0, 0),
-                   .first = first,
-                   .count = (uint64_t)count,
-                   .task = task,
-                   .num_tasks = work->num_edges / task + 1};
+    access_pass_t pass = {.work = work,
+                          .fanout = work->fanout[hop],
+                          .key = plim__rng_key(0, (uint64_t)hop, 0, 0),
+                          .first = first,
+                          .count = (uint64_t)count,
+                          .task = task,
+                          .num_tasks = work->num_edges / task + 1};
     atomic_init(&pass.next, 0);
     PLIM_TRY(plim__parallel(work->layout.workers, pass_worker, &pass));
     work->edges_done += work->num_edges;

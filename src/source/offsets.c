@@ -20,14 +20,14 @@
 #define CHUNK_NODES ((int64_t)CHUNK_LINES * LINE_NODES)
 #define CHUNK_BYTES (CHUNK_NODES * (int64_t)sizeof(int64_t))
 
-typedef struct line {
+typedef struct offsets_line {
     uint64_t word; /* low bits: start of the first list; above: index of the first long list */
     uint8_t degrees[LINE_NODES];
-} line_t;
+} offsets_line_t;
 
 struct plim__offsets {
     plim__arena_t arena;
-    line_t *lines;         /* (num_nodes / LINE_NODES, rounded up) */
+    offsets_line_t *lines; /* (num_nodes / LINE_NODES, rounded up) */
     int64_t *long_degrees; /* (num_long) */
     uint64_t start_mask;
     unsigned start_bits;
@@ -39,19 +39,19 @@ struct plim__offsets {
 };
 
 /* Counters of one worker. */
-typedef struct tally {
+typedef struct offsets_tally {
     int64_t degrees[PLIM_DEGREE_BUCKETS];
     int64_t max_degree;
     int64_t num_long; /* of the current chunk */
-} tally_t;
+} offsets_tally_t;
 
-typedef struct reading {
+typedef struct offsets_reading {
     plim__arena_t arena;
     plim__offsets_t *offsets;
     const plim__file_t *file;
-    int64_t long_used; /* advanced in the order of the chunks */
-    tally_t *tallies;  /* (threads) */
-} reading_t;
+    int64_t long_used;        /* advanced in the order of the chunks */
+    offsets_tally_t *tallies; /* (threads) */
+} offsets_reading_t;
 
 static int64_t count_lines(int64_t num_nodes)
 {
@@ -84,7 +84,7 @@ static void lay_out(plim__arena_t *arena, void *object)
 {
     plim__offsets_t *offsets = object;
     const size_t num_lines = (size_t)count_lines(offsets->num_nodes);
-    offsets->lines = plim__arena_carve(arena, num_lines, sizeof(line_t), PLIM__PAGE);
+    offsets->lines = plim__arena_carve(arena, num_lines, sizeof(offsets_line_t), PLIM__PAGE);
     offsets->long_degrees = plim__arena_carve(arena, (size_t)offsets->num_long, sizeof(int64_t), 1);
     const size_t words = plim__self_loops_words(offsets->num_nodes, offsets->loops.bits);
     offsets->loops.words = plim__arena_carve(arena, words, sizeof(uint64_t), 1);
@@ -98,7 +98,7 @@ size_t plim__offsets_estimate(const plim_dataset_t *dataset, bool skip_loops)
 
 static size_t tallies_bytes(const plim_job_t *job)
 {
-    return (size_t)plim__job_threads(job) * sizeof(tally_t);
+    return (size_t)plim__job_threads(job) * sizeof(offsets_tally_t);
 }
 
 size_t plim__offsets_work_minimum(const plim_job_t *job)
@@ -106,7 +106,8 @@ size_t plim__offsets_work_minimum(const plim_job_t *job)
     return plim__round_up(tallies_bytes(job), PLIM__PAGE) + plim__sweep_minimum(job, CHUNK_BYTES);
 }
 
-static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t from, int64_t to)
+static plim_status_t fail_step(const offsets_reading_t *reading, int64_t number, int64_t from,
+                               int64_t to)
 {
     return plim__fail(PLIM_ERR_DATA,
                       "%s: offset %lld is %lld after %lld; offsets ascend from 0 to %lld, in steps "
@@ -117,11 +118,11 @@ static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t
 }
 
 /* Builds the line of nodes `first` … first+count-1 from the chunk's offsets. */
-static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t chunk,
-                               const int64_t *entries, int64_t first, int64_t count)
+static plim_status_t make_line(const offsets_reading_t *reading, offsets_tally_t *tally,
+                               int64_t chunk, const int64_t *entries, int64_t first, int64_t count)
 {
     const plim__offsets_t *offsets = reading->offsets;
-    line_t *line = &offsets->lines[chunk * CHUNK_LINES + first / LINE_NODES];
+    offsets_line_t *line = &offsets->lines[chunk * CHUNK_LINES + first / LINE_NODES];
     int64_t last = entries[first];
     if (last < 0 || last > offsets->num_edges)
         return fail_step(reading, chunk * CHUNK_NODES + first, 0, last);
@@ -142,9 +143,9 @@ static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t
 
 static plim_status_t process(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
-    const reading_t *reading = context;
+    const offsets_reading_t *reading = context;
     const plim__offsets_t *offsets = reading->offsets;
-    tally_t *tally = &reading->tallies[worker];
+    offsets_tally_t *tally = &reading->tallies[worker];
     const int64_t *entries = data;
     int64_t num_nodes = (int64_t)(size / sizeof(int64_t));
     bool last = chunk * CHUNK_NODES + num_nodes == offsets->num_nodes;
@@ -163,11 +164,11 @@ static plim_status_t process(void *context, int worker, int64_t chunk, void *dat
 /* Appends the chunk's long lists to those of the previous chunks. */
 static plim_status_t merge(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
-    reading_t *reading = context;
+    offsets_reading_t *reading = context;
     plim__offsets_t *offsets = reading->offsets;
     int64_t num_long = reading->tallies[worker].num_long;
     int64_t num_lines = count_lines((int64_t)(size / sizeof(int64_t)));
-    line_t *lines = offsets->lines + chunk * CHUNK_LINES;
+    offsets_line_t *lines = offsets->lines + chunk * CHUNK_LINES;
     const int64_t *entries = data;
     if (num_long > offsets->num_long - reading->long_used)
         return plim__fail(PLIM_ERR_DATA,
@@ -189,10 +190,10 @@ static plim_status_t merge(void *context, int worker, int64_t chunk, void *data,
     return PLIM_OK;
 }
 
-static plim_status_t check_tallies(const reading_t *reading, const plim__manifest_t *manifest,
-                                   int threads)
+static plim_status_t check_tallies(const offsets_reading_t *reading,
+                                   const plim__manifest_t *manifest, int threads)
 {
-    tally_t sum = {.max_degree = 0};
+    offsets_tally_t sum = {.max_degree = 0};
     for (int i = 0; i < threads; i++) {
         for (int j = 0; j < PLIM_DEGREE_BUCKETS; j++)
             sum.degrees[j] += reading->tallies[i].degrees[j];
@@ -214,7 +215,7 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
     const int threads = plim__job_threads(job);
     plim__file_t file;
     plim__arena_t arena;
-    reading_t reading = {.offsets = offsets, .file = &file};
+    offsets_reading_t reading = {.offsets = offsets, .file = &file};
     const plim__manifest_file_t *entry = &manifest->files[manifest->topologies[0].indptr];
     const plim__sweep_t sweep = {.file = &file,
                                  .entry = entry,
@@ -300,7 +301,7 @@ static const uint8_t before[128] __attribute__((aligned(64))) = {
 
 plim__list_t plim__offsets_list(const plim__offsets_t *offsets, int64_t node)
 {
-    const line_t *line = &offsets->lines[(uint64_t)node / LINE_NODES];
+    const offsets_line_t *line = &offsets->lines[(uint64_t)node / LINE_NODES];
     const uint64_t place = (uint64_t)node % LINE_NODES;
     const __m128i *bytes = (const __m128i *)(const void *)line;
     const __m128i *masks = (const __m128i *)(const void *)(before + LINE_NODES - place);

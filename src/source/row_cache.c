@@ -339,7 +339,7 @@ static bool copy_parts(const plim__row_cache_t *cache, size_t at, char *to)
 }
 
 /* Arguments and results of one plim__row_cache_take. */
-typedef struct taking {
+typedef struct row_lookup {
     plim__row_cache_t *cache;
     const int64_t *nodes;
     int64_t count;
@@ -348,14 +348,14 @@ typedef struct taking {
     uint64_t *missing;
     int64_t num_missing;
     int64_t lost;
-} taking_t;
+} row_lookup_t;
 
 /*
  * Inlined with constant `bytes` for the common sizes, so that a copy is a few moves; 0 for rows
  * that may cross pages. The loop's variables are copied out of the structs, since the compiler must
  * assume that each row's copy changes all memory.
  */
-static inline __attribute__((always_inline)) void take_rows(taking_t *taking, size_t bytes)
+static inline __attribute__((always_inline)) void take_rows(row_lookup_t *taking, size_t bytes)
 {
     plim__row_cache_t *cache = taking->cache;
     const plim__row_target_t target = *taking->target;
@@ -401,7 +401,7 @@ int64_t plim__row_cache_take(plim__row_cache_t *cache, int reader, const int64_t
                              int64_t count, const plim__row_target_t *target, uint64_t *missing_out,
                              int64_t *lost_out)
 {
-    taking_t taking = {cache, nodes, count, target, false, missing_out, 0, 0};
+    row_lookup_t taking = {cache, nodes, count, target, false, missing_out, 0, 0};
     const bool in_one_page = cache->stride == cache->form.bytes && PLIM__PAGE % cache->stride == 0;
     taking.whole = plim__droppable_enter(&cache->base.memory, reader);
     if (in_one_page && cache->form.bytes == 128)

@@ -105,18 +105,18 @@ static plim_status_t check_nodes(const rows_disk_t *rows, const int64_t *nodes, 
 }
 
 /* One task of a gather. */
-typedef struct task {
+typedef struct rows_task {
     const int64_t *nodes;
     int64_t count;
     plim__row_target_t target;
-} task_t;
+} rows_task_t;
 
-static task_t make_task(const rows_disk_t *rows, int number, const int64_t *nodes, int64_t count,
-                        plim_dtype_t type, char *rows_out)
+static rows_task_t make_task(const rows_disk_t *rows, int number, const int64_t *nodes,
+                             int64_t count, plim_dtype_t type, char *rows_out)
 {
     const plim__row_form_t *form = &rows->form;
     const size_t step = (size_t)form->num_features * plim__feature_bytes(type);
-    task_t task = {nodes, count, {type, rows_out, step, rows_out, step}};
+    rows_task_t task = {nodes, count, {type, rows_out, step, rows_out, step}};
     if (type == PLIM_F32 && form->type == PLIM_F16) {
         task.target.stored = rows_out + form->bytes;
     } else if (type != form->type) {
@@ -127,7 +127,7 @@ static task_t make_task(const rows_disk_t *rows, int number, const int64_t *node
 }
 
 /* Copies cached rows; returns the keys of the rows to read, ascending by node. */
-static const uint64_t *make_keys(const rows_disk_t *rows, int number, const task_t *task,
+static const uint64_t *make_keys(const rows_disk_t *rows, int number, const rows_task_t *task,
                                  int64_t *missing_out)
 {
     plim__source_worker_t *worker = &rows->source.workers[number];
@@ -152,7 +152,7 @@ static const uint64_t *make_keys(const rows_disk_t *rows, int number, const task
                             64 - __builtin_clzll(largest | 1));
 }
 
-static plim_status_t read_rows(rows_disk_t *rows, int number, const task_t *task,
+static plim_status_t read_rows(rows_disk_t *rows, int number, const rows_task_t *task,
                                const uint64_t *keys, int64_t count)
 {
     plim__read_t *reads = rows->source.workers[number].reads;
@@ -166,7 +166,7 @@ static plim_status_t read_rows(rows_disk_t *rows, int number, const task_t *task
     return plim__source_read(&rows->source, number, count);
 }
 
-static plim_status_t gather_task(rows_disk_t *rows, int number, const task_t *task)
+static plim_status_t gather_task(rows_disk_t *rows, int number, const rows_task_t *task)
 {
     int64_t missing;
     PLIM_TRY(check_nodes(rows, task->nodes, task->count));
@@ -187,8 +187,9 @@ static plim_status_t disk_gather(plim__rows_t *source, int number, const int64_t
     int64_t most = narrow ? rows->narrow_rows : rows->task_rows;
     size_t step = (size_t)rows->form.num_features * plim__feature_bytes(type);
     for (int64_t first = 0; first < count; first += most) {
-        task_t task = make_task(rows, number, nodes + first, plim__min_i64(most, count - first),
-                                type, (char *)rows_out + (size_t)first * step);
+        rows_task_t task =
+            make_task(rows, number, nodes + first, plim__min_i64(most, count - first), type,
+                      (char *)rows_out + (size_t)first * step);
         PLIM_TRY(gather_task(rows, number, &task));
     }
     plim__source_count(&rows->source.workers[number].items, count);

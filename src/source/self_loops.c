@@ -16,21 +16,21 @@ typedef struct partial {
 
 /* One worker's results for a chunk: the most loops of whole lists, and the first and the last list
  * where the chunk holds only a part of them. */
-typedef struct tally {
+typedef struct loops_tally {
     int64_t most;
     int num_partial;
     partial_t partial[2];
-} tally_t;
+} loops_tally_t;
 
-typedef struct reading {
+typedef struct loops_reading {
     const plim_dataset_t *dataset;
     const plim__offsets_t *offsets;
     plim__self_loops_t *loops; /* table to fill; NULL: only count */
-    tally_t *tallies;          /* (threads) */
+    loops_tally_t *tallies;    /* (threads) */
     /* Merged in file order: */
     int64_t most;
     partial_t open; /* the list that the last chunk ended with */
-} reading_t;
+} loops_reading_t;
 
 unsigned plim__self_loops_bits(int64_t most)
 {
@@ -47,7 +47,7 @@ size_t plim__self_loops_words(int64_t num_nodes, unsigned bits)
 }
 
 /* The node whose list holds an entry. */
-static int64_t node_of(const reading_t *reading, int64_t entry)
+static int64_t node_of(const loops_reading_t *reading, int64_t entry)
 {
     int64_t low = 0, high = plim_dataset_info(reading->dataset)->num_nodes;
     while (high - low > 1) {
@@ -73,7 +73,7 @@ COUNT_NODE(count_i32, int32_t)
 COUNT_NODE(count_i64, int64_t)
 
 /* Two workers may add to the same word. */
-static plim_status_t add(const reading_t *reading, int64_t node, int64_t count)
+static plim_status_t add(const loops_reading_t *reading, int64_t node, int64_t count)
 {
     const plim__self_loops_t *loops = reading->loops;
     const uint64_t place = (uint64_t)node * loops->bits;
@@ -90,11 +90,11 @@ static plim_status_t add(const reading_t *reading, int64_t node, int64_t count)
 
 static plim_status_t process(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
-    const reading_t *reading = context;
+    const loops_reading_t *reading = context;
     const plim_dataset_info_t *info = plim_dataset_info(reading->dataset);
     const int64_t bytes = (int64_t)plim__index_bytes(info->index_type);
     const int64_t first = chunk * (CHUNK_BYTES / bytes), stop = first + (int64_t)size / bytes;
-    tally_t tally = {0};
+    loops_tally_t tally = {0};
     for (int64_t node = node_of(reading, first); node < info->num_nodes; node++) {
         const plim__list_t list = plim__offsets_list(reading->offsets, node);
         const int64_t begin = plim__max_i64(list.start, first);
@@ -120,8 +120,8 @@ static plim_status_t process(void *context, int worker, int64_t chunk, void *dat
 
 static plim_status_t merge(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
-    reading_t *reading = context;
-    const tally_t *tally = &reading->tallies[worker];
+    loops_reading_t *reading = context;
+    const loops_tally_t *tally = &reading->tallies[worker];
     (void)chunk;
     (void)data;
     (void)size;
@@ -135,7 +135,7 @@ static plim_status_t merge(void *context, int worker, int64_t chunk, void *data,
     return PLIM_OK;
 }
 
-static plim_status_t read_lists(const plim_job_t *job, reading_t *reading)
+static plim_status_t read_lists(const plim_job_t *job, loops_reading_t *reading)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(reading->dataset);
     const plim__manifest_file_t *entry = &manifest->files[manifest->topologies[0].indices];
@@ -153,7 +153,7 @@ static plim_status_t read_lists(const plim_job_t *job, reading_t *reading)
     if (entry->shape[0] == 0)
         return PLIM_OK;
     PLIM_TRY(plim__arena_create(job->ledger, "offsets",
-                                (size_t)plim__job_threads(job) * sizeof(tally_t), &arena));
+                                (size_t)plim__job_threads(job) * sizeof(loops_tally_t), &arena));
     reading->tallies = (void *)arena.base;
     plim_status_t status = plim__dataset_file_open(reading->dataset, entry, true, &file);
     if (status == PLIM_OK) {
@@ -167,7 +167,7 @@ static plim_status_t read_lists(const plim_job_t *job, reading_t *reading)
 plim_status_t plim__self_loops_fill(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim__offsets_t *offsets, plim__self_loops_t *loops)
 {
-    reading_t reading = {
+    loops_reading_t reading = {
         .dataset = dataset, .offsets = offsets, .loops = loops, .open = {.node = -1}};
     return read_lists(job, &reading);
 }
@@ -175,7 +175,7 @@ plim_status_t plim__self_loops_fill(const plim_job_t *job, const plim_dataset_t 
 plim_status_t plim__self_loops_count(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim__offsets_t *offsets)
 {
-    reading_t reading = {.dataset = dataset, .offsets = offsets, .open = {.node = -1}};
+    loops_reading_t reading = {.dataset = dataset, .offsets = offsets, .open = {.node = -1}};
     PLIM_TRY(read_lists(job, &reading));
     plim__dataset_note_self_loops(dataset, reading.most);
     return PLIM_OK;

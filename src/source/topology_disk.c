@@ -43,7 +43,7 @@ static const sizes_t disk_sizes = {(int64_t)1 << TASK_BITS, (int64_t)256 << 10, 
 static const sizes_t cached_sizes = {PLIM__FANOUT_MAX, (int64_t)128 << 10, (int64_t)8 << 10};
 
 /* A worker's buffers, besides those of plim__source_worker_t. */
-typedef struct worker {
+typedef struct lists_worker {
     plim__source_worker_t *io;
     int number;
     plim__list_t *lists; /* (task) */
@@ -52,7 +52,7 @@ typedef struct worker {
     char *staging;       /* (staged) entries read from disk */
     int64_t num_reads;
     int64_t num_staged;
-} worker_t;
+} lists_worker_t;
 
 typedef struct disk {
     plim__topology_t face; /* first */
@@ -62,11 +62,11 @@ typedef struct disk {
     int64_t num_nodes;
     size_t width; /* bytes of an entry */
     const sizes_t *sizes;
-    worker_t *workers; /* (num_workers) */
+    lists_worker_t *workers; /* (num_workers) */
 } disk_t;
 
 /* Part of the caller's nodes, and their results. */
-typedef struct task {
+typedef struct lists_task {
     const plim__hop_t *hop;
     const int64_t *nodes;
     const int64_t *owners;
@@ -78,7 +78,7 @@ typedef struct task {
     bool ascending;
     bool long_list; /* the task is one list, too long for the staging */
     bool full;      /* ids has no space for the next node */
-} task_t;
+} lists_task_t;
 
 static bool is_whole(const plim__hop_t *hop, int64_t degree)
 {
@@ -95,8 +95,8 @@ static bool reads_range(const plim__hop_t *hop, int64_t degree, int64_t count)
 }
 
 /* Cuts the next task off `count` nodes: as many as fit staging and reads, at least one. */
-static void measure(const disk_t *disk, const worker_t *worker, int64_t count, int64_t capacity,
-                    task_t *task)
+static void measure(const disk_t *disk, const lists_worker_t *worker, int64_t count,
+                    int64_t capacity, lists_task_t *task)
 {
     int64_t staged = 0, reads = 0, i = 0;
     int64_t most = plim__min_i64(count, disk->sizes->task);
@@ -130,7 +130,7 @@ static void measure(const disk_t *disk, const worker_t *worker, int64_t count, i
     task->count = i;
 }
 
-static void sort_nodes(const disk_t *disk, worker_t *worker, const task_t *task)
+static void sort_nodes(const disk_t *disk, lists_worker_t *worker, const lists_task_t *task)
 {
     int bits = 64 - __builtin_clzll((unsigned long long)disk->num_nodes);
     for (int64_t i = 0; i < task->count; i++)
@@ -143,7 +143,7 @@ static void sort_nodes(const disk_t *disk, worker_t *worker, const task_t *task)
 
 /* Queues a read of entries [first, first + count) of indices.npy; returns the position of the first
  * in staging. */
-static int64_t ask(const disk_t *disk, worker_t *worker, int64_t first, int64_t count)
+static int64_t ask(const disk_t *disk, lists_worker_t *worker, int64_t first, int64_t count)
 {
     const int64_t most = (int64_t)(READ_BYTES / disk->width);
     int64_t place = worker->num_staged;
@@ -158,7 +158,7 @@ static int64_t ask(const disk_t *disk, worker_t *worker, int64_t first, int64_t 
 }
 
 /* Queues one read for each drawn position, in disk order. */
-static void ask_points(const disk_t *disk, worker_t *worker, plim__list_t list, int64_t *ids,
+static void ask_points(const disk_t *disk, lists_worker_t *worker, plim__list_t list, int64_t *ids,
                        int64_t count)
 {
     int bits = 64 - __builtin_clzll((unsigned long long)list.degree);
@@ -174,7 +174,7 @@ static void ask_points(const disk_t *disk, worker_t *worker, plim__list_t list, 
 }
 
 /* Queues reads for one list; the `count` ids are its drawn positions. */
-static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *hop,
+static void ask_list(const disk_t *disk, lists_worker_t *worker, const plim__hop_t *hop,
                      plim__list_t list, int64_t *ids, int64_t count)
 {
     if (is_whole(hop, list.degree)) {
@@ -198,7 +198,7 @@ static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *ho
 }
 
 /* Looks up the task's lists in the cache. */
-static void find_cached(const disk_t *disk, const worker_t *worker, const task_t *task)
+static void find_cached(const disk_t *disk, const lists_worker_t *worker, const lists_task_t *task)
 {
     const int64_t *nodes = task->nodes;
     for (int64_t i = 0; i < task->count; i++) {
@@ -211,14 +211,15 @@ static void find_cached(const disk_t *disk, const worker_t *worker, const task_t
     }
 }
 
-static void draw_positions(const task_t *task, int64_t i, int64_t degree)
+static void draw_positions(const lists_task_t *task, int64_t i, int64_t degree)
 {
     plim__draw_positions(plim__draw_key(task->prefix, task->owners[i]), task->hop, degree,
                          task->ids + task->indptr[i]);
 }
 
 /* Draws positions from the task's i-th list; prefetches the entries if it is cached. */
-static void draw_list(const disk_t *disk, const worker_t *worker, const task_t *task, int64_t i)
+static void draw_list(const disk_t *disk, const lists_worker_t *worker, const lists_task_t *task,
+                      int64_t i)
 {
     int64_t *ids = task->ids + task->indptr[i];
     int64_t count = task->indptr[i + 1] - task->indptr[i];
@@ -240,7 +241,8 @@ static void draw_list(const disk_t *disk, const worker_t *worker, const task_t *
  * Loads the entries drawn from the task's i-th list from the cache. False if the list is not
  * cached or was dropped; the positions are then unchanged.
  */
-static bool take_cached(const disk_t *disk, const worker_t *worker, const task_t *task, int64_t i)
+static bool take_cached(const disk_t *disk, const lists_worker_t *worker, const lists_task_t *task,
+                        int64_t i)
 {
     int64_t *ids = task->ids + task->indptr[i];
     int64_t count = task->indptr[i + 1] - task->indptr[i];
@@ -262,7 +264,7 @@ static bool take_cached(const disk_t *disk, const worker_t *worker, const task_t
     return false;
 }
 
-static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int64_t place,
+static plim_status_t fail_entry(const disk_t *disk, const lists_worker_t *worker, int64_t place,
                                 int64_t value)
 {
     const char *at = worker->staging + (size_t)place * disk->width;
@@ -280,7 +282,7 @@ static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int6
 }
 
 /* Replaces `count` ids by the entries that were read. */
-static plim_status_t store_entries(const disk_t *disk, const worker_t *worker, int64_t *ids,
+static plim_status_t store_entries(const disk_t *disk, const lists_worker_t *worker, int64_t *ids,
                                    int64_t count)
 {
     const bool narrow = disk->width == sizeof(int32_t);
@@ -299,7 +301,7 @@ static plim_status_t store_entries(const disk_t *disk, const worker_t *worker, i
 }
 
 /* Executes the queued reads and stores their entries in ids. */
-static plim_status_t read_asked(disk_t *disk, worker_t *worker, int64_t *ids, int64_t count)
+static plim_status_t read_asked(disk_t *disk, lists_worker_t *worker, int64_t *ids, int64_t count)
 {
     plim_status_t status = plim__source_read(&disk->source, worker->number, worker->num_reads);
     if (status == PLIM_OK)
@@ -309,7 +311,8 @@ static plim_status_t read_asked(disk_t *disk, worker_t *worker, int64_t *ids, in
 }
 
 /* Reads all of one long list, one staging buffer at a time. */
-static plim_status_t read_long(disk_t *disk, worker_t *worker, plim__list_t list, int64_t *ids)
+static plim_status_t read_long(disk_t *disk, lists_worker_t *worker, plim__list_t list,
+                               int64_t *ids)
 {
     const int64_t most = disk->sizes->staged;
     for (int64_t done = 0; done < list.degree; done += most) {
@@ -324,7 +327,7 @@ static plim_status_t read_long(disk_t *disk, worker_t *worker, plim__list_t list
 
 /* Draws from the task's lists and queues reads of uncached entries; returns the number of cached
  * lists. */
-static int64_t draw_lists(const disk_t *disk, worker_t *worker, const task_t *task)
+static int64_t draw_lists(const disk_t *disk, lists_worker_t *worker, const lists_task_t *task)
 {
     int64_t num_cached = 0;
     for (int64_t n = 0; n < task->count + AHEAD_CACHED; n++) {
@@ -342,9 +345,9 @@ static int64_t draw_lists(const disk_t *disk, worker_t *worker, const task_t *ta
     return num_cached;
 }
 
-static plim_status_t draw_task(disk_t *disk, int number, const task_t *task)
+static plim_status_t draw_task(disk_t *disk, int number, const lists_task_t *task)
 {
-    worker_t *worker = &disk->workers[number];
+    lists_worker_t *worker = &disk->workers[number];
     int64_t *ids = task->ids + task->indptr[0];
     if (disk->cache != NULL)
         find_cached(disk, worker, task);
@@ -415,7 +418,7 @@ static int64_t draw_cached(const disk_t *disk, const plim__draws_t *draws, int64
 static int64_t try_cached(const disk_t *disk, int number, const plim__draws_t *draws, int64_t first,
                           const plim__drawn_t *drawn, bool *full)
 {
-    const worker_t *worker = &disk->workers[number];
+    const lists_worker_t *worker = &disk->workers[number];
     int64_t taken = 0;
     if (disk->cache == NULL || !disk->cache->base.all)
         return 0;
@@ -432,10 +435,10 @@ static plim_status_t draw(plim__topology_t *source, int number, const plim__draw
 {
     disk_t *disk = (disk_t *)source;
     const int64_t count = draws->count;
-    task_t task = {.hop = draws->hop,
-                   .prefix = plim__draw_prefix(draws->hop),
-                   .ids = drawn->ids,
-                   .positions = drawn->positions};
+    lists_task_t task = {.hop = draws->hop,
+                         .prefix = plim__draw_prefix(draws->hop),
+                         .ids = drawn->ids,
+                         .positions = drawn->positions};
     int64_t taken = 0;
     drawn->indptr[0] = 0;
     while (taken < count && !task.full) {
@@ -481,9 +484,10 @@ static void lay_out(plim__arena_t *arena, void *object)
     const sizes_t *sizes = disk->sizes;
     const size_t task = (size_t)sizes->task;
     plim__source_lay_out(arena, &disk->source);
-    disk->workers = plim__arena_carve(arena, (size_t)disk->source.num_workers, sizeof(worker_t), 1);
+    disk->workers =
+        plim__arena_carve(arena, (size_t)disk->source.num_workers, sizeof(lists_worker_t), 1);
     for (int i = 0; i < disk->source.num_workers; i++) {
-        const worker_t worker = {
+        const lists_worker_t worker = {
             .number = i,
             .lists = plim__arena_carve(arena, task, sizeof(plim__list_t), 1),
             .cached = plim__arena_carve(arena, task, sizeof(int64_t), 1),

@@ -29,7 +29,7 @@
 #define SAMPLE_BYTES ((int64_t)256 << 10)
 
 /* One file and its chunks: chunk i is [i * stride, i * stride + length), up to the end. */
-typedef struct source {
+typedef struct inspected_file {
     plim__file_t file;
     const plim__manifest_file_t *entry;
     plim__scan_rule_t rule;
@@ -38,15 +38,15 @@ typedef struct source {
     int64_t num_chunks;
     int64_t stride;
     int64_t length;
-} source_t;
+} inspected_file_t;
 
-typedef struct worker {
+typedef struct inspect_worker {
     plim__scan_t scan;
     plim__engine_t *engine;
     XXH3_state_t *state;
     char *blocks[DEPTH];
     plim__op_t ops[DEPTH];
-} worker_t;
+} inspect_worker_t;
 
 typedef struct inspection {
     plim__arena_t arena;
@@ -55,9 +55,9 @@ typedef struct inspection {
     bool whole;
     size_t block;
     int num_workers;
-    worker_t *workers;
+    inspect_worker_t *workers;
     int num_sources;
-    source_t sources[PLIM__FILES_MAX];
+    inspected_file_t sources[PLIM__FILES_MAX];
     int64_t num_chunks;
     int64_t bytes_total;
     int64_t bytes_done; /* written by take_chunk only */
@@ -114,7 +114,7 @@ static int turn_of(const plim__scan_rule_t *rule)
 }
 
 /* Without `whole`, reads all of a file, a sample, or nothing. */
-static void choose_chunks(source_t *source, bool whole)
+static void choose_chunks(inspected_file_t *source, bool whole)
 {
     const int64_t bytes = source->entry->bytes;
     bool sampled = source->rule.kind == PLIM__SCAN_VALUES && bytes > SAMPLE_CHUNKS * SAMPLE_BYTES;
@@ -131,7 +131,8 @@ static void choose_chunks(source_t *source, bool whole)
         source->num_chunks = 0;
 }
 
-static void range_of(const source_t *source, int64_t number, int64_t *start_out, int64_t *end_out)
+static void range_of(const inspected_file_t *source, int64_t number, int64_t *start_out,
+                     int64_t *end_out)
 {
     *start_out = number * source->stride;
     *end_out = plim__min_i64(source->entry->bytes, *start_out + source->length);
@@ -148,8 +149,8 @@ static plim_status_t open_sources(inspection_t *inspection)
     const plim__manifest_t *manifest = plim__dataset_manifest(inspection->dataset);
     for (int turn = 0; turn < 4; turn++)
         for (int i = 0; i < manifest->num_files; i++) {
-            source_t source = {.entry = &manifest->files[i],
-                               .rule = rule_of(manifest, &manifest->files[i])};
+            inspected_file_t source = {.entry = &manifest->files[i],
+                                       .rule = rule_of(manifest, &manifest->files[i])};
             if (turn_of(&source.rule) != turn)
                 continue;
             choose_chunks(&source, inspection->whole);
@@ -169,8 +170,8 @@ static plim_status_t open_sources(inspection_t *inspection)
     return PLIM_OK;
 }
 
-static void submit(const inspection_t *inspection, worker_t *worker, const source_t *source,
-                   int slot, int64_t at, int64_t end)
+static void submit(const inspection_t *inspection, inspect_worker_t *worker,
+                   const inspected_file_t *source, int slot, int64_t at, int64_t end)
 {
     plim__op_t *op = &worker->ops[slot];
     size_t size = (size_t)plim__min_i64(end - at, (int64_t)inspection->block);
@@ -183,8 +184,8 @@ static void submit(const inspection_t *inspection, worker_t *worker, const sourc
 }
 
 /* Hashes and scans one block; the file's header is only hashed. */
-static plim_status_t digest(worker_t *worker, const source_t *source, const char *block,
-                            size_t size, int64_t at)
+static plim_status_t digest(inspect_worker_t *worker, const inspected_file_t *source,
+                            const char *block, size_t size, int64_t at)
 {
     size_t header = at == 0 ? PLIM__NPY_HEADER : 0;
     (void)XXH3_64bits_update(worker->state, block, size);
@@ -192,8 +193,8 @@ static plim_status_t digest(worker_t *worker, const source_t *source, const char
                             (size - header) / plim__dtype_size(source->entry->type));
 }
 
-static plim_status_t read_chunk(const inspection_t *inspection, worker_t *worker,
-                                const source_t *source, int64_t start, int64_t end)
+static plim_status_t read_chunk(const inspection_t *inspection, inspect_worker_t *worker,
+                                const inspected_file_t *source, int64_t start, int64_t end)
 {
     const int64_t block = (int64_t)inspection->block;
     plim_status_t status = PLIM_OK;
@@ -217,15 +218,15 @@ static plim_status_t read_chunk(const inspection_t *inspection, worker_t *worker
     return status;
 }
 
-static const source_t *source_of(const inspection_t *inspection, int64_t chunk)
+static const inspected_file_t *source_of(const inspection_t *inspection, int64_t chunk)
 {
-    const source_t *source = inspection->sources;
+    const inspected_file_t *source = inspection->sources;
     while (chunk >= source->first_chunk + source->num_chunks)
         source++;
     return source;
 }
 
-static plim_status_t report_finding(const inspection_t *inspection, const source_t *source,
+static plim_status_t report_finding(const inspection_t *inspection, const inspected_file_t *source,
                                     const char *finding)
 {
     if (finding[0] == '\0')
@@ -239,8 +240,8 @@ static plim_status_t report_finding(const inspection_t *inspection, const source
 static plim_status_t make_chunk(void *context, int number, int64_t chunk)
 {
     inspection_t *inspection = context;
-    worker_t *worker = &inspection->workers[number];
-    const source_t *source = source_of(inspection, chunk);
+    inspect_worker_t *worker = &inspection->workers[number];
+    const inspected_file_t *source = source_of(inspection, chunk);
     int64_t start, end;
     range_of(source, chunk - source->first_chunk, &start, &end);
     int64_t skipped = start == 0 ? 0 : start - PLIM__NPY_HEADER;
@@ -262,8 +263,9 @@ static plim_status_t make_chunk(void *context, int number, int64_t chunk)
 static plim_status_t take_chunk(void *context, int number, int64_t chunk)
 {
     inspection_t *inspection = context;
-    worker_t *worker = &inspection->workers[number];
-    source_t *source = &inspection->sources[source_of(inspection, chunk) - inspection->sources];
+    inspect_worker_t *worker = &inspection->workers[number];
+    inspected_file_t *source =
+        &inspection->sources[source_of(inspection, chunk) - inspection->sources];
     int64_t start, end;
     range_of(source, chunk - source->first_chunk, &start, &end);
     plim__scan_join(&worker->scan, &source->joint);
@@ -357,7 +359,7 @@ static plim_status_t make_report(inspection_t *inspection, plim_dataset_report_t
     PLIM_TRY(report_degrees(inspection, tally, &report));
     report_classes(&manifest->info, tally, &report);
     for (int i = 0; i < inspection->num_sources; i++) {
-        const source_t *source = &inspection->sources[i];
+        const inspected_file_t *source = &inspection->sources[i];
         if (source->rule.kind == PLIM__SCAN_VALUES)
             plim__values_stats(&source->joint.values,
                                strcmp(source->entry->name, "features.npy") == 0 ? &report.features
@@ -371,9 +373,9 @@ static plim_status_t make_report(inspection_t *inspection, plim_dataset_report_t
     return PLIM_OK;
 }
 
-static worker_t lay_out_worker(plim__arena_t *arena, size_t block)
+static inspect_worker_t lay_out_worker(plim__arena_t *arena, size_t block)
 {
-    worker_t worker = {.engine = NULL};
+    inspect_worker_t worker = {.engine = NULL};
     plim__scan_carve(&worker.scan, arena);
     worker.state = plim__arena_carve(arena, 1, sizeof *worker.state, 1);
     for (int i = 0; i < DEPTH; i++)
@@ -385,9 +387,9 @@ static void lay_out(plim__arena_t *arena, void *draft)
 {
     inspection_t *inspection = draft;
     const size_t workers = (size_t)inspection->num_workers;
-    inspection->workers = plim__arena_carve(arena, workers, sizeof(worker_t), 1);
+    inspection->workers = plim__arena_carve(arena, workers, sizeof(inspect_worker_t), 1);
     for (size_t i = 0; i < workers; i++) {
-        const worker_t worker = lay_out_worker(arena, inspection->block);
+        const inspect_worker_t worker = lay_out_worker(arena, inspection->block);
         if (inspection->workers != NULL)
             inspection->workers[i] = worker;
     }

@@ -127,15 +127,15 @@ static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
     return NULL;
 }
 
-typedef struct page {
+typedef struct manifest_page {
     char *text;
     size_t used;
     size_t size;
-} page_t;
+} manifest_page_t;
 
 static int append(const char *buffer, size_t size, void *data)
 {
-    page_t *page = data;
+    manifest_page_t *page = data;
     if (size > page->size - page->used)
         return -1;
     memcpy(page->text + page->used, buffer, size);
@@ -143,7 +143,7 @@ static int append(const char *buffer, size_t size, void *data)
     return 0;
 }
 
-static plim_status_t seal(page_t *page)
+static plim_status_t seal(manifest_page_t *page)
 {
     if (!plim__seal_put(page->text, page->size, &page->used) || page->used > PLIM__MANIFEST_BYTES)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
@@ -152,7 +152,8 @@ static plim_status_t seal(page_t *page)
     return PLIM_OK;
 }
 
-static plim_status_t render_texts(const plim__manifest_t *manifest, char *texts[3], page_t *page)
+static plim_status_t render_texts(const plim__manifest_t *manifest, char *texts[3],
+                                  manifest_page_t *page)
 {
     json_t *root = root_of(manifest, texts);
     if (root == NULL)
@@ -186,7 +187,7 @@ plim_status_t plim__manifest_render(const plim_job_t *job, const plim__manifest_
     plim_status_t status = plim__ledger_reserve(job->ledger, "json", memory, &account);
     if (status != PLIM_OK)
         goto destroy_arena;
-    page_t page = {plim__arena_carve(&arena, size, 1, 1), 0, size};
+    manifest_page_t page = {plim__arena_carve(&arena, size, 1, 1), 0, size};
     for (int i = 0; i < 3; i++) {
         size_t length = strlen(given[i]) + 1;
         texts[i] = memcpy(plim__arena_carve(&arena, length, 1, 1), given[i], length);

@@ -10,12 +10,12 @@
 
 #define DEPTH 4 /* transfers that a chunk is cut into */
 
-typedef struct worker {
+typedef struct sweep_worker {
     plim__engine_t *engine;
     char *data; /* (chunk + a page) the current chunk */
     size_t size;
     plim__op_t ops[DEPTH];
-} worker_t;
+} sweep_worker_t;
 
 typedef struct state {
     plim__arena_t arena;
@@ -23,12 +23,12 @@ typedef struct state {
     const plim__sweep_t *sweep;
     int num_workers;
     int64_t chunks;
-    worker_t *workers;
+    sweep_worker_t *workers;
     char *buffers;            /* (num_workers, chunk + a page) the workers' data */
     plim__file_check_t check; /* only take advances it */
 } state_t;
 
-static plim_status_t read_chunk(const state_t *state, worker_t *worker, int64_t offset)
+static plim_status_t read_chunk(const state_t *state, sweep_worker_t *worker, int64_t offset)
 {
     const plim__sweep_t *sweep = state->sweep;
     const int64_t align = (int64_t)sweep->file->align;
@@ -59,7 +59,7 @@ static plim_status_t make(void *context, int number, int64_t chunk)
 {
     state_t *state = context;
     const plim__sweep_t *sweep = state->sweep;
-    worker_t *worker = &state->workers[number];
+    sweep_worker_t *worker = &state->workers[number];
     int64_t skipped = chunk * sweep->chunk;
     PLIM_TRY(plim__job_check(state->job));
     worker->size = (size_t)plim__min_i64(sweep->chunk, sweep->end - sweep->start - skipped);
@@ -73,7 +73,7 @@ static plim_status_t take(void *context, int number, int64_t chunk)
 {
     state_t *state = context;
     const plim__sweep_t *sweep = state->sweep;
-    worker_t *worker = &state->workers[number];
+    sweep_worker_t *worker = &state->workers[number];
     const bool last = chunk + 1 == state->chunks;
     PLIM_TRY(plim__file_check_add(&state->check, worker->data,
                                   worker->size + (last ? (size_t)sweep->behind : 0)));
@@ -88,7 +88,7 @@ static void lay_out(plim__arena_t *arena, void *object)
 {
     state_t *state = object;
     const size_t workers = (size_t)state->num_workers;
-    state->workers = plim__arena_carve(arena, workers, sizeof(worker_t), 1);
+    state->workers = plim__arena_carve(arena, workers, sizeof(sweep_worker_t), 1);
     state->buffers =
         plim__arena_carve(arena, workers, (size_t)state->sweep->chunk + PLIM__PAGE, PLIM__PAGE);
     (void)plim__arena_carve(arena, workers, PLIM__STACK_BYTES, 1); /* counts the threads' stacks */

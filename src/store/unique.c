@@ -10,7 +10,7 @@
 #define BLOCK ((int64_t)8192)               /* ids read at a time */
 #define RANGE_MIN ((int64_t)(64 << 10) * 8) /* ids checked in a pass, at least */
 
-typedef struct check {
+typedef struct unique_check {
     plim__arena_t arena;
     const plim_job_t *job;
     const plim__file_t *file;
@@ -19,9 +19,9 @@ typedef struct check {
     int64_t range;  /* ids checked in a pass */
     int64_t *block; /* (BLOCK) */
     uint64_t *seen; /* (range / 64) one bit an id */
-} check_t;
+} unique_check_t;
 
-static plim_status_t read_block(const check_t *check, int64_t first, int64_t *got_out)
+static plim_status_t read_block(const unique_check_t *check, int64_t first, int64_t *got_out)
 {
     *got_out = plim__min_i64(BLOCK, check->count - first);
     PLIM_TRY(plim__job_check(check->job));
@@ -29,7 +29,7 @@ static plim_status_t read_block(const check_t *check, int64_t first, int64_t *go
                               (size_t)*got_out * 8);
 }
 
-static plim_status_t is_ascending(const check_t *check, bool *ascending_out)
+static plim_status_t is_ascending(const unique_check_t *check, bool *ascending_out)
 {
     int64_t last = INT64_MIN, got;
     for (int64_t first = 0; first < check->count; first += got) {
@@ -47,7 +47,7 @@ static plim_status_t is_ascending(const check_t *check, bool *ascending_out)
 }
 
 /* Reports entry `second` and the earlier entry with the same id. */
-static plim_status_t report(const check_t *check, int64_t id, int64_t second)
+static plim_status_t report(const unique_check_t *check, int64_t id, int64_t second)
 {
     int64_t got;
     for (int64_t first = 0; first < second; first += got) {
@@ -64,7 +64,7 @@ static plim_status_t report(const check_t *check, int64_t id, int64_t second)
 }
 
 /* Checks the ids in [begin, begin + range). */
-static plim_status_t check_range(const check_t *check, int64_t begin, int64_t range)
+static plim_status_t check_range(const unique_check_t *check, int64_t begin, int64_t range)
 {
     int64_t got;
     memset(check->seen, 0, (size_t)(range / 8));
@@ -86,7 +86,7 @@ static plim_status_t check_range(const check_t *check, int64_t begin, int64_t ra
 
 static void lay_out(plim__arena_t *arena, void *draft)
 {
-    check_t *check = draft;
+    unique_check_t *check = draft;
     check->block = plim__arena_carve(arena, (size_t)BLOCK, sizeof(int64_t), 1);
     check->seen = plim__arena_carve(arena, (size_t)(check->range / 64), sizeof(uint64_t), 1);
 }
@@ -97,8 +97,8 @@ plim_status_t plim__unique_check(const plim_job_t *job, const plim__file_t *file
     const int64_t bytes = plim__ledger_available(job->ledger) / 2;
     const int64_t most = bytes > bound / 8 ? bound : plim__max_i64(bytes, 0) * 8;
     const int64_t range = plim__max_i64(most, RANGE_MIN) / 64 * 64 + 64;
-    check_t draft = {.job = job, .file = file, .name = name, .count = count, .range = range};
-    check_t *check;
+    unique_check_t draft = {.job = job, .file = file, .name = name, .count = count, .range = range};
+    unique_check_t *check;
     bool ascending = true;
     PLIM_TRY(plim__object_create(job->ledger, "split check", lay_out, &draft, sizeof draft,
                                  &draft.arena, &check));

@@ -14,15 +14,15 @@
 typedef enum kind { TURNS, TOTAL, REAL, FLAG } kind_t;
 
 /* Maps fields of a position to notes. */
-typedef struct field {
+typedef struct checkpoint_field {
     const char *key;
     kind_t kind;
     size_t offset;
-} field_t;
+} checkpoint_field_t;
 
 #define AT(name) offsetof(plim__position_t, name)
 
-static const field_t fields[] = {
+static const checkpoint_field_t fields[] = {
     {"epoch", TURNS, AT(epoch)},
     {"step", TURNS, AT(step)},
     {"updates", TOTAL, AT(updates)},
@@ -48,7 +48,7 @@ static const field_t fields[] = {
 #define NOTE_TEXT 40
 
 /* Exact: fractional numbers are written with a binary exponent. */
-static void put_field(const field_t *field, const plim__position_t *position,
+static void put_field(const checkpoint_field_t *field, const plim__position_t *position,
                       char text_out[NOTE_TEXT])
 {
     const void *from = (const char *)position + field->offset;
@@ -66,7 +66,7 @@ static void put_field(const field_t *field, const plim__position_t *position,
     }
 }
 
-static bool get_field(const field_t *field, const char *text, plim__position_t *position)
+static bool get_field(const checkpoint_field_t *field, const char *text, plim__position_t *position)
 {
     void *to = (char *)position + field->offset;
     char *end = NULL;

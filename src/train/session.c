@@ -163,17 +163,17 @@ static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream,
 }
 
 /* Rank 0's taking of the rows of all. */
-typedef struct taking {
+typedef struct rank_rows {
     plim__session_t *session;
     int64_t steps;
     plim__session_take_fn take;
     void *context;
-} taking_t;
+} rank_rows_t;
 
 static plim_status_t take_collected(void *context, int64_t rows, const float *values,
                                     const void *labels)
 {
-    const taking_t *taking = context;
+    const rank_rows_t *taking = context;
     plim__session_t *session = taking->session;
     const plim__model_output_t output = {.outputs = values,
                                          .embeddings = session->embeddings ? values : NULL,
@@ -209,7 +209,7 @@ static plim_status_t pass_together(plim__session_t *session, plim_loader_t *load
     const int64_t rows = plim__collect_batch_rows(session->collect);
     const int ranks = plim__peers_num_ranks(session->peers);
     const int64_t steps = (session->info->num_split[params->split] - 1) / rows + 1;
-    taking_t taking = {session, steps, take, context};
+    rank_rows_t taking = {session, steps, take, context};
     plim_train_event_t event = event_of(params->split, epoch, steps);
     plim_stream_t *stream = NULL;
     params->batch_size = plim__mul_saturating_i64(rows, ranks);

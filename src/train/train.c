@@ -249,14 +249,14 @@ static plim_status_t open_run(plim__loop_t *loop, const plim_plan_t *plan, bool 
 }
 
 /* The run as rank 0 knows it. */
-typedef struct origin {
+typedef struct run_origin {
     char path[PLIM_PATH_MAX];
     bool resume;
-} origin_t;
+} run_origin_t;
 
 /* Opens the run, or makes it, up to its first step. */
 static plim_status_t start(plim__loop_t *loop, const plim_plan_t *plan, plim_training_t *training,
-                           origin_t *origin)
+                           run_origin_t *origin)
 {
     PLIM_TRY(plim__loop_agree(loop, PLIM__STAGE_START, open_run(loop, plan, origin->resume)));
     if (loop->run != NULL) {
@@ -300,7 +300,7 @@ static plim_status_t run_loop(plim__loop_t *loop, const plim_plan_t *plan, bool 
                               plim_train_result_t *result_out)
 {
     plim_training_t training = *loop->training;
-    origin_t origin = {.resume = resume};
+    run_origin_t origin = {.resume = resume};
     PLIM_TRY(plim__output_check(result_out, "plim_train_result_t"));
     PLIM_TRY(plim__peers_open(loop->job, &loop->peers));
     plim_status_t status = check_arithmetic(loop->peers);

@@ -35,12 +35,12 @@
 #define STARVED_SHARE 0.1 /* windows set the pace where more of the time is spent waiting */
 
 /* What the cache keeps. Seconds; 0 for a split that is not evaluated. */
-typedef struct record {
+typedef struct trial_record {
     int64_t time; /* since 1970 */
     double start, epoch;
     double split[3]; /* of an evaluation of each split */
     double back;     /* until training has its first batch after an evaluation */
-} record_t;
+} trial_record_t;
 
 typedef struct point {
     double seconds, starved; /* since the stream was started; of these, waiting for batches */
@@ -177,7 +177,7 @@ static plim_status_t try_rows(void *context, int64_t rows, const plim__model_out
 
 /* Evaluates a part of the largest split that is evaluated between epochs, and takes the others in
  * proportion; then a step of training, whose windows the evaluation may have replaced. */
-static plim_status_t try_evaluation(plim__loop_t *loop, double seconds, record_t *record)
+static plim_status_t try_evaluation(plim__loop_t *loop, double seconds, trial_record_t *record)
 {
     plim__session_t *session = &loop->trainer->session;
     const int64_t *seeds = session->info->num_split;
@@ -205,7 +205,7 @@ static plim_status_t try_evaluation(plim__loop_t *loop, double seconds, record_t
     return PLIM_OK;
 }
 
-static plim_status_t run_trial(plim__loop_t *loop, double seconds, record_t *record)
+static plim_status_t run_trial(plim__loop_t *loop, double seconds, trial_record_t *record)
 {
     const int64_t began = plim__clock_ns();
     bool found;
@@ -300,7 +300,7 @@ static plim_status_t name_file(const plim_job_t *job, const plim_dataset_t *data
     return PLIM_OK;
 }
 
-static void keep(const char *name, const record_t *record)
+static void keep(const char *name, const trial_record_t *record)
 {
     char text[PLIM__CACHE_TEXT];
     (void)snprintf(text, sizeof text, "%lld %.6g %.6g %.6g %.6g %.6g %.6g\n",
@@ -309,10 +309,10 @@ static void keep(const char *name, const record_t *record)
     plim__cache_write(name, text);
 }
 
-static bool find(const char *name, record_t *record_out)
+static bool find(const char *name, trial_record_t *record_out)
 {
     char text[PLIM__CACHE_TEXT], *at = text;
-    record_t record;
+    trial_record_t record;
     double *const numbers[] = {&record.start,    &record.epoch,    &record.split[0],
                                &record.split[1], &record.split[2], &record.back};
     if (!plim__cache_read(name, text))
@@ -332,7 +332,7 @@ static bool find(const char *name, record_t *record_out)
 
 /* The seconds of the run. At its end the splits are scored that have no score of the best weights;
  * without best weights, all. */
-static void give(const record_t *record, const plim_training_t *training, int64_t steps,
+static void give(const trial_record_t *record, const plim_training_t *training, int64_t steps,
                  plim_trial_t *trial_out)
 {
     const unsigned splits = plim__plan_settings_splits(training);
@@ -370,7 +370,7 @@ PLIM_API plim_status_t plim_train_try(const plim_job_t *job, const plim_dataset_
 {
     plim_training_t known = PLIM_TRAINING_INIT;
     char name[NAME_TEXT];
-    record_t record = {0};
+    trial_record_t record = {0};
     PLIM_ENTER(job);
     PLIM_TRY(plim__output_check(trial_out, "plim_trial_t"));
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
@@ -408,7 +408,7 @@ PLIM_API plim_status_t plim_train_tried(const plim_job_t *job, const plim_datase
 {
     plim_training_t known = PLIM_TRAINING_INIT;
     char name[NAME_TEXT];
-    record_t record;
+    trial_record_t record;
     PLIM_ENTER(job);
     PLIM_TRY(plim__output_check(trial_out, "plim_trial_t"));
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
