@@ -10,10 +10,10 @@ enum { MAX_COLUMNS = 8, ROWS = 4 };
 
 static plim__text_t *open_text(const uint8_t *data, size_t size, size_t buffer)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__text_t *text;
-    FUZZ_ASSERT(plim__stream_memory(fuzz_job(), "fuzz.csv", data, size, &stream) == PLIM_OK);
-    FUZZ_ASSERT(plim__text_open(fuzz_job(), stream, buffer, &text) == PLIM_OK);
+    FUZZ_ASSERT(plim__reader_memory(fuzz_job(), "fuzz.csv", data, size, &reader) == PLIM_OK);
+    FUZZ_ASSERT(plim__text_open(fuzz_job(), reader, buffer, &text) == PLIM_OK);
     return text;
 }
 

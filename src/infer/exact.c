@@ -258,7 +258,7 @@ static plim_status_t read_rows(plim__exact_t *exact, plim__exact_reorder_t *reor
                                            .size = (size_t)source->row_bytes,
                                            .to = exact->h + index * source->width};
     }
-    return plim__reader_read(reorder->reader, source->file, reorder->reads, rows);
+    return plim__range_reader_read(reorder->reader, source->file, reorder->reads, rows);
 }
 
 /* Gathers this peer's rows of requested nodes first … first + count - 1 in exact->h. */
@@ -282,7 +282,8 @@ static plim_status_t take_in_order(plim__exact_t *exact, const plim__exact_sourc
                                    const int64_t *nodes, int64_t count, plim__exact_take_fn take,
                                    void *context)
 {
-    const plim__reader_params_t params = plim__exact_reorder_reader((size_t)source->row_bytes);
+    const plim__range_reader_params_t params =
+        plim__exact_reorder_reader((size_t)source->row_bytes);
     plim__exact_reorder_t draft = {.range_rows = exact->sizes.range_rows}, *reorder;
     float *ordered = exact->peers == NULL ? exact->h : (float *)(void *)exact->writer.buffers[0];
     bool failed = false; /* on this peer, since the last agreement */
@@ -291,7 +292,7 @@ static plim_status_t take_in_order(plim__exact_t *exact, const plim__exact_sourc
                             sizeof draft, &draft.arena, &reorder);
     const bool created = status == PLIM_OK;
     if (created && source->file != NULL)
-        status = plim__reader_create(exact->job, &params, &reorder->reader);
+        status = plim__range_reader_create(exact->job, &params, &reorder->reader);
     for (int64_t first = 0; first < count && !failed;) {
         const int64_t rows = plim__min_i64(exact->round_rows, count - first);
         if (status == PLIM_OK)
@@ -305,7 +306,7 @@ static plim_status_t take_in_order(plim__exact_t *exact, const plim__exact_sourc
         first += rows;
     }
     if (created) {
-        plim__reader_destroy(reorder->reader);
+        plim__range_reader_destroy(reorder->reader);
         plim__arena_destroy(&reorder->arena);
     }
     return failed ? status : plim__exact_agree(exact, status);

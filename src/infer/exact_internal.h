@@ -20,7 +20,7 @@
 #include "base/node_set.h"
 #include "infer/exact.h"
 #include "io/engine.h"
-#include "io/reader.h"
+#include "io/range_reader.h"
 #include "mem/arena.h"
 #include "nn/epilogue.h"
 #include "nn/stream_aggregate.h"
@@ -420,7 +420,7 @@ static inline void plim__exact_load(const plim__exact_t *exact, const char *row,
 typedef struct plim__exact_reorder {
     plim__arena_t arena;
     int64_t range_rows;
-    plim__reader_t *reader;        /* NULL: the store is in memory */
+    plim__range_reader_t *reader;  /* NULL: the store is in memory */
     plim__read_t *reads;           /* (range_rows) */
     uint64_t *keys, *sort_scratch; /* (range_rows) position and index */
 } plim__exact_reorder_t;
@@ -429,7 +429,7 @@ typedef struct plim__exact_reorder {
  * plim__exact_reorder_t, whose range_rows is set. */
 void plim__exact_lay_out(plim__arena_t *arena, void *exact);
 void plim__exact_reorder_lay_out(plim__arena_t *arena, void *reorder);
-plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes);
+plim__range_reader_params_t plim__exact_reorder_reader(size_t row_bytes);
 
 /* The largest buffers that are a small part of `available` bytes. Pure. */
 plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_dataset_info_t *info,

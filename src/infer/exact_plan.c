@@ -89,9 +89,9 @@ void plim__exact_reorder_lay_out(plim__arena_t *arena, void *object)
     reorder->sort_scratch = plim__arena_carve(arena, rows, sizeof *reorder->sort_scratch, 1);
 }
 
-plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes)
+plim__range_reader_params_t plim__exact_reorder_reader(size_t row_bytes)
 {
-    return (plim__reader_params_t){
+    return (plim__range_reader_params_t){
         .depth = REORDER_DEPTH, .max_read = row_bytes, .merge_distance = REORDER_MERGE};
 }
 
@@ -99,9 +99,10 @@ plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes)
 static size_t reorder_bytes(const plim_job_t *job, int64_t range_rows, int64_t width)
 {
     plim__exact_reorder_t draft = {.range_rows = range_rows};
-    const plim__reader_params_t params = plim__exact_reorder_reader((size_t)width * sizeof(float));
+    const plim__range_reader_params_t params =
+        plim__exact_reorder_reader((size_t)width * sizeof(float));
     return plim__object_bytes(plim__exact_reorder_lay_out, &draft, sizeof draft) +
-           plim__reader_estimate(job->io_engine, &params);
+           plim__range_reader_estimate(job->io_engine, &params);
 }
 
 size_t plim__exact_set_bytes(int64_t num_nodes)

@@ -13,7 +13,7 @@ struct plim__edge_source {
     int64_t position;                /* edges delivered so far */
     const char *place;               /* name of an edge in messages */
     const plim__text_lines_t *lines; /* for a text, else NULL; borrowed */
-    char name[PLIM__STREAM_NAME];
+    char name[PLIM__READER_NAME];
 };
 
 /* The place of edge `at` for messages: "line 7" in a text, else "edge 5". Not while another thread

@@ -14,18 +14,18 @@ static plim_status_t npy_read(plim__ids_t *base, int64_t *to, int64_t capacity, 
     int64_t count = plim__min_i64(capacity, ids->left);
     size_t size = plim__dtype_size(ids->type);
     if (ids->type == PLIM__NPY_I64) {
-        PLIM_TRY(plim__stream_read_all(ids->stream, to, (size_t)count * size));
+        PLIM_TRY(plim__reader_read_all(ids->reader, to, (size_t)count * size));
     } else {
         uint64_t raw[2048];
         for (int64_t done = 0; done < count;) {
             int64_t chunk = plim__min_i64(count - done, (int64_t)(sizeof raw / size));
-            PLIM_TRY(plim__stream_read_all(ids->stream, raw, (size_t)chunk * size));
+            PLIM_TRY(plim__reader_read_all(ids->reader, raw, (size_t)chunk * size));
             int64_t good = plim__feature_convert_ids(ids->type, raw, to + done, chunk);
             if (good < chunk)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: element %" PRId64 " is %" PRIu64
                                   ", too large for an id or a count; check the file",
-                                  ids->stream->name, base->position + done + good, raw[good]);
+                                  ids->reader->name, base->position + done + good, raw[good]);
             done += chunk;
         }
     }
@@ -35,18 +35,18 @@ static plim_status_t npy_read(plim__ids_t *base, int64_t *to, int64_t capacity, 
     return PLIM_OK;
 }
 
-plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__stream_t *stream, plim__dtype_t type,
+plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__reader_t *reader, plim__dtype_t type,
                                  int64_t count)
 {
     if (type == PLIM__NPY_F16 || type == PLIM__NPY_F32 || type == PLIM__NPY_F64)
         return plim__fail(PLIM_ERR_DATA,
                           "%s has the type %s, but integers are expected; save it with "
                           "astype('int64')",
-                          stream->name, plim__dtype_name(type));
+                          reader->name, plim__dtype_name(type));
     ids->ids.read = npy_read;
     ids->ids.position = 0;
-    (void)snprintf(ids->ids.name, sizeof ids->ids.name, "%s", stream->name);
-    ids->stream = stream;
+    (void)snprintf(ids->ids.name, sizeof ids->ids.name, "%s", reader->name);
+    ids->reader = reader;
     ids->type = type;
     ids->left = count;
     return PLIM_OK;

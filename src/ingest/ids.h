@@ -14,19 +14,19 @@ struct plim__ids {
     /* Reads up to `capacity` numbers, fewer only at the end. */
     plim_status_t (*read)(plim__ids_t *ids, int64_t *to, int64_t capacity, int64_t *got_out);
     int64_t position; /* numbers delivered so far */
-    char name[PLIM__STREAM_NAME];
+    char name[PLIM__READER_NAME];
 };
 
-/* `count` numbers of any integer type, from a stream at the first of them. */
+/* `count` numbers of any integer type, from a reader at the first of them. */
 typedef struct plim__ids_npy {
     plim__ids_t ids;
-    plim__stream_t *stream; /* borrowed */
+    plim__reader_t *reader; /* borrowed */
     plim__dtype_t type;
     int64_t left;
 } plim__ids_npy_t;
 
 /* PLIM_ERR_DATA when the type is not an integer type. */
-plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__stream_t *stream, plim__dtype_t type,
+plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__reader_t *reader, plim__dtype_t type,
                                  int64_t count);
 
 /* A text with one number a line; a heading and pandas' index are skipped. */

@@ -34,7 +34,7 @@ static const plim__importer_t *const importers[] = {
 #define BLOCK_MIN 4096
 #define BLOCK_MOST 65536
 
-/* Most memory of streams, spools and columns with the smallest buffers: a zip in a zip, each with a
+/* Most memory of readers, spools and columns with the smallest buffers: a zip in a zip, each with a
  * thread that inflates ahead, spooled ids and a column, or a gzip of text. Without the build. */
 #define FIXED_BYTES ((size_t)10 << 20)
 
@@ -72,28 +72,28 @@ plim_status_t plim__import_agree(plim__agreed_t *agreed, const char *what, int64
     return PLIM_OK;
 }
 
-plim_status_t plim__import_inflate(plim__import_t *import, plim__stream_t *inner,
-                                   plim__stream_t **stream_out)
+plim_status_t plim__import_inflate(plim__import_t *import, plim__reader_t *inner,
+                                   plim__reader_t **reader_out)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     int64_t size = inner->size;
-    PLIM_TRY(plim__stream_decompress(import->job, inner, &stream));
-    if (size >= 0 && stream->size == size) { /* not compressed */
-        *stream_out = stream;
+    PLIM_TRY(plim__reader_decompress(import->job, inner, &reader));
+    if (size >= 0 && reader->size == size) { /* not compressed */
+        *reader_out = reader;
         return PLIM_OK;
     }
-    return plim__stream_ahead(import->job, stream, import->buffer, stream_out);
+    return plim__reader_ahead(import->job, reader, import->buffer, reader_out);
 }
 
 plim_status_t plim__import_open(plim__import_t *import, const char *path,
-                                plim__stream_t **stream_out)
+                                plim__reader_t **reader_out)
 {
-    plim__stream_t *stream;
-    PLIM_TRY(plim__stream_file(import->job, path, import->buffer, &stream));
-    return plim__import_inflate(import, stream, stream_out);
+    plim__reader_t *reader;
+    PLIM_TRY(plim__reader_file(import->job, path, import->buffer, &reader));
+    return plim__import_inflate(import, reader, reader_out);
 }
 
-plim_status_t plim__import_text(plim__import_t *import, plim__stream_t *inner,
+plim_status_t plim__import_text(plim__import_t *import, plim__reader_t *inner,
                                 plim__text_t **text_out)
 {
     return plim__text_open(import->job, inner, (size_t)1 << 20, text_out);
@@ -370,7 +370,7 @@ static void describe_options(const plim_import_options_t *options, char text_out
 
 static plim_status_t commit(plim__import_t *import)
 {
-    char source[PLIM__STREAM_NAME], options[OPTIONS_TEXT];
+    char source[PLIM__READER_NAME], options[OPTIONS_TEXT];
     const char *path = import->options->source;
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/')

@@ -1,7 +1,7 @@
 /*
  * Shared by the importers: the context of an import, and functions that write edges, features,
  * labels and splits from any kind of source. An importer recognises its kind of source, plans with
- * the counts that it knows, and passes streams on in the order in which they come.
+ * the counts that it knows, and passes readers on in the order in which they come.
  *
  *     recognise → plan (refuse here) → edges, features, labels, splits in any order → finish
  */
@@ -21,7 +21,7 @@
 /* A number that several files may state; they must agree. */
 typedef struct plim__agreed {
     int64_t value; /* -1: unknown */
-    char from[PLIM__STREAM_NAME];
+    char from[PLIM__READER_NAME];
 } plim__agreed_t;
 
 /* How the ids in the first column of a text of rows are read. */
@@ -41,7 +41,7 @@ typedef struct plim__import {
     const char *kind;      /* recognised kind of source, for messages and provenance */
     size_t start;          /* bytes on the ledger when the import began, */
     size_t other_bytes;    /* and bytes for everything but the build */
-    size_t buffer;         /* bytes of a stream's or column's buffer, whole pages */
+    size_t buffer;         /* bytes of a reader's or column's buffer, whole pages */
     int64_t block;         /* edges, ids or values handled at a time */
     plim__half_path_t path;
     plim__dataset_writer_t *writer; /* NULL until something is written */
@@ -78,13 +78,13 @@ typedef struct plim__import {
     bool features_done;
     int64_t feature_rows; /* -1 without features */
     double feature_error;
-    char features_from[PLIM__STREAM_NAME];
+    char features_from[PLIM__READER_NAME];
     bool labels_done;
     int64_t label_rows; /* -1 without labels */
     int64_t num_classes;
     plim__class_names_t class_names; /* of classes that are words */
     bool multi_label;
-    char labels_from[PLIM__STREAM_NAME];
+    char labels_from[PLIM__READER_NAME];
     struct {
         bool done;
         bool mask;       /* read from a mask */
@@ -92,7 +92,7 @@ typedef struct plim__import {
         int64_t last;    /* the last id, -1 at first */
         int64_t most;    /* the maximum id, -1 when empty */
         int64_t most_at; /* and its position */
-        char from[PLIM__STREAM_NAME];
+        char from[PLIM__READER_NAME];
     } splits[3];
 } plim__import_t;
 
@@ -121,16 +121,16 @@ void plim__import_leave_out(plim__import_t *import, const char *name);
 plim_status_t plim__import_agree(plim__agreed_t *agreed, const char *what, int64_t value,
                                  const char *from);
 
-/* A file as a stream. A compressed file is decompressed on a thread of its own. */
+/* A file as a reader. A compressed file is decompressed on a thread of its own. */
 plim_status_t plim__import_open(plim__import_t *import, const char *path,
-                                plim__stream_t **stream_out);
+                                plim__reader_t **reader_out);
 
-/* The same for a stream. Takes ownership of `inner`, also on failure. */
-plim_status_t plim__import_inflate(plim__import_t *import, plim__stream_t *inner,
-                                   plim__stream_t **stream_out);
+/* The same for a reader. Takes ownership of `inner`, also on failure. */
+plim_status_t plim__import_inflate(plim__import_t *import, plim__reader_t *inner,
+                                   plim__reader_t **reader_out);
 
-/* A stream as text. Takes ownership of `inner`, also on failure. */
-plim_status_t plim__import_text(plim__import_t *import, plim__stream_t *inner,
+/* A reader as text. Takes ownership of `inner`, also on failure. */
+plim_status_t plim__import_text(plim__import_t *import, plim__reader_t *inner,
                                 plim__text_t **text_out);
 
 /*
@@ -198,7 +198,7 @@ plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text
                                       int64_t count);
 
 /* Reads edges from an array [2, E] or [E, 2] after its header. */
-plim_status_t plim__import_edges_npy(plim__import_t *import, plim__stream_t *stream,
+plim_status_t plim__import_edges_npy(plim__import_t *import, plim__reader_t *reader,
                                      const plim__npy_t *npy);
 
 /* Builds from spooled edges, if there are any and the number of nodes is known. */
@@ -206,7 +206,7 @@ plim_status_t plim__import_build_edges(plim__import_t *import);
 
 /* Reads features from an array [N, F] or [N] after its header. Transposes Fortran order in memory.
  */
-plim_status_t plim__import_features_npy(plim__import_t *import, plim__stream_t *stream,
+plim_status_t plim__import_features_npy(plim__import_t *import, plim__reader_t *reader,
                                         const plim__npy_t *npy);
 
 /* The same for a file in Fortran order, a slab of rows at a time. */
@@ -252,7 +252,7 @@ void plim__import_labels_words(plim__import_t *import, plim__text_t *text);
 
 /* Labels [R] or [R, T] of nodes, or of graphs when `graphs` (floats are then values unless the
  * options say otherwise). */
-plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *stream,
+plim_status_t plim__import_labels_npy(plim__import_t *import, plim__reader_t *reader,
                                       const plim__npy_t *npy, bool graphs);
 plim_status_t plim__import_labels_text(plim__import_t *import, plim__text_t *text, const char *name,
                                        bool graphs);
@@ -260,7 +260,7 @@ plim_status_t plim__import_labels_text(plim__import_t *import, plim__text_t *tex
 /* One of the splits 0 train, 1 valid, 2 test: ids or a mask. A mask has booleans, or has 0 and 1
  * and is named so or has an entry for each node. Logs which one it is. */
 plim_status_t plim__import_split(plim__import_t *import, int split, plim__ids_t *ids);
-plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__stream_t *stream,
+plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__reader_t *reader,
                                      const plim__npy_t *npy);
 
 /* Draws the splits that the options ask for from the labels already written. PLIM_ERR_USAGE without
@@ -282,7 +282,7 @@ plim_status_t plim__import_npz(plim__import_t *import, const char *path);
  */
 bool plim__import_sparse_is(const char *member);
 plim_status_t plim__import_sparse(plim__import_t *import, const char *member,
-                                  plim__stream_t *stream);
+                                  plim__reader_t *reader);
 plim_status_t plim__import_sparse_finish(plim__import_t *import);
 
 /* Converts the names in the spooled edges to ids and writes ids.npy. */

@@ -236,7 +236,7 @@ static plim_status_t plan(plim__import_t *import, const directory_files_t *found
 
 static plim_status_t read_csc(plim__import_t *import, const directory_files_t *found)
 {
-    plim__stream_t *indptr, *indices;
+    plim__reader_t *indptr, *indices;
     plim__npy_t indptr_npy, indices_npy;
     plim__ids_npy_t offsets, sources;
     plim__edges_csc_t edges;
@@ -255,9 +255,9 @@ static plim_status_t read_csc(plim__import_t *import, const directory_files_t *f
         plim__edges_csc_open(&edges, &offsets.ids, &sources.ids, indices_npy.count);
         status = plim__import_edges(import, &edges.edges, indices_npy.count);
     }
-    plim__stream_close(indices);
+    plim__reader_close(indices);
 close_indptr:
-    plim__stream_close(indptr);
+    plim__reader_close(indptr);
     return status;
 }
 

@@ -190,7 +190,7 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
     if (minimum == SIZE_MAX)
         return too_large(import, &params);
     minimum += blocks_bytes(import) + stacks_bytes(import);
-    /* Open streams are part of what was reserved at the start. */
+    /* Open readers are part of what was reserved at the start. */
     if (import->start + import->other_bytes > taken)
         minimum += import->start + import->other_bytes - taken;
     if (plim__ledger_available(import->job->ledger) >= (int64_t)minimum)
@@ -354,46 +354,46 @@ plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text
 }
 
 /* All sources, then all destinations. */
-static plim_status_t edges_by_rows(plim__import_t *import, plim__stream_t *stream,
+static plim_status_t edges_by_rows(plim__import_t *import, plim__reader_t *reader,
                                    const plim__npy_t *npy, int64_t count)
 {
     plim__ids_npy_t ids;
     plim__edges_pairs_t pairs;
-    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, 2 * count));
+    PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, 2 * count));
     PLIM_TRY(spool_ids(import, &ids.ids, &import->sources, "source", count));
-    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, count));
+    PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, count));
     if (!import->nodes_ready) {
         PLIM_TRY(spool_ids(import, &ids.ids, &import->destinations, "destination", count));
-        return plim__stream_end(stream);
+        return plim__reader_end(reader);
     }
     PLIM_TRY(plim__id_spool_rewind(&import->sources, true));
     plim__edges_pairs_open(&pairs, &import->sources.ids, &ids.ids);
     PLIM_TRY(build(import, &pairs.edges, count));
     plim__id_spool_destroy(&import->sources);
-    return plim__stream_end(stream);
+    return plim__reader_end(reader);
 }
 
-plim_status_t plim__import_edges_npy(plim__import_t *import, plim__stream_t *stream,
+plim_status_t plim__import_edges_npy(plim__import_t *import, plim__reader_t *reader,
                                      const plim__npy_t *npy)
 {
-    PLIM_TRY(refuse_second(import, stream->name));
+    PLIM_TRY(refuse_second(import, reader->name));
     bool rows = npy->num_dims == 2 && npy->shape[0] == 2;
     if (!rows && (npy->num_dims != 2 || npy->shape[1] != 2))
         return plim__fail(
             PLIM_ERR_DATA,
             "%s: edges must have the shape [2, E] or [E, 2], but it has %d dimensions, "
             "the first of %" PRId64,
-            stream->name, npy->num_dims, npy->num_dims > 0 ? npy->shape[0] : 0);
+            reader->name, npy->num_dims, npy->num_dims > 0 ? npy->shape[0] : 0);
     int64_t count = npy->count / 2;
-    PLIM_TRY(plim__import_agree(&import->edges, "edges", count, stream->name));
+    PLIM_TRY(plim__import_agree(&import->edges, "edges", count, reader->name));
     if (rows != npy->fortran) /* [2, E] by rows is [E, 2] by columns */
-        return edges_by_rows(import, stream, npy, count);
+        return edges_by_rows(import, reader, npy, count);
     plim__ids_npy_t ids;
     plim__edges_mixed_t mixed;
-    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, 2 * count));
+    PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, 2 * count));
     plim__edges_mixed_open(&mixed, &ids.ids);
     PLIM_TRY(plim__import_edges(import, &mixed.edges, count));
-    return plim__stream_end(stream);
+    return plim__reader_end(reader);
 }
 
 plim_status_t plim__import_build_edges(plim__import_t *import)

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "io/reader.h"
+#include "io/range_reader.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -195,19 +195,19 @@ static plim_status_t finish(feature_sink_t *sink)
     return plim__column_close(sink->column);
 }
 
-static plim_status_t copy_values(feature_sink_t *sink, plim__stream_t *stream, int64_t count,
+static plim_status_t copy_values(feature_sink_t *sink, plim__reader_t *reader, int64_t count,
                                  char *raw, size_t capacity)
 {
     size_t size = plim__dtype_size(sink->from_type);
     for (int64_t read = 0, part; read < count; read += part) {
         part = plim__min_i64(count - read, (int64_t)(capacity / size));
         PLIM_TRY(plim__job_check(sink->import->job));
-        PLIM_TRY(plim__stream_read_all(stream, raw, (size_t)part * size));
+        PLIM_TRY(plim__reader_read_all(reader, raw, (size_t)part * size));
         PLIM_TRY(put(sink, raw, part));
         plim__progress(sink->import->job, "reading features", "rows", sink->done / sink->columns,
                        count / sink->columns);
     }
-    return plim__stream_end(stream);
+    return plim__reader_end(reader);
 }
 
 static plim_status_t check_shape(const plim__npy_t *npy, const char *name)
@@ -248,18 +248,18 @@ static plim_status_t transpose_create(const plim__import_t *import, transpose_t 
  * Transposes the whole array in memory and writes it. plim__import_features_slabs reads files that
  * are too large for that.
  */
-static plim_status_t features_fortran(plim__import_t *import, plim__stream_t *stream,
+static plim_status_t features_fortran(plim__import_t *import, plim__reader_t *reader,
                                       const plim__npy_t *npy)
 {
     size_t size = plim__dtype_size(npy->type);
     int64_t rows = npy->shape[0], columns = npy->shape[1];
     feature_sink_t sink = {.import = import,
-                           .name = stream->name,
+                           .name = reader->name,
                            .columns = columns,
                            .from_type = npy->type,
                            .to_type = stored_type(import, npy->type)};
     transpose_t *transpose;
-    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", rows, stream->name));
+    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", rows, reader->name));
     PLIM_TRY(begin(import, &sink, rows));
     plim_status_t status = transpose_create(
         import, (transpose_t){.size = size, .num_from = (size_t)rows, .num_to = (size_t)npy->count},
@@ -268,9 +268,9 @@ static plim_status_t features_fortran(plim__import_t *import, plim__stream_t *st
         return plim__fail_prefix(status,
                                  "%s is in Fortran order inside an archive; save it in C order "
                                  "(numpy.ascontiguousarray), or unpack the archive",
-                                 stream->name);
+                                 reader->name);
     for (int64_t c = 0; c < columns && status == PLIM_OK; c++) {
-        status = plim__stream_read_all(stream, transpose->from, (size_t)rows * size);
+        status = plim__reader_read_all(reader, transpose->from, (size_t)rows * size);
         for (int64_t r = 0; r < rows && status == PLIM_OK; r++)
             memcpy(transpose->to + (size_t)(r * columns + c) * size,
                    transpose->from + (size_t)r * size, size);
@@ -279,33 +279,33 @@ static plim_status_t features_fortran(plim__import_t *import, plim__stream_t *st
         status = put(&sink, transpose->to, npy->count);
     plim__arena_destroy(&transpose->arena);
     PLIM_TRY(status);
-    PLIM_TRY(plim__stream_end(stream));
+    PLIM_TRY(plim__reader_end(reader));
     return finish(&sink);
 }
 
-plim_status_t plim__import_features_npy(plim__import_t *import, plim__stream_t *stream,
+plim_status_t plim__import_features_npy(plim__import_t *import, plim__reader_t *reader,
                                         const plim__npy_t *npy)
 {
-    PLIM_TRY(check_shape(npy, stream->name));
+    PLIM_TRY(check_shape(npy, reader->name));
     feature_sink_t sink = {.import = import,
-                           .name = stream->name,
+                           .name = reader->name,
                            .columns = npy->num_dims == 2 ? npy->shape[1] : 1,
                            .from_type = npy->type,
                            .to_type = stored_type(import, npy->type)};
     plim__arena_t arena;
     if (npy->fortran)
-        return features_fortran(import, stream, npy);
-    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy->shape[0], stream->name));
+        return features_fortran(import, reader, npy);
+    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy->shape[0], reader->name));
     PLIM_TRY(begin(import, &sink, npy->shape[0]));
     size_t capacity = import->buffer / 4;
     PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks", capacity, &arena));
-    plim_status_t status = copy_values(&sink, stream, npy->count, arena.base, capacity);
+    plim_status_t status = copy_values(&sink, reader, npy->count, arena.base, capacity);
     plim__arena_destroy(&arena);
     return status == PLIM_OK ? finish(&sink) : status;
 }
 
 /* Reads the parts of all columns for one slab, transposes and writes them. */
-static plim_status_t copy_slab(feature_sink_t *sink, plim__reader_t *reader,
+static plim_status_t copy_slab(feature_sink_t *sink, plim__range_reader_t *reader,
                                const plim__file_t *file, const plim__npy_t *npy, int64_t first,
                                int64_t rows, transpose_t *transpose)
 {
@@ -316,7 +316,7 @@ static plim_status_t copy_slab(feature_sink_t *sink, plim__reader_t *reader,
             (plim__read_t){.offset = npy->header_size + (c * npy->shape[0] + first) * (int64_t)size,
                            .size = (size_t)rows * size,
                            .to = transpose->from + (size_t)(c * rows) * size};
-    PLIM_TRY(plim__reader_read(reader, file, transpose->reads, columns));
+    PLIM_TRY(plim__range_reader_read(reader, file, transpose->reads, columns));
     for (int64_t c = 0; c < columns; c++)
         for (int64_t r = 0; r < rows; r++)
             memcpy(transpose->to + (size_t)(r * columns + c) * size,
@@ -325,7 +325,7 @@ static plim_status_t copy_slab(feature_sink_t *sink, plim__reader_t *reader,
 }
 
 static plim_status_t copy_slabs(feature_sink_t *sink, const char *path, const plim__npy_t *npy,
-                                int64_t slab, plim__reader_t *reader)
+                                int64_t slab, plim__range_reader_t *reader)
 {
     transpose_t *transpose;
     plim__file_t file;
@@ -356,7 +356,7 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
                                           const plim__npy_t *npy)
 {
     size_t size = plim__dtype_size(npy->type);
-    plim__reader_t *reader;
+    plim__range_reader_t *reader;
     PLIM_TRY(check_shape(npy, path));
     feature_sink_t sink = {.import = import,
                            .name = path,
@@ -369,12 +369,13 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
     int64_t share = plim__min_i64(plim__ledger_available(import->job->ledger) / 8, SLAB_BYTES);
     int64_t slab = plim__max_i64(share / (npy->shape[1] * (int64_t)size), 16);
     slab = plim__min_i64(slab, npy->shape[0]);
-    plim__reader_params_t params = {.depth = 8,
-                                    .max_read = plim__round_up((size_t)slab * size, PLIM__PAGE),
-                                    .merge_distance = 0};
-    PLIM_TRY(plim__reader_create(import->job, &params, &reader));
+    plim__range_reader_params_t params = {.depth = 8,
+                                          .max_read =
+                                              plim__round_up((size_t)slab * size, PLIM__PAGE),
+                                          .merge_distance = 0};
+    PLIM_TRY(plim__range_reader_create(import->job, &params, &reader));
     plim_status_t status = copy_slabs(&sink, path, npy, slab, reader);
-    plim__reader_destroy(reader);
+    plim__range_reader_destroy(reader);
     return status == PLIM_OK ? finish(&sink) : status;
 }
 

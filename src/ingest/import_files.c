@@ -158,40 +158,40 @@ int64_t plim__files_size(const char *path)
 }
 
 plim_status_t plim__files_array(plim__import_t *import, const char *path,
-                                plim__stream_t **stream_out, plim__npy_t *npy_out)
+                                plim__reader_t **reader_out, plim__npy_t *npy_out)
 {
-    plim__stream_t *stream;
-    PLIM_TRY(plim__stream_file(import->job, path, import->buffer, &stream));
-    plim_status_t status = plim__npy_read(stream, npy_out);
+    plim__reader_t *reader;
+    PLIM_TRY(plim__reader_file(import->job, path, import->buffer, &reader));
+    plim_status_t status = plim__npy_read(reader, npy_out);
     if (status != PLIM_OK) {
-        plim__stream_close(stream);
+        plim__reader_close(reader);
         return status;
     }
-    *stream_out = stream;
+    *reader_out = reader;
     return PLIM_OK;
 }
 
 plim_status_t plim__files_header(plim__import_t *import, const char *path, plim__npy_t *npy_out)
 {
-    plim__stream_t *stream;
-    PLIM_TRY(plim__stream_file(import->job, path, PLIM__PAGE, &stream));
-    plim_status_t status = plim__npy_read(stream, npy_out);
-    plim__stream_close(stream);
+    plim__reader_t *reader;
+    PLIM_TRY(plim__reader_file(import->job, path, PLIM__PAGE, &reader));
+    plim_status_t status = plim__npy_read(reader, npy_out);
+    plim__reader_close(reader);
     return status;
 }
 
-/* Reads sources and destinations in step, from two streams over the file. */
-static plim_status_t edges_by_rows(plim__import_t *import, const char *path, plim__stream_t *stream,
+/* Reads sources and destinations in step, from two readers over the file. */
+static plim_status_t edges_by_rows(plim__import_t *import, const char *path, plim__reader_t *reader,
                                    const plim__npy_t *npy)
 {
     int64_t count = npy->count / 2;
-    plim__stream_t *other;
+    plim__reader_t *other;
     plim__ids_npy_t sources, destinations;
     plim__edges_pairs_t pairs;
-    PLIM_TRY(plim__stream_file_at(import->job, path, import->buffer,
+    PLIM_TRY(plim__reader_file_at(import->job, path, import->buffer,
                                   npy->header_size + count * (int64_t)plim__dtype_size(npy->type),
                                   &other));
-    plim_status_t status = plim__ids_npy_open(&sources, stream, npy->type, count);
+    plim_status_t status = plim__ids_npy_open(&sources, reader, npy->type, count);
     if (status == PLIM_OK)
         status = plim__ids_npy_open(&destinations, other, npy->type, count);
     if (status == PLIM_OK) {
@@ -199,59 +199,59 @@ static plim_status_t edges_by_rows(plim__import_t *import, const char *path, pli
         status = plim__import_edges(import, &pairs.edges, count);
     }
     if (status == PLIM_OK)
-        status = plim__stream_end(other);
-    plim__stream_close(other);
+        status = plim__reader_end(other);
+    plim__reader_close(other);
     return status;
 }
 
 plim_status_t plim__files_edges(plim__import_t *import, const char *path)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__npy_t npy;
-    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
+    PLIM_TRY(plim__files_array(import, path, &reader, &npy));
     bool rows = npy.num_dims == 2 && npy.shape[0] == 2;
     bool columns = npy.num_dims == 2 && npy.shape[1] == 2 && !rows;
     plim_status_t status = (rows && !npy.fortran) || (columns && npy.fortran)
-                               ? edges_by_rows(import, path, stream, &npy)
-                               : plim__import_edges_npy(import, stream, &npy);
-    plim__stream_close(stream);
+                               ? edges_by_rows(import, path, reader, &npy)
+                               : plim__import_edges_npy(import, reader, &npy);
+    plim__reader_close(reader);
     return status;
 }
 
 plim_status_t plim__files_features(plim__import_t *import, const char *path)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__npy_t npy;
-    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
+    PLIM_TRY(plim__files_array(import, path, &reader, &npy));
     plim_status_t status = npy.fortran ? plim__import_features_slabs(import, path, &npy)
-                                       : plim__import_features_npy(import, stream, &npy);
-    plim__stream_close(stream);
+                                       : plim__import_features_npy(import, reader, &npy);
+    plim__reader_close(reader);
     return status;
 }
 
 plim_status_t plim__files_labels(plim__import_t *import, const char *path, bool graphs)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__npy_t npy;
-    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
-    plim_status_t status = plim__import_labels_npy(import, stream, &npy, graphs);
-    plim__stream_close(stream);
+    PLIM_TRY(plim__files_array(import, path, &reader, &npy));
+    plim_status_t status = plim__import_labels_npy(import, reader, &npy, graphs);
+    plim__reader_close(reader);
     return status;
 }
 
 plim_status_t plim__files_text(plim__import_t *import, const char *path, plim__text_t **text_out)
 {
-    plim__stream_t *stream;
-    PLIM_TRY(plim__import_open(import, path, &stream));
-    return plim__import_text(import, stream, text_out);
+    plim__reader_t *reader;
+    PLIM_TRY(plim__import_open(import, path, &reader));
+    return plim__import_text(import, reader, text_out);
 }
 
 plim_status_t plim__files_split(plim__import_t *import, int split, const char *path)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__npy_t npy;
-    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
-    plim_status_t status = plim__import_split_npy(import, split, stream, &npy);
-    plim__stream_close(stream);
+    PLIM_TRY(plim__files_array(import, path, &reader, &npy));
+    plim_status_t status = plim__import_split_npy(import, split, reader, &npy);
+    plim__reader_close(reader);
     return status;
 }

@@ -31,10 +31,10 @@ bool plim__files_has(const char *root, const char *const *names);
 /* Bytes of a file, 0 on error. */
 int64_t plim__files_size(const char *path);
 
-/* The header of an array, or also the stream at its data. */
+/* The header of an array, or also the reader at its data. */
 plim_status_t plim__files_header(plim__import_t *import, const char *path, plim__npy_t *npy_out);
 plim_status_t plim__files_array(plim__import_t *import, const char *path,
-                                plim__stream_t **stream_out, plim__npy_t *npy_out);
+                                plim__reader_t **reader_out, plim__npy_t *npy_out);
 
 /* As plim__import_edges_npy, but reads sources and destinations from two offsets at once. */
 plim_status_t plim__files_edges(plim__import_t *import, const char *path);

@@ -77,17 +77,17 @@ static plim_status_t array_path(const plim__import_t *import, const graphbolt_la
 
 static plim_status_t read_yaml(plim__import_t *import, graphbolt_layout_t *layout)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     size_t size;
     int account;
     PLIM_TRY(join(import, "metadata.yaml", layout->name));
-    PLIM_TRY(plim__stream_file(import->job, layout->name, PLIM__PAGE, &stream));
+    PLIM_TRY(plim__reader_file(import->job, layout->name, PLIM__PAGE, &reader));
     plim_status_t status =
-        stream->size > (int64_t)sizeof layout->text
+        reader->size > (int64_t)sizeof layout->text
             ? plim__fail(PLIM_ERR_DATA, "%s is larger than %zu bytes", layout->name,
                          sizeof layout->text)
-            : plim__stream_read_some(stream, layout->text, sizeof layout->text, &size);
-    plim__stream_close(stream);
+            : plim__reader_read_some(reader, layout->text, sizeof layout->text, &size);
+    plim__reader_close(reader);
     PLIM_TRY(status);
     PLIM_TRY(plim__ledger_reserve(import->job->ledger, "yaml", PLIM__YAML_MEMORY, &account));
     status = plim__graphbolt_parse(layout->name, layout->text, size, &layout->yaml);
@@ -161,10 +161,10 @@ static plim_status_t plan(plim__import_t *import, const graphbolt_layout_t *layo
 
 static plim_status_t read_edges_text(plim__import_t *import, const char *path)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__text_t *text;
-    PLIM_TRY(plim__import_open(import, path, &stream));
-    PLIM_TRY(plim__import_text(import, stream, &text));
+    PLIM_TRY(plim__import_open(import, path, &reader));
+    PLIM_TRY(plim__import_text(import, reader, &text));
     plim_status_t status = plim__import_edges_text(import, text, path, -1);
     plim__text_close(text);
     return status;
@@ -183,14 +183,14 @@ typedef struct set_labels {
 } set_labels_t;
 
 static plim_status_t scatter(set_labels_t *labels, int set, plim__ids_t *seeds,
-                             plim__stream_t *values, plim__dtype_t type)
+                             plim__reader_t *values, plim__dtype_t type)
 {
     int64_t ids[1024], got;
     uint64_t raw[1024];
     do {
         PLIM_TRY(plim__job_check(labels->import->job));
         PLIM_TRY(seeds->read(seeds, ids, 1024, &got));
-        PLIM_TRY(plim__stream_read_all(values, raw, (size_t)got * plim__dtype_size(type)));
+        PLIM_TRY(plim__reader_read_all(values, raw, (size_t)got * plim__dtype_size(type)));
         for (int64_t i = 0; i < got; i++) {
             if (labels->import->splits[set].mask && ids[i] == 0)
                 continue;
@@ -206,12 +206,12 @@ static plim_status_t scatter(set_labels_t *labels, int set, plim__ids_t *seeds,
                 labels->slab[ids[i] - labels->first] = plim__feature_convert_value(type, raw, i);
         }
     } while (got > 0);
-    return plim__stream_end(values);
+    return plim__reader_end(values);
 }
 
 static plim_status_t scatter_set(set_labels_t *labels, int set)
 {
-    plim__stream_t *seeds, *values;
+    plim__reader_t *seeds, *values;
     plim__npy_t seeds_npy, values_npy;
     plim__ids_npy_t ids;
     const graphbolt_layout_t *layout = labels->layout;
@@ -230,9 +230,9 @@ static plim_status_t scatter_set(set_labels_t *labels, int set)
         status = plim__ids_npy_open(&ids, seeds, seeds_npy.type, seeds_npy.count);
     if (status == PLIM_OK)
         status = scatter(labels, set, &ids.ids, values, values_npy.type);
-    plim__stream_close(values);
+    plim__reader_close(values);
 close_seeds:
-    plim__stream_close(seeds);
+    plim__reader_close(seeds);
     return status;
 }
 
@@ -261,7 +261,7 @@ static plim_status_t labels_read(plim__label_source_t *source, double *to, int64
 static plim_status_t read_labels(plim__import_t *import, const graphbolt_layout_t *layout)
 {
     plim__arena_t arena;
-    /* Besides the slab: four streams, a spool and a column. */
+    /* Besides the slab: four readers, a spool and a column. */
     int64_t room = plim__ledger_available(import->job->ledger) / 2 / 8;
     int64_t capacity = plim__min_i64(plim__max_i64(room, 1024), import->nodes.value);
     PLIM_TRY(plim__arena_create(import->job->ledger, "import labels",

@@ -255,7 +255,7 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
 
 typedef struct npy_labels {
     plim__label_source_t source;
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__dtype_t type;
     int64_t left;
 } npy_labels_t;
@@ -267,7 +267,7 @@ static plim_status_t npy_read(plim__label_source_t *source, double *to, int64_t 
     uint64_t raw[CHUNK];
     int64_t count = plim__min_i64(plim__min_i64(capacity, CHUNK), labels->left);
     PLIM_TRY(
-        plim__stream_read_all(labels->stream, raw, (size_t)count * plim__dtype_size(labels->type)));
+        plim__reader_read_all(labels->reader, raw, (size_t)count * plim__dtype_size(labels->type)));
     for (int64_t i = 0; i < count; i++)
         to[i] = plim__feature_convert_value(labels->type, raw, i);
     labels->left -= count;
@@ -275,35 +275,35 @@ static plim_status_t npy_read(plim__label_source_t *source, double *to, int64_t 
     return PLIM_OK;
 }
 
-plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *stream,
+plim_status_t plim__import_labels_npy(plim__import_t *import, plim__reader_t *reader,
                                       const plim__npy_t *npy, bool graphs)
 {
     if (npy->num_dims != 1 && npy->num_dims != 2)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: labels must have the shape [N] or [N, T], but it has %d dimensions",
-                          stream->name, npy->num_dims);
+                          reader->name, npy->num_dims);
     if (npy->fortran)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s: labels of several columns in Fortran order are not supported; save "
                           "them in C order (numpy.ascontiguousarray)",
-                          stream->name);
+                          reader->name);
     PLIM_TRY(plim__import_agree(graphs ? &import->graphs : &import->nodes,
-                                graphs ? "graphs" : "nodes", npy->shape[0], stream->name));
+                                graphs ? "graphs" : "nodes", npy->shape[0], reader->name));
     bool floats =
         npy->type == PLIM__NPY_F16 || npy->type == PLIM__NPY_F32 || npy->type == PLIM__NPY_F64;
     npy_labels_t labels = {.source = {.read = npy_read,
-                                      .name = stream->name,
+                                      .name = reader->name,
                                       .row_name = "row",
                                       .columns = npy->num_dims == 2 ? npy->shape[1] : 1,
                                       .graphs = graphs,
                                       .floats = floats,
                                       .integers = !floats,
                                       .vector = npy->num_dims == 1},
-                           .stream = stream,
+                           .reader = reader,
                            .type = npy->type,
                            .left = npy->count};
     PLIM_TRY(plim__import_labels(import, &labels.source));
-    return plim__stream_end(stream);
+    return plim__reader_end(reader);
 }
 
 void plim__import_labels_words(plim__import_t *import, plim__text_t *text)

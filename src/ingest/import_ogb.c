@@ -303,28 +303,28 @@ static plim_status_t plan_at_features(plim__import_t *import, const plim__npy_t 
 }
 
 static plim_status_t take_array(plim__import_t *import, role_t role, int split,
-                                plim__stream_t *stream)
+                                plim__reader_t *reader)
 {
     plim__npy_t npy;
     plim__ids_npy_t ids;
-    PLIM_TRY(plim__npy_read(stream, &npy));
+    PLIM_TRY(plim__npy_read(reader, &npy));
     switch (role) {
     case ROLE_NODE_COUNTS:
     case ROLE_EDGE_COUNTS:
-        PLIM_TRY(plim__ids_npy_open(&ids, stream, npy.type, npy.count));
+        PLIM_TRY(plim__ids_npy_open(&ids, reader, npy.type, npy.count));
         PLIM_TRY(take_counts(import, &ids.ids, role == ROLE_NODE_COUNTS));
-        return plim__stream_end(stream);
+        return plim__reader_end(reader);
     case ROLE_NODE_LABELS:
     case ROLE_GRAPH_LABELS:
-        return plim__import_labels_npy(import, stream, &npy, role == ROLE_GRAPH_LABELS);
+        return plim__import_labels_npy(import, reader, &npy, role == ROLE_GRAPH_LABELS);
     case ROLE_SPLIT:
-        return plim__import_split_npy(import, split, stream, &npy);
+        return plim__import_split_npy(import, split, reader, &npy);
     case ROLE_EDGES:
         PLIM_TRY(plan_at_edges(import, &npy));
-        return plim__import_edges_npy(import, stream, &npy);
+        return plim__import_edges_npy(import, reader, &npy);
     case ROLE_FEATURES:
         PLIM_TRY(plan_at_features(import, &npy));
-        return plim__import_features_npy(import, stream, &npy);
+        return plim__import_features_npy(import, reader, &npy);
     default:
         return PLIM_OK;
     }
@@ -338,18 +338,18 @@ static plim_status_t after(plim__import_t *import, role_t role, bool array)
     return import->nodes_ready ? plim__import_build_edges(import) : PLIM_OK;
 }
 
-/* Takes ownership of the stream. */
-static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
+/* Takes ownership of the reader. */
+static plim_status_t take_npz(plim__import_t *import, plim__reader_t *reader)
 {
     plim__zip_t *zip;
     const char *name;
     int64_t size;
     int split;
     plim_status_t status;
-    import->archive_bytes = stream->size;
-    PLIM_TRY(plim__zip_open(import->job, stream, &zip));
+    import->archive_bytes = reader->size;
+    PLIM_TRY(plim__zip_open(import->job, reader, &zip));
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
-        plim__stream_t *member;
+        plim__reader_t *member;
         role_t role = role_of(name, &split);
         if (role == ROLE_NONE || role == ROLE_ARCHIVE || role == ROLE_SPLIT || !is_npy(name)) {
             plim__import_leave_out(import, name);
@@ -357,12 +357,12 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
         }
         status = plim__zip_member(zip, &member);
         if (status == PLIM_OK)
-            status = plim__stream_ahead(import->job, member, import->buffer, &member);
+            status = plim__reader_ahead(import->job, member, import->buffer, &member);
         if (status != PLIM_OK)
             break;
         status = role == ROLE_SPARSE ? plim__import_sparse(import, name, member)
                                      : take_array(import, role, -1, member);
-        plim__stream_close(member);
+        plim__reader_close(member);
         if (status == PLIM_OK)
             status = after(import, role, true);
         if (status != PLIM_OK)
@@ -374,37 +374,37 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
 
 plim_status_t plim__import_npz(plim__import_t *import, const char *path)
 {
-    plim__stream_t *stream;
-    PLIM_TRY(plim__stream_file(import->job, path, import->buffer, &stream));
-    return take_npz(import, stream);
+    plim__reader_t *reader;
+    PLIM_TRY(plim__reader_file(import->job, path, import->buffer, &reader));
+    return take_npz(import, reader);
 }
 
-/* Imports the file at `path` in the layout. Takes ownership of the stream. */
+/* Imports the file at `path` in the layout. Takes ownership of the reader. */
 static plim_status_t take(plim__import_t *import, role_t role, int split, const char *path,
-                          plim__stream_t *stream)
+                          plim__reader_t *reader)
 {
     plim_status_t status;
     if (role == ROLE_ARCHIVE)
-        return take_npz(import, stream);
+        return take_npz(import, reader);
     if (role == ROLE_TYPES) {
         status = plim__fail(PLIM_ERR_UNSUPPORTED,
                             "%s: the graph has several types of nodes or edges; only graphs of "
                             "one type are supported",
-                            stream->name);
-        plim__stream_close(stream);
+                            reader->name);
+        plim__reader_close(reader);
         return status;
     }
-    PLIM_TRY(plim__import_inflate(import, stream, &stream));
+    PLIM_TRY(plim__import_inflate(import, reader, &reader));
     bool array = is_npy(path);
     if (array) {
-        status = role == ROLE_SPARSE ? plim__import_sparse(import, path, stream)
-                                     : take_array(import, role, split, stream);
-        plim__stream_close(stream);
+        status = role == ROLE_SPARSE ? plim__import_sparse(import, path, reader)
+                                     : take_array(import, role, split, reader);
+        plim__reader_close(reader);
     } else {
         plim__text_t *text;
-        char name[PLIM__STREAM_NAME];
-        (void)snprintf(name, sizeof name, "%s", stream->name);
-        PLIM_TRY(plim__import_text(import, stream, &text));
+        char name[PLIM__READER_NAME];
+        (void)snprintf(name, sizeof name, "%s", reader->name);
+        PLIM_TRY(plim__import_text(import, reader, &text));
         status = take_text(import, role, split, text, name);
         plim__text_close(text);
     }
@@ -425,10 +425,10 @@ static bool same_scheme(char scheme[256], const char *path)
 static plim_status_t take_member(plim__import_t *import, plim__zip_t *zip, const char *name,
                                  role_t role, int split)
 {
-    plim__stream_t *member;
+    plim__reader_t *member;
     PLIM_TRY(plim__zip_member(zip, &member));
     if (role == ROLE_ARCHIVE)
-        PLIM_TRY(plim__stream_ahead(import->job, member, import->buffer, &member));
+        PLIM_TRY(plim__reader_ahead(import->job, member, import->buffer, &member));
     return take(import, role, split, name, member);
 }
 
@@ -444,20 +444,20 @@ static plim_status_t plan_archive(plim__import_t *import, int64_t bytes)
 
 static plim_status_t run_zip(plim__import_t *import)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__zip_t *zip;
     const char *name;
     char scheme[256] = "";
     int64_t size;
     int split = -1;
     plim_status_t status;
-    PLIM_TRY(plim__stream_file(import->job, import->options->source, import->buffer, &stream));
-    status = plan_archive(import, stream->size);
+    PLIM_TRY(plim__reader_file(import->job, import->options->source, import->buffer, &reader));
+    status = plan_archive(import, reader->size);
     if (status != PLIM_OK) {
-        plim__stream_close(stream);
+        plim__reader_close(reader);
         return status;
     }
-    PLIM_TRY(plim__zip_open(import->job, stream, &zip));
+    PLIM_TRY(plim__zip_open(import->job, reader, &zip));
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
         role_t role = role_of(name, &split);
         if (role == ROLE_SPLIT && below_split(name) != NULL && !same_scheme(scheme, name)) {
@@ -523,14 +523,14 @@ static plim_status_t visit(plim__import_t *import, const char *root, const char 
         return errno == ENOENT ? PLIM_OK : plim__fail_errno(errno, "cannot list %s", path);
     while (status == PLIM_OK && (entry = readdir(directory)) != NULL) {
         char file[PATH_MAX];
-        plim__stream_t *stream;
+        plim__reader_t *reader;
         int split = -1;
         if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) >= PATH_MAX ||
             role_of(file + strlen(root) + 1, &split) != role || is_directory(file))
             continue;
-        status = plim__stream_file(import->job, file, import->buffer, &stream);
+        status = plim__reader_file(import->job, file, import->buffer, &reader);
         if (status == PLIM_OK)
-            status = take(import, role, split, file, stream);
+            status = take(import, role, split, file, reader);
     }
     (void)closedir(directory);
     return status;

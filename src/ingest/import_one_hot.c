@@ -24,12 +24,12 @@ typedef struct one_hot {
 static plim_status_t each_row(one_hot_t *hot, void *context,
                               plim_status_t (*take)(one_hot_t *hot, void *context, int64_t row))
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__npy_t npy;
     plim__ids_npy_t ids;
     int64_t got;
-    PLIM_TRY(plim__files_array(hot->import, hot->path, &stream, &npy));
-    plim_status_t status = plim__ids_npy_open(&ids, stream, npy.type, npy.count);
+    PLIM_TRY(plim__files_array(hot->import, hot->path, &reader, &npy));
+    plim_status_t status = plim__ids_npy_open(&ids, reader, npy.type, npy.count);
     for (int64_t row = 0; row < npy.shape[0] && status == PLIM_OK; row++) {
         if (row % 1024 == 0)
             status = plim__job_check(hot->import->job);
@@ -38,7 +38,7 @@ static plim_status_t each_row(one_hot_t *hot, void *context,
         if (status == PLIM_OK)
             status = take(hot, context, row);
     }
-    plim__stream_close(stream);
+    plim__reader_close(reader);
     return status;
 }
 

@@ -58,15 +58,15 @@ static plim_status_t read_offsets(plim__import_t *import, const char *path,
                                   plim__id_spool_t *counts, plim__agreed_t *agreed,
                                   const char *what)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__npy_t npy;
     plim__ids_npy_t ids;
     int64_t total = 0;
-    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
-    plim_status_t status = plim__ids_npy_open(&ids, stream, npy.type, npy.count);
+    PLIM_TRY(plim__files_array(import, path, &reader, &npy));
+    plim_status_t status = plim__ids_npy_open(&ids, reader, npy.type, npy.count);
     if (status == PLIM_OK)
         status = counts_from(import, &ids.ids, counts, &total);
-    plim__stream_close(stream);
+    plim__reader_close(reader);
     PLIM_TRY(status);
     PLIM_TRY(plim__import_agree(agreed, what, total, path));
     return plim__import_agree(&import->graphs, "graphs", counts->count, path);

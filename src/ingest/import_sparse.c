@@ -37,56 +37,56 @@ bool plim__import_sparse_is(const char *member)
 }
 
 /* Reads the text of a 0-dimensional array of bytes, which plim__npy_read does not take. */
-static plim_status_t take_format(plim__import_t *import, plim__stream_t *stream)
+static plim_status_t take_format(plim__import_t *import, plim__reader_t *reader)
 {
     unsigned char bytes[512];
     size_t got;
-    PLIM_TRY(plim__stream_read_some(stream, bytes, sizeof bytes, &got));
+    PLIM_TRY(plim__reader_read_some(reader, bytes, sizeof bytes, &got));
     const size_t begin = got < 10 ? got : 10 + ((size_t)bytes[8] | (size_t)bytes[9] << 8);
     if (got == sizeof bytes || got < begin || got - begin != 3 ||
         memcmp(bytes, "\x93NUMPY", 6) != 0)
         return plim__fail(PLIM_ERR_DATA,
                           "%s is not the format of a SciPy matrix, such as csr; save the matrix "
                           "with scipy.sparse.save_npz",
-                          stream->name);
+                          reader->name);
     memcpy(import->sparse_format, bytes + begin, 3);
     return PLIM_OK;
 }
 
-static plim_status_t take_shape(plim__import_t *import, plim__stream_t *stream)
+static plim_status_t take_shape(plim__import_t *import, plim__reader_t *reader)
 {
     plim__npy_t npy;
     plim__ids_npy_t ids;
     int64_t shape[2], got;
-    PLIM_TRY(plim__npy_read(stream, &npy));
-    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy.type, npy.count));
+    PLIM_TRY(plim__npy_read(reader, &npy));
+    PLIM_TRY(plim__ids_npy_open(&ids, reader, npy.type, npy.count));
     if (npy.count != 2)
-        return plim__fail(PLIM_ERR_DATA, "%s has %" PRId64 " numbers instead of 2", stream->name,
+        return plim__fail(PLIM_ERR_DATA, "%s has %" PRId64 " numbers instead of 2", reader->name,
                           npy.count);
     PLIM_TRY(ids.ids.read(&ids.ids, shape, 2, &got));
     if (shape[0] != shape[1])
         return plim__fail(PLIM_ERR_DATA,
                           "%s: the matrix is %" PRId64 " x %" PRId64
                           "; that of a graph has a row and a column for each node",
-                          stream->name, shape[0], shape[1]);
-    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", shape[0], stream->name));
-    return plim__stream_end(stream);
+                          reader->name, shape[0], shape[1]);
+    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", shape[0], reader->name));
+    return plim__reader_end(reader);
 }
 
 static plim_status_t take_ids(plim__import_t *import, plim__id_spool_t *spool,
-                              plim__stream_t *stream)
+                              plim__reader_t *reader)
 {
     plim__npy_t npy;
     plim__ids_npy_t ids;
     int64_t chunk[PLIM__ID_CHUNK], got;
     if (spool->file != NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: the archive has several matrices; keep one",
-                          stream->name);
-    PLIM_TRY(plim__npy_read(stream, &npy));
+                          reader->name);
+    PLIM_TRY(plim__npy_read(reader, &npy));
     if (npy.num_dims != 1)
-        return plim__fail(PLIM_ERR_DATA, "%s must have one dimension", stream->name);
-    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy.type, npy.count));
-    PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, import->buffer, stream->name));
+        return plim__fail(PLIM_ERR_DATA, "%s must have one dimension", reader->name);
+    PLIM_TRY(plim__ids_npy_open(&ids, reader, npy.type, npy.count));
+    PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, import->buffer, reader->name));
     do {
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(ids.ids.read(&ids.ids, chunk, PLIM__ID_CHUNK, &got));
@@ -95,19 +95,19 @@ static plim_status_t take_ids(plim__import_t *import, plim__id_spool_t *spool,
             spool->count % ((int64_t)PLIM__ID_CHUNK * 256) < PLIM__ID_CHUNK)
             plim__progress(import->job, "reading ids", "ids", spool->count, npy.count);
     } while (got == PLIM__ID_CHUNK);
-    return plim__stream_end(stream);
+    return plim__reader_end(reader);
 }
 
 plim_status_t plim__import_sparse(plim__import_t *import, const char *member,
-                                  plim__stream_t *stream)
+                                  plim__reader_t *reader)
 {
     const int part = part_of(member);
     if (part == PART_FORMAT)
-        return take_format(import, stream);
+        return take_format(import, reader);
     if (part == PART_SHAPE)
-        return take_shape(import, stream);
+        return take_shape(import, reader);
     import->sparse_pairs = part == PART_ROW || part == PART_COL;
-    return take_ids(import, &import->sparse[part == PART_INDICES || part == PART_COL], stream);
+    return take_ids(import, &import->sparse[part == PART_INDICES || part == PART_COL], reader);
 }
 
 /* Edges with source and destination exchanged. */

@@ -167,7 +167,7 @@ static plim_status_t strided_read(plim__ids_t *base, int64_t *to, int64_t capaci
 }
 
 /* Masks of several splits, [K, N] or [N, K]: the first one is used. */
-static plim_status_t first_of_masks(plim__import_t *import, int split, plim__stream_t *stream,
+static plim_status_t first_of_masks(plim__import_t *import, int split, plim__reader_t *reader,
                                     const plim__npy_t *npy)
 {
     const bool graphs = import->graphs.value >= 0;
@@ -184,31 +184,31 @@ static plim_status_t first_of_masks(plim__import_t *import, int split, plim__str
             PLIM_ERR_DATA,
             "%s: masks of several splits must be in C order, and 1 to %d; save one of "
             "them alone",
-            stream->name, STRIDE_MAX);
+            reader->name, STRIDE_MAX);
     plim__log(import->job, PLIM_LOG_WARNING,
-              "%s has the masks of %" PRId64 " splits; the first is used", stream->name, count);
-    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, by_rows ? npy->count : length));
-    (void)snprintf(strided.ids.name, sizeof strided.ids.name, "%s", stream->name);
+              "%s has the masks of %" PRId64 " splits; the first is used", reader->name, count);
+    PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, by_rows ? npy->count : length));
+    (void)snprintf(strided.ids.name, sizeof strided.ids.name, "%s", reader->name);
     PLIM_TRY(split_values(import, split, &strided.ids, length, true));
-    return plim__stream_skip(
-        stream, by_rows ? 0 : (npy->count - length) * (int64_t)plim__dtype_size(npy->type));
+    return plim__reader_skip(
+        reader, by_rows ? 0 : (npy->count - length) * (int64_t)plim__dtype_size(npy->type));
 }
 
-plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__stream_t *stream,
+plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__reader_t *reader,
                                      const plim__npy_t *npy)
 {
     plim__ids_npy_t ids;
-    const bool mask = npy->type == PLIM__NPY_BOOL || named_mask(stream->name);
+    const bool mask = npy->type == PLIM__NPY_BOOL || named_mask(reader->name);
     if (mask && npy->num_dims == 2 && npy->count != npy->shape[0]) {
-        PLIM_TRY(first_of_masks(import, split, stream, npy));
-        return plim__stream_end(stream);
+        PLIM_TRY(first_of_masks(import, split, reader, npy));
+        return plim__reader_end(reader);
     }
     if (npy->num_dims < 1 || npy->count != npy->shape[0] || npy->count > INT64_MAX / 16)
         return plim__fail(PLIM_ERR_DATA, "%s: a split must be one column of ids, or a mask",
-                          stream->name);
-    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, npy->count));
+                          reader->name);
+    PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, npy->count));
     PLIM_TRY(split_values(import, split, &ids.ids, npy->count, mask));
-    return plim__stream_end(stream);
+    return plim__reader_end(reader);
 }
 
 /* Splits being drawn: Knuth's selection sampling, one pass in the order of the rows. */
@@ -263,13 +263,13 @@ static plim_status_t each_labelled(draw_t *draw, plim_status_t (*take)(draw_t *d
 {
     const plim__import_t *import = draw->import;
     char path[PATH_MAX], rows[32 << 10]; /* a row has at most 2,048 floats */
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__npy_t npy;
     if (snprintf(path, sizeof path, "%s/labels.npy", plim__dataset_staging(import->writer)) >=
         PATH_MAX)
         return plim__fail(PLIM_ERR_USAGE, "%s: the path is too long", import->options->target);
-    PLIM_TRY(plim__stream_file(import->job, path, import->buffer, &stream));
-    plim_status_t status = plim__npy_read(stream, &npy);
+    PLIM_TRY(plim__reader_file(import->job, path, import->buffer, &reader));
+    plim_status_t status = plim__npy_read(reader, &npy);
     const size_t size = status != PLIM_OK           ? 1
                         : npy.type == PLIM__NPY_I64 ? sizeof(int64_t)
                         : npy.num_dims == 1         ? sizeof(float)
@@ -279,13 +279,13 @@ static plim_status_t each_labelled(draw_t *draw, plim_status_t (*take)(draw_t *d
         const int64_t chunk = most < npy.shape[0] - row ? most : npy.shape[0] - row;
         status = plim__job_check(import->job);
         if (status == PLIM_OK)
-            status = plim__stream_read_all(stream, rows, (size_t)chunk * size);
+            status = plim__reader_read_all(reader, rows, (size_t)chunk * size);
         for (int64_t i = 0; status == PLIM_OK && i < chunk; i++)
             if (is_labelled(&npy, rows + (size_t)i * size))
                 status = take(draw, row + i);
         row += chunk;
     }
-    plim__stream_close(stream);
+    plim__reader_close(reader);
     return status;
 }
 

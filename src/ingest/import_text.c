@@ -27,24 +27,24 @@ static plim_status_t plan(plim__import_t *import, bool compressed)
 
 static plim_status_t run(plim__import_t *import)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__text_t *text;
     const char *path = import->options->source;
-    PLIM_TRY(plim__import_open(import, path, &stream));
-    plim_status_t status = plan(import, stream->size < 0);
+    PLIM_TRY(plim__import_open(import, path, &reader));
+    plim_status_t status = plan(import, reader->size < 0);
     if (status != PLIM_OK) {
-        plim__stream_close(stream);
+        plim__reader_close(reader);
         return status;
     }
     if (import->options->relabel) {
         bool named = false;
-        plim__stream_close(stream);
+        plim__reader_close(reader);
         PLIM_TRY(plim__import_is_named(import, path, &named));
         if (named)
             return plim__import_named_text(import, path);
-        PLIM_TRY(plim__import_open(import, path, &stream));
+        PLIM_TRY(plim__import_open(import, path, &reader));
     }
-    PLIM_TRY(plim__import_text(import, stream, &text));
+    PLIM_TRY(plim__import_text(import, reader, &text));
     status = plim__import_edges_text(import, text, path, -1);
     plim__text_close(text);
     if (status == PLIM_OK && import->options->relabel)

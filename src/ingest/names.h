@@ -25,7 +25,7 @@ typedef struct plim__names {
     plim__spool_t *texts; /* a byte for the length, then the name */
     int64_t text_bytes;   /* of the names alone */
     bool integers;        /* each name is the usual form of a 64-bit integer */
-    char from[PLIM__STREAM_NAME];
+    char from[PLIM__READER_NAME];
 } plim__names_t;
 
 /* `from`: the file that names the nodes, for messages. `tmp` is borrowed. Memory: two spools. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 void plim__decoder_input_init(plim__decoder_input_t *input, plim__arena_t *arena,
-                              plim__stream_t *inner)
+                              plim__reader_t *inner)
 {
     input->inner = inner;
     input->buffer = plim__arena_carve(arena, 1, PLIM__INPUT_MARGIN + PLIM__INPUT_BYTES, PLIM__PAGE);

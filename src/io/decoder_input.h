@@ -1,5 +1,5 @@
 /*
- * The input buffer of a decoder. The decoder reads the stream's bytes in place. The last few bytes
+ * The input buffer of a decoder. The decoder reads its bytes in place. The last few bytes
  * before `begin` are kept too, since igzip reads some bytes too many and hands them back.
  *
  *     buffer:  │ margin │ passed │ begin … end │ free │
@@ -7,26 +7,26 @@
 #ifndef PLIM_IO_DECODER_INPUT_H
 #define PLIM_IO_DECODER_INPUT_H
 
-#include "io/stream.h"
+#include "io/reader.h"
 #include "mem/arena.h"
 
 #define PLIM__INPUT_BYTES ((size_t)256 << 10)
 #define PLIM__INPUT_MARGIN ((size_t)64)
 
 typedef struct plim__decoder_input {
-    plim__stream_t *inner; /* borrowed */
+    plim__reader_t *inner; /* borrowed */
     unsigned char *buffer;
     unsigned char *begin;
     unsigned char *end;
-    bool ended; /* the stream has ended */
+    bool ended; /* the inner reader has ended */
 } plim__decoder_input_t;
 
 /* Carves the buffer. */
 void plim__decoder_input_init(plim__decoder_input_t *input, plim__arena_t *arena,
-                              plim__stream_t *inner);
+                              plim__reader_t *inner);
 
 /* Reads until `size` (at most PLIM__INPUT_BYTES) bytes are at `begin`; fewer only at the end of the
- * stream. */
+ * reader. */
 plim_status_t plim__decoder_input_need(plim__decoder_input_t *input, size_t size);
 
 static inline size_t plim__decoder_input_have(const plim__decoder_input_t *input)
@@ -34,13 +34,13 @@ static inline size_t plim__decoder_input_have(const plim__decoder_input_t *input
     return (size_t)(input->end - input->begin);
 }
 
-/* The position of `begin` in the stream. */
+/* The position of `begin` among the inner reader's bytes. */
 static inline int64_t plim__decoder_input_position(const plim__decoder_input_t *input)
 {
     return input->inner->position - (input->end - input->begin);
 }
 
-/* Skips `size` bytes; *passed_out is less at the end of the stream. */
+/* Skips `size` bytes; *passed_out is less at the inner reader's end. */
 plim_status_t plim__decoder_input_skip(plim__decoder_input_t *input, int64_t size,
                                        int64_t *passed_out);
 

@@ -21,7 +21,7 @@ enum { FLAG_CRC = 2, FLAG_EXTRA = 4, FLAG_NAME = 8, FLAG_COMMENT = 16, FLAG_RESE
 enum { HEADER_BYTES = 10, TRAILER_BYTES = 8, METHOD_DEFLATE = 8 };
 
 typedef struct gzip {
-    plim__stream_t stream;
+    plim__reader_t reader;
     plim__arena_t arena;
     plim__decoder_input_t input;
     bool inside; /* a member's data */
@@ -39,7 +39,7 @@ static plim_status_t gzip_fail(gzip_t *gzip, const char *what)
 {
     gzip->broken = true;
     return plim__fail(PLIM_ERR_DATA, "%s: damaged gzip at byte %" PRId64 ": %s; download it again",
-                      gzip->stream.name, plim__decoder_input_position(&gzip->input), what);
+                      gzip->reader.name, plim__decoder_input_position(&gzip->input), what);
 }
 
 static plim_status_t need(gzip_t *gzip, size_t size)
@@ -144,14 +144,14 @@ static plim_status_t produce_or_fail(gzip_t *gzip, void *to, size_t capacity, si
 static plim_status_t produce(gzip_t *gzip, void *to, size_t capacity, size_t *got_out)
 {
     plim_status_t status = produce_or_fail(gzip, to, capacity, got_out);
-    /* Also when the inner stream failed: bytes already taken from it are lost. */
+    /* Also when the inner reader failed: bytes already taken from it are lost. */
     gzip->broken = gzip->broken || status != PLIM_OK;
     return status;
 }
 
-static plim_status_t gzip_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
+static plim_status_t gzip_read(plim__reader_t *reader, void *to, size_t capacity, size_t *got_out)
 {
-    gzip_t *gzip = (gzip_t *)stream;
+    gzip_t *gzip = (gzip_t *)reader;
     size_t got;
     if (gzip->broken)
         return gzip_fail(gzip, "it was damaged at an earlier byte");
@@ -168,15 +168,15 @@ static plim_status_t gzip_read(plim__stream_t *stream, void *to, size_t capacity
         memcpy(to, gzip->buffer_begin, got);
         gzip->buffer_begin += got;
     }
-    stream->position += (int64_t)got;
+    reader->position += (int64_t)got;
     *got_out = got;
     return PLIM_OK;
 }
 
-static void gzip_close(plim__stream_t *stream)
+static void gzip_close(plim__reader_t *reader)
 {
-    gzip_t *gzip = (gzip_t *)stream;
-    plim__stream_close(gzip->input.inner);
+    gzip_t *gzip = (gzip_t *)reader;
+    plim__reader_close(gzip->input.inner);
     plim__arena_destroy(&gzip->arena);
 }
 
@@ -189,20 +189,20 @@ static void lay_out_gzip(plim__arena_t *arena, void *draft)
     gzip->buffer_begin = gzip->buffer_end = gzip->buffer;
 }
 
-static plim_status_t gzip_open(const plim_job_t *job, plim__stream_t *inner,
-                               plim__stream_t **stream_out)
+static plim_status_t gzip_open(const plim_job_t *job, plim__reader_t *inner,
+                               plim__reader_t **reader_out)
 {
-    gzip_t draft = {.stream = plim__stream_over(inner, gzip_read, gzip_close),
+    gzip_t draft = {.reader = plim__reader_over(inner, gzip_read, gzip_close),
                     .input = {.inner = inner}};
     gzip_t *gzip;
-    draft.stream.position = 0;
-    draft.stream.size = -1;
+    draft.reader.position = 0;
+    draft.reader.size = -1;
     plim_status_t status = plim__object_create(job->ledger, "streams", lay_out_gzip, &draft,
                                                sizeof draft, &draft.arena, &gzip);
     if (status != PLIM_OK)
-        plim__stream_close(inner);
+        plim__reader_close(inner);
     else
-        *stream_out = &gzip->stream;
+        *reader_out = &gzip->reader;
     return status;
 }
 
@@ -216,7 +216,7 @@ static plim_status_t gzip_open(const plim_job_t *job, plim__stream_t *inner,
 #define WINDOW_MAX ((uint64_t)128 << 20)
 
 typedef struct zstd {
-    plim__stream_t stream;
+    plim__reader_t reader;
     plim__arena_t arena;
     plim_ledger_t *ledger;
     plim__decoder_input_t input;
@@ -230,7 +230,7 @@ static plim_status_t zstd_fail(zstd_t *zstd, const char *what)
 {
     zstd->broken = true;
     return plim__fail(PLIM_ERR_DATA, "%s: damaged zstd at byte %" PRId64 ": %s; download it again",
-                      zstd->stream.name, plim__decoder_input_position(&zstd->input), what);
+                      zstd->reader.name, plim__decoder_input_position(&zstd->input), what);
 }
 
 /* Makes a decoder for windows of this size, unless the present one is large enough. */
@@ -247,7 +247,7 @@ static plim_status_t make_decoder(zstd_t *zstd, size_t window)
     zstd->decoder = ZSTD_initStaticDStream(space, size);
     if (zstd->decoder == NULL)
         return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: libzstd cannot build a decoder in %zu bytes",
-                          zstd->stream.name, size);
+                          zstd->reader.name, size);
     return PLIM_OK;
 }
 
@@ -271,7 +271,7 @@ static plim_status_t begin_frame(zstd_t *zstd)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: decoding needs a window of %s, more than 128 MiB; compress it again "
                           "with a smaller one",
-                          zstd->stream.name, plim__size_text((int64_t)header.windowSize, text));
+                          zstd->reader.name, plim__size_text((int64_t)header.windowSize, text));
     }
     PLIM_TRY(make_decoder(zstd, (size_t)header.windowSize));
     code = ZSTD_initDStream(zstd->decoder);
@@ -296,9 +296,9 @@ static plim_status_t decode(zstd_t *zstd, ZSTD_outBuffer *output)
     return PLIM_OK;
 }
 
-static plim_status_t zstd_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
+static plim_status_t zstd_read(plim__reader_t *reader, void *to, size_t capacity, size_t *got_out)
 {
-    zstd_t *zstd = (zstd_t *)stream;
+    zstd_t *zstd = (zstd_t *)reader;
     ZSTD_outBuffer output = {to, capacity, 0};
     if (zstd->broken)
         return zstd_fail(zstd, "it was damaged at an earlier byte");
@@ -309,16 +309,16 @@ static plim_status_t zstd_read(plim__stream_t *stream, void *to, size_t capacity
             break;
         PLIM_TRY(decode(zstd, &output));
     }
-    stream->position += (int64_t)output.pos;
+    reader->position += (int64_t)output.pos;
     *got_out = output.pos;
     return PLIM_OK;
 }
 
-static void zstd_close(plim__stream_t *stream)
+static void zstd_close(plim__reader_t *reader)
 {
-    zstd_t *zstd = (zstd_t *)stream;
+    zstd_t *zstd = (zstd_t *)reader;
     plim__arena_destroy(&zstd->decoder_arena);
-    plim__stream_close(zstd->input.inner);
+    plim__reader_close(zstd->input.inner);
     plim__arena_destroy(&zstd->arena);
 }
 
@@ -328,45 +328,45 @@ static void lay_out_zstd(plim__arena_t *arena, void *draft)
     plim__decoder_input_init(&zstd->input, arena, zstd->input.inner);
 }
 
-static plim_status_t zstd_open(const plim_job_t *job, plim__stream_t *inner,
-                               plim__stream_t **stream_out)
+static plim_status_t zstd_open(const plim_job_t *job, plim__reader_t *inner,
+                               plim__reader_t **reader_out)
 {
-    zstd_t draft = {.stream = plim__stream_over(inner, zstd_read, zstd_close),
+    zstd_t draft = {.reader = plim__reader_over(inner, zstd_read, zstd_close),
                     .ledger = job->ledger,
                     .input = {.inner = inner}};
     zstd_t *zstd;
-    draft.stream.position = 0;
-    draft.stream.size = -1;
+    draft.reader.position = 0;
+    draft.reader.size = -1;
     plim_status_t status = plim__object_create(job->ledger, "streams", lay_out_zstd, &draft,
                                                sizeof draft, &draft.arena, &zstd);
     if (status != PLIM_OK) {
-        plim__stream_close(inner);
+        plim__reader_close(inner);
         return status;
     }
     status = begin_frame(zstd);
     if (status != PLIM_OK) {
-        zstd_close(&zstd->stream);
+        zstd_close(&zstd->reader);
         return status;
     }
-    *stream_out = &zstd->stream;
+    *reader_out = &zstd->reader;
     return PLIM_OK;
 }
 
 #define MAGIC_BYTES 4
 
-/* The inner stream, with the bytes that were read to recognise it put back in front. */
+/* The inner reader, with the bytes that were read to recognise it put back in front. */
 typedef struct peeked {
-    plim__stream_t stream;
+    plim__reader_t reader;
     plim__arena_t arena;
-    plim__stream_t *inner;
+    plim__reader_t *inner;
     unsigned char magic[MAGIC_BYTES];
     size_t magic_size;
     size_t magic_used;
 } peeked_t;
 
-static plim_status_t peeked_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
+static plim_status_t peeked_read(plim__reader_t *reader, void *to, size_t capacity, size_t *got_out)
 {
-    peeked_t *peeked = (peeked_t *)stream;
+    peeked_t *peeked = (peeked_t *)reader;
     size_t left = peeked->magic_size - peeked->magic_used;
     size_t got = capacity < left ? capacity : left;
     if (left == 0) {
@@ -375,15 +375,15 @@ static plim_status_t peeked_read(plim__stream_t *stream, void *to, size_t capaci
         memcpy(to, peeked->magic + peeked->magic_used, got);
         peeked->magic_used += got;
     }
-    stream->position += (int64_t)got;
+    reader->position += (int64_t)got;
     *got_out = got;
     return PLIM_OK;
 }
 
-static void peeked_close(plim__stream_t *stream)
+static void peeked_close(plim__reader_t *reader)
 {
-    peeked_t *peeked = (peeked_t *)stream;
-    plim__stream_close(peeked->inner);
+    peeked_t *peeked = (peeked_t *)reader;
+    plim__reader_close(peeked->inner);
     plim__arena_destroy(&peeked->arena);
 }
 
@@ -401,28 +401,28 @@ static bool is_zstd(const peeked_t *peeked)
             (magic[0] >> 4 == 5 && memcmp(magic + 1, "\x2a\x4d\x18", 3) == 0));
 }
 
-plim_status_t plim__stream_decompress(const plim_job_t *job, plim__stream_t *inner,
-                                      plim__stream_t **stream_out)
+plim_status_t plim__reader_decompress(const plim_job_t *job, plim__reader_t *inner,
+                                      plim__reader_t **reader_out)
 {
     plim__arena_t arena;
     plim_status_t status = plim__arena_create(job->ledger, "streams", sizeof(peeked_t), &arena);
     if (status != PLIM_OK) {
-        plim__stream_close(inner);
+        plim__reader_close(inner);
         return status;
     }
     peeked_t *peeked = plim__arena_carve(&arena, 1, sizeof *peeked, 1);
     peeked->arena = arena;
     peeked->inner = inner;
-    peeked->stream = plim__stream_over(inner, peeked_read, peeked_close);
-    status = plim__stream_read_some(inner, peeked->magic, MAGIC_BYTES, &peeked->magic_size);
+    peeked->reader = plim__reader_over(inner, peeked_read, peeked_close);
+    status = plim__reader_read_some(inner, peeked->magic, MAGIC_BYTES, &peeked->magic_size);
     if (status != PLIM_OK) {
-        peeked_close(&peeked->stream);
+        peeked_close(&peeked->reader);
         return status;
     }
     if (is_gzip(peeked))
-        return gzip_open(job, &peeked->stream, stream_out);
+        return gzip_open(job, &peeked->reader, reader_out);
     if (is_zstd(peeked))
-        return zstd_open(job, &peeked->stream, stream_out);
-    *stream_out = &peeked->stream;
+        return zstd_open(job, &peeked->reader, reader_out);
+    *reader_out = &peeked->reader;
     return PLIM_OK;
 }

@@ -45,12 +45,12 @@ const char *plim__dtype_name(plim__dtype_t type)
 typedef struct cursor {
     const char *at;
     const char *end;
-    const char *stream_name;
+    const char *reader_name;
 } cursor_t;
 
 static plim_status_t bad_header(const cursor_t *cursor, const char *what)
 {
-    return plim__fail(PLIM_ERR_DATA, "%s: not a NumPy header: %s", cursor->stream_name, what);
+    return plim__fail(PLIM_ERR_DATA, "%s: not a NumPy header: %s", cursor->reader_name, what);
 }
 
 /* The next character that is not blank, -1 at the end. */
@@ -131,7 +131,7 @@ static plim_status_t refuse_dtype(const cursor_t *cursor, const char *text, size
     else if (memchr(text, 'U', size) != NULL || memchr(text, 'S', size) != NULL)
         remedy = "it holds texts; write labels as labels.csv, or number them: "
                  "numpy.unique(array, return_inverse=True)[1]";
-    return plim__fail(PLIM_ERR_DATA, "%s: dtype '%s' is not supported: %s", cursor->stream_name,
+    return plim__fail(PLIM_ERR_DATA, "%s: dtype '%s' is not supported: %s", cursor->reader_name,
                       shown, remedy);
 }
 
@@ -143,7 +143,7 @@ static plim_status_t read_dtype(cursor_t *cursor, plim__dtype_t *type_out)
         return plim__fail(
             PLIM_ERR_DATA,
             "%s: structured arrays are not supported; save each field as an array of its own",
-            cursor->stream_name);
+            cursor->reader_name);
     if (!take_string(cursor, &text, &size))
         return bad_header(cursor, "'descr' is not a string");
     const char *code = text;
@@ -170,7 +170,7 @@ static plim_status_t read_shape(cursor_t *cursor, plim__npy_t *npy)
     npy->num_dims = 0;
     while (!take(cursor, ')')) {
         if (npy->num_dims == PLIM__NPY_DIMS)
-            return plim__fail(PLIM_ERR_DATA, "%s: has more than %d dimensions", cursor->stream_name,
+            return plim__fail(PLIM_ERR_DATA, "%s: has more than %d dimensions", cursor->reader_name,
                               PLIM__NPY_DIMS);
         if (!take_dimension(cursor, &npy->shape[npy->num_dims++]))
             return bad_header(cursor, "a dimension is not a number from 0 to 2^63-1");
@@ -247,53 +247,53 @@ static plim_status_t read_dict(cursor_t *cursor, plim__npy_t *npy)
 }
 
 /* Reads magic number, version and length. *size_out: bytes of the dict. */
-static plim_status_t read_preamble(plim__stream_t *stream, size_t *size_out)
+static plim_status_t read_preamble(plim__reader_t *reader, size_t *size_out)
 {
     unsigned char bytes[12];
-    PLIM_TRY(plim__stream_read_all(stream, bytes, 10));
+    PLIM_TRY(plim__reader_read_all(reader, bytes, 10));
     if (memcmp(bytes, magic, sizeof magic) != 0)
         return plim__fail(PLIM_ERR_DATA, "%s: not a .npy file: it does not begin with \\x93NUMPY",
-                          stream->name);
+                          reader->name);
     if (bytes[6] < 1 || bytes[6] > 3 || bytes[7] != 0)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: .npy format %d.%d is not supported (1.0, 2.0, 3.0 are)",
-                          stream->name, bytes[6], bytes[7]);
+                          reader->name, bytes[6], bytes[7]);
     size_t size = (size_t)bytes[8] | (size_t)bytes[9] << 8;
     if (bytes[6] > 1) {
-        PLIM_TRY(plim__stream_read_all(stream, bytes + 10, 2));
+        PLIM_TRY(plim__reader_read_all(reader, bytes + 10, 2));
         size |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
     }
     if (size > HEADER_MAX)
         return plim__fail(PLIM_ERR_DATA, "%s: its header has %zu bytes; at most %d are supported",
-                          stream->name, size, HEADER_MAX);
+                          reader->name, size, HEADER_MAX);
     *size_out = size;
     return PLIM_OK;
 }
 
-/* Compares the size of the data with the header, if the stream knows its size. */
-static plim_status_t check_size(const plim__stream_t *stream, const plim__npy_t *npy)
+/* Compares the size of the data with the header, if the reader knows its size. */
+static plim_status_t check_size(const plim__reader_t *reader, const plim__npy_t *npy)
 {
     int64_t bytes = npy->count * (int64_t)dtypes[npy->type].size;
-    if (stream->size < 0 || stream->size - stream->position == bytes)
+    if (reader->size < 0 || reader->size - reader->position == bytes)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
                       "%s has %" PRId64 " bytes of data, but its header says %" PRId64
                       "; it is damaged or incomplete",
-                      stream->name, stream->size - stream->position, bytes);
+                      reader->name, reader->size - reader->position, bytes);
 }
 
-plim_status_t plim__npy_read(plim__stream_t *stream, plim__npy_t *npy_out)
+plim_status_t plim__npy_read(plim__reader_t *reader, plim__npy_t *npy_out)
 {
     char text[HEADER_MAX];
     plim__npy_t npy = {.type = PLIM__NPY_BOOL};
-    int64_t begin = stream->position;
+    int64_t begin = reader->position;
     size_t size = 0;
-    PLIM_TRY(read_preamble(stream, &size));
-    PLIM_TRY(plim__stream_read_all(stream, text, size));
-    cursor_t cursor = {text, text + size, stream->name};
+    PLIM_TRY(read_preamble(reader, &size));
+    PLIM_TRY(plim__reader_read_all(reader, text, size));
+    cursor_t cursor = {text, text + size, reader->name};
     PLIM_TRY(read_dict(&cursor, &npy));
-    PLIM_TRY(check_size(stream, &npy));
-    npy.header_size = stream->position - begin;
+    PLIM_TRY(check_size(reader, &npy));
+    npy.header_size = reader->position - begin;
     *npy_out = npy;
     return PLIM_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef PLIM_IO_NPY_H
 #define PLIM_IO_NPY_H
 
-#include "io/stream.h"
+#include "io/reader.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,10 +39,10 @@ typedef struct plim__npy {
 } plim__npy_t;
 
 /*
- * Reads a header (format 1.0, 2.0, 3.0; little-endian or single bytes) and leaves the stream at the
+ * Reads a header (format 1.0, 2.0, 3.0; little-endian or single bytes) and leaves the reader at the
  * data. PLIM_ERR_DATA for a wrong magic number, dtype or shape.
  */
-plim_status_t plim__npy_read(plim__stream_t *stream, plim__npy_t *npy_out);
+plim_status_t plim__npy_read(plim__reader_t *reader, plim__npy_t *npy_out);
 
 /* Writes the padded header for a C-ordered array. PLIM_ERR_USAGE on too many dimensions. */
 void plim__npy_header(const plim__npy_t *npy, unsigned char header_out[PLIM__NPY_HEADER]);

@@ -25,14 +25,14 @@
 struct plim__text {
     plim__arena_t arena;
     const plim_job_t *job;
-    plim__stream_t *inner;
+    plim__reader_t *inner;
     const char *remedy; /* appended to the error for a field that is not a number, or NULL */
     locale_t c_locale;
     char *buffer;
     char *limit;  /* end of the buffer, without the byte for the newline */
     char *filled; /* end of the bytes read */
     char *next;   /* where the next line begins */
-    bool ended;   /* the stream has ended */
+    bool ended;   /* the reader has ended */
     /* The line in progress: */
     bool begun;
     bool expects; /* a separator was passed: a field must follow, possibly empty */
@@ -60,7 +60,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
     text->buffer = plim__arena_carve(arena, 1, text->capacity + 1, PLIM__PAGE);
 }
 
-plim_status_t plim__text_open(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
+plim_status_t plim__text_open(const plim_job_t *job, plim__reader_t *inner, size_t buffer,
                               plim__text_t **text_out)
 {
     plim__text_t draft = {.job = job, .inner = inner, .capacity = buffer};
@@ -68,7 +68,7 @@ plim_status_t plim__text_open(const plim_job_t *job, plim__stream_t *inner, size
     plim_status_t status = plim__object_create(job->ledger, "text", lay_out, &draft, sizeof draft,
                                                &draft.arena, &text);
     if (status != PLIM_OK) {
-        plim__stream_close(inner);
+        plim__reader_close(inner);
         return status;
     }
     text->limit = text->buffer + buffer;
@@ -90,7 +90,7 @@ void plim__text_close(plim__text_t *text)
         return;
     if (text->c_locale != (locale_t)0)
         freelocale(text->c_locale);
-    plim__stream_close(text->inner);
+    plim__reader_close(text->inner);
     plim__arena_destroy(&text->arena);
 }
 
@@ -150,7 +150,7 @@ static plim_status_t refill(plim__text_t *text)
     text->next = text->buffer;
     text->filled = text->buffer + left;
     size_t space = (size_t)(text->limit - text->filled), got;
-    PLIM_TRY(plim__stream_read_some(text->inner, text->filled, space, &got));
+    PLIM_TRY(plim__reader_read_some(text->inner, text->filled, space, &got));
     bool first = text->line == 0 && left == 0;
     text->filled += got;
     text->ended = got < space;

@@ -5,12 +5,12 @@
  * by blanks alone, so the separator need not be given. Lines end with LF or CRLF. Empty lines, and
  * lines that begin with '#' or '%', are skipped. The decimal separator is a point in every locale.
  *
- * Errors are PLIM_ERR_DATA with the stream's name, line and column, both counted from 1.
+ * Errors are PLIM_ERR_DATA with the reader's name, line and column, both counted from 1.
  */
 #ifndef PLIM_IO_TEXT_H
 #define PLIM_IO_TEXT_H
 
-#include "io/stream.h"
+#include "io/reader.h"
 
 #include <stdbool.h>
 
@@ -18,10 +18,10 @@ typedef struct plim__text plim__text_t;
 
 /* The longest line that can be read is `buffer` bytes less one; 1 MiB is plenty and fast. Takes
  * ownership of `inner`, also on failure. */
-plim_status_t plim__text_open(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
+plim_status_t plim__text_open(const plim_job_t *job, plim__reader_t *inner, size_t buffer,
                               plim__text_t **text_out);
 
-/* Closes the inner stream, too. NULL is harmless. */
+/* Closes the inner reader, too. NULL is harmless. */
 void plim__text_close(plim__text_t *text);
 
 /* The contents of the next line. */

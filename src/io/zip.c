@@ -23,7 +23,7 @@
 #include <xxhash.h>
 
 typedef struct zip_member {
-    plim__stream_t stream;
+    plim__reader_t reader;
     struct plim__zip *zip;
     bool open;
 } zip_member_t;
@@ -45,7 +45,7 @@ struct plim__zip {
     unsigned char *buffer; /* [PLIM__INFLATE_CHUNK], for callers that read little at a time */
     unsigned char *buffer_begin;
     unsigned char *buffer_end;
-    char name[PLIM__STREAM_NAME];
+    char name[PLIM__READER_NAME];
     zip_member_t member;
 };
 
@@ -64,7 +64,7 @@ static plim_status_t member_fail(plim__zip_t *zip, const char *what)
     return plim__fail(PLIM_ERR_DATA,
                       "%s: damaged at byte %" PRId64 " (byte %" PRId64
                       " of the zip): %s; download or pack it again",
-                      zip->member.stream.name, zip->produced,
+                      zip->member.reader.name, zip->produced,
                       plim__decoder_input_position(&zip->input), what);
 }
 
@@ -76,13 +76,13 @@ static void lay_out(plim__arena_t *arena, void *draft)
     zip->buffer = plim__arena_carve(arena, 1, PLIM__INFLATE_CHUNK, PLIM__PAGE);
 }
 
-plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out)
+plim_status_t plim__zip_open(const plim_job_t *job, plim__reader_t *inner, plim__zip_t **zip_out)
 {
     plim__zip_t draft = {.input = {.inner = inner}};
     plim_status_t status = plim__object_create(job->ledger, "zip", lay_out, &draft, sizeof draft,
                                                &draft.arena, zip_out);
     if (status != PLIM_OK)
-        plim__stream_close(inner);
+        plim__reader_close(inner);
     return status;
 }
 
@@ -90,7 +90,7 @@ void plim__zip_close(plim__zip_t *zip)
 {
     if (zip == NULL)
         return;
-    plim__stream_close(zip->input.inner);
+    plim__reader_close(zip->input.inner);
     plim__arena_destroy(&zip->arena);
 }
 
@@ -213,7 +213,7 @@ static plim_status_t produce_or_fail(plim__zip_t *zip, void *to, size_t capacity
 static plim_status_t produce(plim__zip_t *zip, void *to, size_t capacity, size_t *got_out)
 {
     plim_status_t status = produce_or_fail(zip, to, capacity, got_out);
-    /* Also when the inner stream failed: bytes already taken from it are lost. */
+    /* Also when the inner reader failed: bytes already taken from it are lost. */
     zip->broken = zip->broken || status != PLIM_OK;
     return status;
 }
@@ -224,9 +224,9 @@ static plim_status_t broken_already(const plim__zip_t *zip)
                       zip->input.inner->name);
 }
 
-static plim_status_t member_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
+static plim_status_t member_read(plim__reader_t *reader, void *to, size_t capacity, size_t *got_out)
 {
-    plim__zip_t *zip = ((zip_member_t *)stream)->zip;
+    plim__zip_t *zip = ((zip_member_t *)reader)->zip;
     size_t got;
     if (zip->broken)
         return broken_already(zip);
@@ -243,39 +243,39 @@ static plim_status_t member_read(plim__stream_t *stream, void *to, size_t capaci
         memcpy(to, zip->buffer_begin, got);
         zip->buffer_begin += got;
     }
-    stream->position += (int64_t)got;
+    reader->position += (int64_t)got;
     *got_out = got;
     return PLIM_OK;
 }
 
-static void member_close(plim__stream_t *stream)
+static void member_close(plim__reader_t *reader)
 {
-    ((zip_member_t *)stream)->open = false;
+    ((zip_member_t *)reader)->open = false;
 }
 
 static void name_member(plim__zip_t *zip)
 {
-    plim__stream_t *stream = &zip->member.stream;
-    (void)snprintf(stream->name, sizeof stream->name, "%s: %s", zip->input.inner->name, zip->name);
-    for (char *p = stream->name; *p != '\0'; p++) {
+    plim__reader_t *reader = &zip->member.reader;
+    (void)snprintf(reader->name, sizeof reader->name, "%s: %s", zip->input.inner->name, zip->name);
+    for (char *p = reader->name; *p != '\0'; p++) {
         if ((unsigned char)*p < ' ' || *p == '\x7f')
             *p = '?';
     }
 }
 
-plim_status_t plim__zip_member(plim__zip_t *zip, plim__stream_t **stream_out)
+plim_status_t plim__zip_member(plim__zip_t *zip, plim__reader_t **reader_out)
 {
-    plim__stream_t *stream = &zip->member.stream;
+    plim__reader_t *reader = &zip->member.reader;
     if (zip->entry.unreadable != NULL)
-        return plim__fail(PLIM_ERR_DATA, "%s: %s; pack it again with deflate", stream->name,
+        return plim__fail(PLIM_ERR_DATA, "%s: %s; pack it again with deflate", reader->name,
                           zip->entry.unreadable);
-    stream->read = member_read;
-    stream->close = member_close;
-    stream->position = 0;
-    stream->size = zip->entry.size;
+    reader->read = member_read;
+    reader->close = member_close;
+    reader->position = 0;
+    reader->size = zip->entry.size;
     zip->member.zip = zip;
     zip->member.open = true;
-    *stream_out = stream;
+    *reader_out = reader;
     return PLIM_OK;
 }
 

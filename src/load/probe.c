@@ -6,7 +6,7 @@
 #include "base/permute.h"
 #include "base/radix.h"
 #include "io/npy.h"
-#include "io/reader.h"
+#include "io/range_reader.h"
 #include "load/load_sources.h"
 #include "load/loader_params.h"
 #include "load/seeds.h"
@@ -94,11 +94,11 @@ static int depth_of(const plim_dataset_info_t *info)
     return info->num_edges < SMALL_EDGES ? SHALLOW : DEPTH;
 }
 
-static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
+static plim__range_reader_params_t reader_params(const plim_dataset_info_t *info)
 {
-    return (plim__reader_params_t){.depth = depth_of(info),
-                                   .max_read = sizeof(int64_t),
-                                   .merge_distance = PLIM__MERGE_DISTANCE};
+    return (plim__range_reader_params_t){.depth = depth_of(info),
+                                         .max_read = sizeof(int64_t),
+                                         .merge_distance = PLIM__MERGE_DISTANCE};
 }
 
 static plim__source_params_t source_params(const plim_dataset_info_t *info)
@@ -117,14 +117,14 @@ size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset
         return SIZE_MAX;
     plim__blocks_params_t blocks = blocks_params(info, recipe);
     blocks.node_capacity = probe.node_capacity;
-    const plim__reader_params_t reader = reader_params(info);
+    const plim__range_reader_params_t reader = reader_params(info);
     const plim__source_params_t source = source_params(info);
     const size_t sizes[] = {plim__object_bytes(lay_out, &probe, sizeof probe),
                             plim__offsets_estimate(dataset, false),
                             plim__offsets_work_minimum(job),
                             plim__topology_disk_estimate(job, dataset, &source),
                             plim__blocks_estimate(&blocks),
-                            plim__reader_estimate(job->io_engine, &reader)};
+                            plim__range_reader_estimate(job->io_engine, &reader)};
     size_t sum = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         sum = plim__add_saturating_size(sum, sizes[i]);
@@ -138,9 +138,9 @@ static plim_status_t read_seeds(const plim_job_t *job, const plim_dataset_t *dat
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim__manifest_file_t *entry =
         plim__manifest_find(plim__dataset_manifest(dataset), "train.npy");
-    const plim__reader_params_t params = reader_params(info);
+    const plim__range_reader_params_t params = reader_params(info);
     plim__permute_t order = plim__permute_make((uint64_t)info->num_split[PLIM_TRAIN], key);
-    plim__reader_t *reader;
+    plim__range_reader_t *reader;
     plim__file_t file;
     uint64_t *places = (uint64_t *)probe->seeds;
     for (int64_t i = 0; i < count; i++)
@@ -150,10 +150,10 @@ static plim_status_t read_seeds(const plim_job_t *job, const plim_dataset_t *dat
         probe->reads[i] = (plim__read_t){(int64_t)(PLIM__NPY_HEADER + places[i] * sizeof(int64_t)),
                                          sizeof(int64_t), &probe->seeds[i]};
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
-    plim_status_t status = plim__reader_create(job, &params, &reader);
+    plim_status_t status = plim__range_reader_create(job, &params, &reader);
     if (status == PLIM_OK) {
-        status = plim__reader_read(reader, &file, probe->reads, count);
-        plim__reader_destroy(reader);
+        status = plim__range_reader_read(reader, &file, probe->reads, count);
+        plim__range_reader_destroy(reader);
     }
     plim__file_close(&file);
     for (int64_t i = 0; i < count && status == PLIM_OK; i++)

@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "base/permute.h"
 #include "base/radix.h"
-#include "io/reader.h"
+#include "io/range_reader.h"
 #include "store/file_check.h"
 #include "store/sweep.h"
 
@@ -118,9 +118,9 @@ static size_t work_bytes(int64_t total)
     return plim__object_bytes(lay_out_work, &work, sizeof work);
 }
 
-static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
+static plim__range_reader_params_t reader_params(const plim_dataset_info_t *info)
 {
-    return (plim__reader_params_t){
+    return (plim__range_reader_params_t){
         .depth = 32, .max_read = label_bytes(info), .merge_distance = (size_t)32 << 10};
 }
 
@@ -138,9 +138,9 @@ size_t plim__seeds_list_stays(const plim_dataset_info_t *info, int64_t count, bo
 
 size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_info_t *info, int64_t count)
 {
-    const plim__reader_params_t params = reader_params(info);
+    const plim__range_reader_params_t params = reader_params(info);
     const size_t reader =
-        label_bytes(info) > 0 ? plim__reader_estimate(job->io_engine, &params) : 0;
+        label_bytes(info) > 0 ? plim__range_reader_estimate(job->io_engine, &params) : 0;
     return plim__add_saturating_size(work_bytes(count), reader);
 }
 
@@ -148,9 +148,9 @@ size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim__seeds_t draft = splits_draft(info);
-    const plim__reader_params_t params = reader_params(info);
+    const plim__range_reader_params_t params = reader_params(info);
     const size_t check = plim__sweep_minimum(job, CHECK_CHUNK);
-    size_t labels = plim__reader_estimate(job->io_engine, &params);
+    size_t labels = plim__range_reader_estimate(job->io_engine, &params);
     labels = label_bytes(info) == 0 ? 0 : labels > check ? labels : check;
     return plim__add_saturating_size(
         plim__add_saturating_size(plim__seeds_stays(dataset), work_bytes(total_of(&draft))),
@@ -232,7 +232,7 @@ static char *label_place(const plim__seeds_t *seeds, int64_t position)
 }
 
 static plim_status_t pick_labels(const plim__seeds_t *seeds, const seeds_work_t *work,
-                                 plim__reader_t *reader, const plim__file_t *file)
+                                 plim__range_reader_t *reader, const plim__file_t *file)
 {
     const uint64_t mask = ((uint64_t)1 << work->position_bits) - 1;
     for (int64_t first = 0; first < work->total; first += READS) {
@@ -245,7 +245,7 @@ static plim_status_t pick_labels(const plim__seeds_t *seeds, const seeds_work_t 
                                .size = seeds->label_bytes,
                                .to = label_place(seeds, (int64_t)(key & mask))};
         }
-        PLIM_TRY(plim__reader_read(reader, file, work->reads, count));
+        PLIM_TRY(plim__range_reader_read(reader, file, work->reads, count));
     }
     return PLIM_OK;
 }
@@ -284,20 +284,20 @@ static plim_status_t check_labels(const plim_job_t *job, const plim__file_t *fil
 static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *dataset,
                                  const plim__seeds_t *seeds, const seeds_work_t *work, bool checked)
 {
-    const plim__reader_params_t params = reader_params(plim_dataset_info(dataset));
+    const plim__range_reader_params_t params = reader_params(plim_dataset_info(dataset));
     const plim__manifest_file_t *entry =
         plim__manifest_find(plim__dataset_manifest(dataset), "labels.npy");
-    plim__reader_t *reader;
+    plim__range_reader_t *reader;
     plim__file_t file;
     if (seeds->label_bytes == 0 || work->total == 0)
         return PLIM_OK;
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
     plim_status_t status = checked ? PLIM_OK : check_labels(job, &file, entry);
     if (status == PLIM_OK)
-        status = plim__reader_create(job, &params, &reader);
+        status = plim__range_reader_create(job, &params, &reader);
     if (status == PLIM_OK) {
         status = pick_labels(seeds, work, reader, &file);
-        plim__reader_destroy(reader);
+        plim__range_reader_destroy(reader);
     }
     plim__file_close(&file);
     return status == PLIM_OK ? check_classes(dataset, seeds) : status;

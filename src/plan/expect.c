@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "io/npy.h"
-#include "io/reader.h"
+#include "io/range_reader.h"
 #include "load/load_sources.h"
 #include "load/loader_params.h"
 #include "plan/load_facts.h"

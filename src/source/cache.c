@@ -95,7 +95,7 @@ plim_status_t plim__cache_reads_run(plim__cache_reads_t *reads)
     const plim__source_worker_t *worker = &reads->source->workers[reads->worker];
     const int64_t count = reads->count;
     reads->count = 0;
-    return plim__reader_read(worker->reader, reads->file, worker->reads, count);
+    return plim__range_reader_read(worker->reader, reads->file, worker->reads, count);
 }
 
 plim_status_t plim__cache_reads_add(plim__cache_reads_t *reads, int64_t offset, size_t size,

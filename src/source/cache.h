@@ -77,7 +77,7 @@ typedef struct plim__cache_reads {
 
 /*
  * Queues a read. Extends the previous read if both file and memory are adjacent; executes the queue
- * when it is full. plim__cache_reads_run executes the rest. Errors of plim__reader_read.
+ * when it is full. plim__cache_reads_run executes the rest. Errors of plim__range_reader_read.
  */
 plim_status_t plim__cache_reads_add(plim__cache_reads_t *reads, int64_t offset, size_t size,
                                     char *to);

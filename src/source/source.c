@@ -21,35 +21,35 @@ void plim__source_lay_out(plim__arena_t *arena, plim__source_t *source)
     }
 }
 
-static plim__reader_params_t reader_params(const plim__source_t *source,
-                                           const plim__source_params_t *params)
+static plim__range_reader_params_t reader_params(const plim__source_t *source,
+                                                 const plim__source_params_t *params)
 {
-    return (plim__reader_params_t){params->depth, source->max_read, params->merge_distance};
+    return (plim__range_reader_params_t){params->depth, source->max_read, params->merge_distance};
 }
 
 size_t plim__source_readers_bytes(const plim_job_t *job, const plim__source_t *source,
                                   const plim__source_params_t *params)
 {
-    const plim__reader_params_t reader = reader_params(source, params);
-    return (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+    const plim__range_reader_params_t reader = reader_params(source, params);
+    return (size_t)params->workers * plim__range_reader_estimate(job->io_engine, &reader);
 }
 
 plim_status_t plim__source_open(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__source_params_t *params, plim__source_t *source)
 {
-    const plim__reader_params_t reader = reader_params(source, params);
+    const plim__range_reader_params_t reader = reader_params(source, params);
     PLIM_TRY(plim__dataset_file_open(dataset, source->entry, true, &source->file));
     if (!params->all) /* otherwise it is rarely used */
         plim__arena_touch(&source->arena);
     for (int i = 0; i < source->num_workers; i++)
-        PLIM_TRY(plim__reader_create(job, &reader, &source->workers[i].reader));
+        PLIM_TRY(plim__range_reader_create(job, &reader, &source->workers[i].reader));
     return PLIM_OK;
 }
 
 void plim__source_close(plim__source_t *source)
 {
     for (int i = source->num_workers - 1; i >= 0; i--)
-        plim__reader_destroy(source->workers[i].reader);
+        plim__range_reader_destroy(source->workers[i].reader);
     plim__file_close(&source->file);
     plim__arena_destroy(&source->arena);
 }
@@ -58,11 +58,12 @@ plim_status_t plim__source_read(plim__source_t *source, int worker_number, int64
 {
     plim__source_worker_t *worker = &source->workers[worker_number];
     int64_t transfers_before, bytes_before, transfers, bytes;
-    plim__reader_totals(worker->reader, &transfers_before, &bytes_before);
+    plim__range_reader_totals(worker->reader, &transfers_before, &bytes_before);
     const int64_t start = plim__clock_ns();
-    plim_status_t status = plim__reader_read(worker->reader, &source->file, worker->reads, count);
+    plim_status_t status =
+        plim__range_reader_read(worker->reader, &source->file, worker->reads, count);
     plim__source_count(&worker->wait_ns, plim__clock_ns() - start);
-    plim__reader_totals(worker->reader, &transfers, &bytes);
+    plim__range_reader_totals(worker->reader, &transfers, &bytes);
     plim__source_count(&worker->transfers, transfers - transfers_before);
     plim__source_count(&worker->bytes_read, bytes - bytes_before);
     return status;

@@ -6,7 +6,7 @@
 #define PLIM_SOURCE_SOURCE_H
 
 #include "base/node_set.h"
-#include "io/reader.h"
+#include "io/range_reader.h"
 #include "mem/droppable.h"
 #include "store/dataset.h"
 
@@ -17,7 +17,7 @@ typedef struct plim__source_params {
     int number; /* of the topology or table in the manifest */
     int workers;
     int depth;                      /* I/Os in flight of each worker */
-    size_t merge_distance;          /* see plim__reader_params_t */
+    size_t merge_distance;          /* see plim__range_reader_params_t */
     bool all;                       /* everything is cached; the fields below are ignored */
     const plim__node_set_t *cached; /* nodes with cached items; sealed, borrowed; NULL: none */
     size_t cache_bytes;             /* of the cache: the first nodes' items that fit */
@@ -36,7 +36,7 @@ typedef struct plim__source_stats {
 } plim__source_stats_t;
 
 typedef struct plim__source_worker {
-    plim__reader_t *reader;
+    plim__range_reader_t *reader;
     plim__read_t *reads; /* (num_reads) */
     uint64_t *keys;      /* (num_keys) sort keys, and as many for the sort */
     uint64_t *sort_scratch;
@@ -76,7 +76,7 @@ plim_status_t plim__source_open(const plim_job_t *job, const plim_dataset_t *dat
                                 const plim__source_params_t *params, plim__source_t *source);
 void plim__source_close(plim__source_t *source);
 
-/* Executes the worker's first `count` reads and counts them. Errors of plim__reader_read. */
+/* Executes the worker's first `count` reads and counts them. Errors of plim__range_reader_read. */
 plim_status_t plim__source_read(plim__source_t *source, int worker, int64_t count);
 
 /* Each counter has one writer, so adding needs no locked instruction. */

@@ -5,7 +5,7 @@
 #include "base/params.h"
 #include "base/process.h"
 #include "io/own.h"
-#include "io/stream.h"
+#include "io/reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -101,17 +101,17 @@ static plim_status_t check_header(const plim_job_t *job, const plim_dataset_t *d
 {
     unsigned char header[PLIM__NPY_HEADER];
     plim__file_t file;
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__npy_t npy;
     PLIM_TRY(plim__dataset_file_open(dataset, entry, false, &file));
     plim_status_t status = plim__file_read_at(&file, 0, header, sizeof header);
     plim__file_close(&file);
     if (status != PLIM_OK)
         return status;
-    PLIM_TRY(plim__stream_memory(job, file.path, header, sizeof header, &stream));
-    stream->size = file.size; /* only the header is in memory */
-    status = plim__npy_read(stream, &npy);
-    plim__stream_close(stream);
+    PLIM_TRY(plim__reader_memory(job, file.path, header, sizeof header, &reader));
+    reader->size = file.size; /* only the header is in memory */
+    status = plim__npy_read(reader, &npy);
+    plim__reader_close(reader);
     if (status != PLIM_OK)
         return status;
     bool same = npy.type == entry->type && npy.num_dims == entry->num_dims && !npy.fortran &&

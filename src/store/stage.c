@@ -10,7 +10,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "io/commit.h"
-#include "io/stream.h"
+#include "io/reader.h"
 #include "mem/arena.h"
 #include "mem/size_text.h"
 #include "peers/peers.h"
@@ -49,10 +49,10 @@ static plim_status_t agree(const staging_t *staging, plim_status_t status)
     return plim__peers_agree(staging->peers, PLIM__STAGE_STAGING, status, 0, NULL, NULL, NULL);
 }
 
-static plim_status_t read_chunk(const staging_t *staging, plim__stream_t *stream, size_t size)
+static plim_status_t read_chunk(const staging_t *staging, plim__reader_t *reader, size_t size)
 {
     for (size_t at = 0, got; at < size; at += got) {
-        PLIM_TRY(stream->read(stream, staging->chunk + at, size - at, &got));
+        PLIM_TRY(reader->read(reader, staging->chunk + at, size - at, &got));
         if (got == 0)
             return plim__fail(PLIM_ERR_DATA, "%s became shorter while it was copied",
                               staging->from);
@@ -105,16 +105,16 @@ static plim_status_t finish_file(const staging_t *staging, plim__writer_t *write
 }
 
 /* `status` is this rank's so far; all ranks return at the same chunk. */
-static plim_status_t pump(staging_t *staging, plim_status_t status, plim__stream_t *stream,
+static plim_status_t pump(staging_t *staging, plim_status_t status, plim__reader_t *reader,
                           plim__writer_t *writer, const plim__manifest_file_t *entry)
 {
     const int64_t total = plim_dataset_info(staging->dataset)->bytes;
-    int64_t left = staging->reads && status == PLIM_OK ? stream->size : 0;
+    int64_t left = staging->reads && status == PLIM_OK ? reader->size : 0;
     PLIM_TRY(plim__peers_agree(staging->peers, PLIM__STAGE_STAGING, status, 1, &left, NULL, &left));
     for (;;) {
         const size_t size = (size_t)plim__min_i64(left, (int64_t)BUFFER);
         if (status == PLIM_OK && staging->reads && size > 0)
-            status = read_chunk(staging, stream, size);
+            status = read_chunk(staging, reader, size);
         if (status == PLIM_OK && staging->writes && size == 0)
             status = finish_file(staging, writer, entry);
         if (status == PLIM_OK)
@@ -135,12 +135,12 @@ static plim_status_t pump(staging_t *staging, plim_status_t status, plim__stream
 static plim_status_t copy_file(staging_t *staging, const char *name, int64_t most,
                                const plim__manifest_file_t *entry)
 {
-    plim__stream_t *stream = NULL;
+    plim__reader_t *reader = NULL;
     plim__writer_t *writer = NULL;
     plim_status_t status =
         plim__file_path(staging->from, plim__dataset_path(staging->dataset), name);
     if (status == PLIM_OK && staging->reads)
-        status = plim__stream_file(staging->job, staging->from, BUFFER, &stream);
+        status = plim__reader_file(staging->job, staging->from, BUFFER, &reader);
     if (status == PLIM_OK && staging->writes)
         status = plim__file_path(staging->to, staging->directory.path, name);
     if (status == PLIM_OK && staging->writes)
@@ -148,10 +148,10 @@ static plim_status_t copy_file(staging_t *staging, const char *name, int64_t mos
                                      BUFFER, most, &writer);
     if (status == PLIM_OK && staging->writes)
         status = keep_others_out(staging, name);
-    status = pump(staging, status, stream, writer, entry);
+    status = pump(staging, status, reader, writer, entry);
     plim__writer_destroy(writer);
-    if (stream != NULL)
-        plim__stream_close(stream);
+    if (reader != NULL)
+        plim__reader_close(reader);
     return status;
 }
 

@@ -31,12 +31,12 @@ static void widen(const plim__embedding_table_t *table, plim__dtype_t type)
             table->row[i] = (float)doubles[i];
 }
 
-static plim_status_t read_rows(const plim_job_t *job, plim__stream_t *stream, const char *path,
+static plim_status_t read_rows(const plim_job_t *job, plim__reader_t *reader, const char *path,
                                plim__embedding_table_t *table)
 {
     const int64_t width = table->hits.width;
     plim__npy_t npy;
-    PLIM_TRY(plim__npy_read(stream, &npy));
+    PLIM_TRY(plim__npy_read(reader, &npy));
     const bool floats =
         npy.type == PLIM__NPY_F16 || npy.type == PLIM__NPY_F32 || npy.type == PLIM__NPY_F64;
     if (!floats || npy.fortran || npy.num_dims != 2 || npy.shape[0] < 1 || npy.shape[1] != width)
@@ -50,12 +50,12 @@ static plim_status_t read_rows(const plim_job_t *job, plim__stream_t *stream, co
     PLIM_TRY(plim__arena_create(job->ledger, "embeddings", counting.used, &table->arena));
     carve(table, &table->arena);
     for (int64_t i = 0; i < table->hits.rows; i++) {
-        PLIM_TRY(plim__stream_read_all(stream, table->stored,
+        PLIM_TRY(plim__reader_read_all(reader, table->stored,
                                        (size_t)width * plim__dtype_size(npy.type)));
         widen(table, npy.type);
         plim__hits_put(&table->hits, i, table->row);
     }
-    return plim__stream_end(stream);
+    return plim__reader_end(reader);
 }
 
 plim_status_t plim__embedding_table_read(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -63,7 +63,7 @@ plim_status_t plim__embedding_table_read(const plim_job_t *job, const plim_datas
                                          plim__embedding_table_t *table_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     if (info->label_kind != PLIM_LABELS_VALUES)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels are classes, which no table of embeddings can hold",
@@ -72,8 +72,8 @@ plim_status_t plim__embedding_table_read(const plim_job_t *job, const plim_datas
         return plim__fail(PLIM_ERR_USAGE, "hits among the first %lld: give 1 or more",
                           (long long)k);
     table_out->hits = (plim__hits_t){.k = k, .width = info->num_targets};
-    PLIM_TRY(plim__stream_file(job, path, BUFFER_BYTES, &stream));
-    const plim_status_t status = read_rows(job, stream, path, table_out);
-    plim__stream_close(stream);
+    PLIM_TRY(plim__reader_file(job, path, BUFFER_BYTES, &reader));
+    const plim_status_t status = read_rows(job, reader, path, table_out);
+    plim__reader_close(reader);
     return status;
 }

@@ -8,8 +8,8 @@
 
 #include "base/rng.h"
 #include "io/commit.h"
+#include "io/range_reader.h"
 #include "io/reader.h"
-#include "io/stream.h"
 #include "io/writer.h"
 #include "support/safetensors.h"
 
@@ -222,33 +222,33 @@ static plim_status_t write_file(world_t *world)
 
 static plim_status_t read_rows(world_t *world, bool direct)
 {
-    plim__reader_params_t params = {8, ROW, 0};
+    plim__range_reader_params_t params = {8, ROW, 0};
     plim__read_t reads[ROWS];
-    plim__reader_t *reader;
+    plim__range_reader_t *reader;
     plim__file_t file;
     assert_ok(plim__file_open(world->path, PLIM__FILE_READ, direct, &file));
-    assert_ok(plim__reader_create(&world->job, &params, &reader));
+    assert_ok(plim__range_reader_create(&world->job, &params, &reader));
     for (int i = 0; i < ROWS; i++) {
         int64_t offset = (int64_t)(i * 7 % ROWS) * ROW;
         reads[i] = (plim__read_t){offset, ROW, world->back + offset};
     }
-    plim_status_t status = plim__reader_read(reader, &file, reads, ROWS);
-    plim__reader_destroy(reader);
+    plim_status_t status = plim__range_reader_read(reader, &file, reads, ROWS);
+    plim__range_reader_destroy(reader);
     plim__file_close(&file);
     return status;
 }
 
-static plim_status_t stream_all(world_t *world)
+static plim_status_t read_to_end(world_t *world)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim_status_t status;
     size_t got;
-    assert_ok(plim__stream_file(&world->job, world->path, 65536, &stream));
+    assert_ok(plim__reader_file(&world->job, world->path, 65536, &reader));
     do {
-        status = stream->read(stream, world->back + stream->position,
-                              (size_t)(FILE_BYTES - stream->position), &got);
+        status = reader->read(reader, world->back + reader->position,
+                              (size_t)(FILE_BYTES - reader->position), &got);
     } while (status == PLIM_OK && got > 0);
-    stream->close(stream);
+    reader->close(reader);
     return status;
 }
 
@@ -261,7 +261,7 @@ static void transfer_and_check(world_t *world)
         assert_memory_equal(world->back, world->bytes, (size_t)ROWS * ROW);
     }
     memset(world->back, 0, FILE_BYTES);
-    assert_ok(stream_all(world));
+    assert_ok(read_to_end(world));
     assert_memory_equal(world->back, world->bytes, FILE_BYTES);
 }
 
@@ -306,7 +306,7 @@ static void reports_errors_with_place_and_remedy(void **state)
             assert_non_null(strstr(plim_last_error(), "offset"));
             assert_non_null(strstr(plim_last_error(), "Input/output error"));
         }
-        assert_int_equal(stream_all(&world), PLIM_ERR_IO);
+        assert_int_equal(read_to_end(&world), PLIM_ERR_IO);
         assert_non_null(strstr(plim_last_error(), "Input/output error"));
         plim__file_t file;
         assert_ok(plim__file_open(world.path, PLIM__FILE_READ, false, &file));

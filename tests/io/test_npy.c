@@ -18,10 +18,10 @@ static plim_status_t read_dict(plim_job_t *job, int major, const char *dict, pli
     bytes[8] = (unsigned char)(size & 0xff);
     bytes[9] = (unsigned char)(size >> 8);
     memcpy(bytes + at, dict, size);
-    plim__stream_t *stream;
-    assert_ok(plim__stream_memory(job, "test.npy", bytes, at + size, &stream));
-    plim_status_t status = plim__npy_read(stream, npy_out);
-    plim__stream_close(stream);
+    plim__reader_t *reader;
+    assert_ok(plim__reader_memory(job, "test.npy", bytes, at + size, &reader));
+    plim_status_t status = plim__npy_read(reader, npy_out);
+    plim__reader_close(reader);
     return status;
 }
 
@@ -105,13 +105,13 @@ static void keeps_the_order_of_arrays(void **state)
     bytes[9] = 0;
     memcpy(bytes + 10, dict, strlen(dict));
     for (size_t data = 23; data <= 25; data++) {
-        plim__stream_t *stream;
-        assert_ok(plim__stream_memory(&job, "test.npy", bytes, size + data, &stream));
-        plim_status_t status = plim__npy_read(stream, &npy);
+        plim__reader_t *reader;
+        assert_ok(plim__reader_memory(&job, "test.npy", bytes, size + data, &reader));
+        plim_status_t status = plim__npy_read(reader, &npy);
         assert_int_equal(status, data == 24 ? PLIM_OK : PLIM_ERR_DATA);
         if (status != PLIM_OK)
             assert_non_null(strstr(plim_last_error(), "24"));
-        plim__stream_close(stream);
+        plim__reader_close(reader);
     }
     assert_true(npy.fortran);
     assert_int_equal(npy.count, 6);
@@ -184,13 +184,13 @@ static void refuses_what_is_no_npy(void **state)
     };
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        plim__stream_t *stream;
+        plim__reader_t *reader;
         plim__npy_t npy;
-        assert_ok(plim__stream_memory(&job, "test.npy", cases[i].bytes, cases[i].size, &stream));
-        assert_int_equal(plim__npy_read(stream, &npy), PLIM_ERR_DATA);
+        assert_ok(plim__reader_memory(&job, "test.npy", cases[i].bytes, cases[i].size, &reader));
+        assert_int_equal(plim__npy_read(reader, &npy), PLIM_ERR_DATA);
         if (strstr(plim_last_error(), cases[i].message) == NULL)
             fail_msg("'%s' does not say '%s'", plim_last_error(), cases[i].message);
-        plim__stream_close(stream);
+        plim__reader_close(reader);
     }
     test_job_end(&job);
 }
@@ -211,10 +211,10 @@ static void writes_what_it_and_numpy_read(void **state)
         npy.count = (int64_t[]){1, 2, 6, 24, 24}[dims];
         plim__npy_header(&npy, bytes);
         size_t size = PLIM__NPY_HEADER + (size_t)npy.count * plim__dtype_size(npy.type);
-        plim__stream_t *stream;
-        assert_ok(plim__stream_memory(&job, "test.npy", bytes, size, &stream));
-        assert_ok(plim__npy_read(stream, &back));
-        plim__stream_close(stream);
+        plim__reader_t *reader;
+        assert_ok(plim__reader_memory(&job, "test.npy", bytes, size, &reader));
+        assert_ok(plim__npy_read(reader, &back));
+        plim__reader_close(reader);
         assert_int_equal(back.type, type);
         assert_int_equal(back.num_dims, dims);
         assert_int_equal(back.count, npy.count);

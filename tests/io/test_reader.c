@@ -1,294 +1,369 @@
-/* Random batches through either engine equal pread of the same ranges, and fail as it does. */
-/* labels: asan tsan unprivileged */
+/* Readers deliver the bytes below them, whatever is between; and say when those are damaged. */
 #include "support/harness.h"
+#include "support/zip_make.h"
 
+#include "base/fail.h"
 #include "base/rng.h"
 #include "io/reader.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <zstd.h>
 
-static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
+#define DATA_BYTES 3000000
 
-#define FILE_BYTES 1000003 /* ends inside a sector */
-#define READS 500
+static unsigned char data[DATA_BYTES];
 
-typedef struct world {
-    char directory[512];
-    char path[600];
-    char *bytes;
-} world_t;
-
-static void world_make(world_t *world)
-{
-    test_directory_make(world->directory);
-    (void)snprintf(world->path, sizeof world->path, "%s/file", world->directory);
-    world->bytes = malloc(FILE_BYTES + 8);
-    assert_non_null(world->bytes);
-    for (size_t i = 0; i < FILE_BYTES; i += 8) {
-        uint64_t word = plim__rng_u64(1, i);
-        memcpy(world->bytes + i, &word, 8);
-    }
-    int fd = open(world->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, world->bytes, FILE_BYTES), FILE_BYTES);
-    assert_int_equal(close(fd), 0);
-}
-
-static void world_end(world_t *world)
-{
-    free(world->bytes);
-    test_directory_remove(world->directory);
-}
-
-static int by_offset(const void *a, const void *b)
-{
-    int64_t x = ((const plim__read_t *)a)->offset, y = ((const plim__read_t *)b)->offset;
-    return (x > y) - (x < y);
-}
-
-/* A batch of one kind: `unit` aligns offsets, sizes and (then) destinations. */
-static void read_batch(plim__reader_t *reader, const plim__file_t *file, const world_t *world,
-                       uint64_t key, size_t max_read, size_t unit, bool sorted)
-{
-    static plim__read_t reads[READS];
-    size_t stride = (max_read + 64 + 4095) / 4096 * 4096;
-    char *to = aligned_alloc(4096, READS * stride);
-    uint64_t draw = 0;
-    assert_non_null(to);
-    for (int i = 0; i < READS; i++) {
-        size_t size = (size_t)plim__rng_below(key, &draw, max_read + 1) / unit * unit;
-        int64_t last = FILE_BYTES - (int64_t)size;
-        int64_t offset = i % 50 == 0 && unit == 1
-                             ? last /* the tail */
-                             : (int64_t)plim__rng_below(key, &draw, (uint64_t)last + 1);
-        size_t skew = unit == 1 ? (size_t)plim__rng_below(key, &draw, 64) : 0;
-        reads[i].offset = offset / (int64_t)unit * (int64_t)unit;
-        reads[i].size = size;
-        reads[i].to = to + (size_t)i * stride + skew;
-    }
-    if (sorted)
-        qsort(reads, READS, sizeof reads[0], by_offset);
-    memset(to, 0x5a, READS * stride);
-    assert_ok(plim__reader_read(reader, file, reads, READS));
-    for (int i = 0; i < READS; i++)
-        assert_memory_equal(reads[i].to, world->bytes + reads[i].offset, reads[i].size);
-    free(to);
-}
-
-static void equals_pread(void **state)
+static int make_data(void **state)
 {
     (void)state;
-    world_t world;
-    world_make(&world);
-    static const plim__reader_params_t params[] = {
-        {1, 1, 0},        {3, 100, 0},    {64, 600, 512},
-        {32, 5000, 4096}, {8, 100000, 0}, {200, 4096, 65536},
-    };
-    for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
-        plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engines[e]);
-        int64_t before = plim__ledger_reserved(job.ledger);
-        for (size_t p = 0; p < 2 * sizeof params / sizeof params[0]; p++) {
-            plim__file_t file;
-            plim__reader_t *reader;
-            const plim__reader_params_t *param = &params[p / 2];
-            assert_ok(plim__file_open(world.path, PLIM__FILE_READ, p % 2 == 0, &file));
-            assert_ok(plim__reader_create(&job, param, &reader));
-            assert_true(plim__ledger_reserved(job.ledger) - before <=
-                        (int64_t)plim__reader_estimate(engines[e], param));
-            read_batch(reader, &file, &world, 2 * p, param->max_read, 1, true);
-            read_batch(reader, &file, &world, 2 * p + 1, param->max_read, 1, false);
-            if (param->max_read >= 4096)
-                read_batch(reader, &file, &world, 99, param->max_read, 4096, true);
-            assert_ok(plim__reader_read(reader, &file, NULL, 0));
-            plim__reader_destroy(reader);
-            plim__file_close(&file);
-        }
-        assert_int_equal(plim__ledger_reserved(job.ledger), before);
-        test_job_end(&job);
-    }
-    world_end(&world);
+    for (size_t i = 0; i < DATA_BYTES; i++)
+        data[i] = (unsigned char)(plim__rng_u64(1, i / 3) >> (i % 61));
+    return 0;
 }
 
-static void joins_neighbours(void **state)
+static plim__reader_t *over(plim_job_t *job, const void *bytes, size_t size)
+{
+    plim__reader_t *reader;
+    assert_ok(plim__reader_memory(job, "test", bytes, size, &reader));
+    return reader;
+}
+
+/* Reads in chunks of many sizes and compares; closes. */
+static void expect(plim__reader_t *reader, const unsigned char *wanted, size_t size)
+{
+    unsigned char *buffer = malloc(size + 1);
+    size_t at = 0, got = 1;
+    assert_non_null(buffer);
+    for (uint64_t k = 0; got > 0; k++) {
+        size_t chunk = 1 + plim__rng_u64(2, k) % (k % 5 == 0 ? 700000 : 5000);
+        chunk = chunk < size + 1 - at ? chunk : size + 1 - at;
+        assert_ok(reader->read(reader, buffer + at, chunk, &got));
+        at += got;
+        assert_int_equal(reader->position, (int64_t)at);
+    }
+    assert_int_equal(at, size);
+    assert_memory_equal(buffer, wanted, size);
+    assert_ok(plim__reader_end(reader));
+    plim__reader_close(reader);
+    free(buffer);
+}
+
+static void reads_exactly(void **state)
 {
     (void)state;
-    world_t world;
-    world_make(&world);
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    plim__reader_params_t params = {4, 256, 4096};
-    plim__reader_t *reader;
-    plim__file_t file;
-    plim__read_t reads[64];
-    char to[64][256];
-    int64_t transfers, bytes;
-    assert_ok(plim__file_open(world.path, PLIM__FILE_READ, true, &file));
-    assert_ok(plim__reader_create(&job, &params, &reader));
-    for (int i = 0; i < 64; i++) /* 64 rows, each 1,000 bytes behind the last: one transfer */
-        reads[i] = (plim__read_t){8192 + 1000 * i, 256, to[i]};
-    assert_ok(plim__reader_read(reader, &file, reads, 64));
-    plim__reader_totals(reader, &transfers, &bytes);
-    assert_int_equal(transfers, 1);
-    assert_true(bytes <= 65536);
-    for (int i = 0; i < 64; i++)
-        assert_memory_equal(to[i], world.bytes + reads[i].offset, 256);
-    for (int i = 0; i < 64; i++) /* further apart than the merge distance: none is joined */
-        reads[i].offset = 12000 * i;
-    assert_ok(plim__reader_read(reader, &file, reads, 64));
-    plim__reader_totals(reader, &transfers, &bytes);
-    assert_int_equal(transfers, 65);
-    plim__reader_destroy(reader);
-    plim__file_close(&file);
+    char buffer[200];
+    size_t got;
+    plim__reader_t *reader = over(&job, data, 100);
+    assert_ok(plim__reader_read_all(reader, buffer, 60));
+    assert_memory_equal(buffer, data, 60);
+    assert_int_equal(plim__reader_end(reader), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "60 bytes"));
+    assert_ok(plim__reader_skip(reader, 9));
+    assert_int_equal(plim__reader_read_all(reader, buffer, 50), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "100 bytes"));
+    assert_int_equal(plim__reader_skip(reader, 1), PLIM_ERR_DATA);
+    assert_ok(plim__reader_end(reader));
+    assert_ok(plim__reader_read_some(reader, buffer, 50, &got));
+    assert_int_equal(got, 0);
+    plim__reader_close(reader);
+    plim__reader_close(NULL);
+    expect(over(&job, data, DATA_BYTES), data, DATA_BYTES);
     test_job_end(&job);
-    world_end(&world);
 }
 
-static void reports_what_cannot_be_read(void **state)
+/* The front of a longer file: nothing behind what is in memory is read. */
+static void ends_with_what_is_in_memory(void **state)
 {
     (void)state;
-    world_t world;
-    world_make(&world);
-    plim__reader_params_t params = {16, 1000, 0};
-    for (size_t e = 0; e < 2 * sizeof engines / sizeof engines[0]; e++) {
-        plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engines[e / 2]);
-        plim__reader_t *reader;
-        plim__file_t file;
-        plim__read_t reads[3];
-        char to[3][1000];
-        assert_ok(plim__file_open(world.path, PLIM__FILE_READ, e % 2 == 0, &file));
-        assert_ok(plim__reader_create(&job, &params, &reader));
-        /* One byte past the end, inside the last sector; and far past it. */
-        int64_t beyond[] = {FILE_BYTES - 999, FILE_BYTES, FILE_BYTES + 50000, INT64_MAX / 2};
-        for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
-            reads[0] = (plim__read_t){0, 1000, to[0]};
-            reads[1] = (plim__read_t){beyond[i], 1000, to[1]};
-            reads[2] = (plim__read_t){50000, 1000, to[2]};
-            assert_int_equal(plim__reader_read(reader, &file, reads, 3), PLIM_ERR_DATA);
-            assert_non_null(strstr(plim_last_error(), world.path));
-            assert_non_null(strstr(plim_last_error(), "truncated"));
-        }
-        reads[1] = (plim__read_t){0, 1001, to[1]};
-        assert_int_equal(plim__reader_read(reader, &file, reads, 3), PLIM_ERR_USAGE);
-        reads[1] = (plim__read_t){-1, 10, to[1]};
-        assert_int_equal(plim__reader_read(reader, &file, reads, 3), PLIM_ERR_USAGE);
-        reads[1] = (plim__read_t){INT64_MAX, 10, to[1]};
-        assert_int_equal(plim__reader_read(reader, &file, reads, 3), PLIM_ERR_USAGE);
-        /* It is as good as new afterwards. */
-        reads[1] = (plim__read_t){FILE_BYTES - 1000, 1000, to[1]};
-        assert_ok(plim__reader_read(reader, &file, reads, 3));
-        assert_memory_equal(to[1], world.bytes + FILE_BYTES - 1000, 1000);
-        plim__reader_destroy(reader);
-        plim__file_close(&file);
-        test_job_end(&job);
-    }
-    world_end(&world);
-}
-
-/* A batch may take long on a slow disk, so it ends early when the job is told to stop. */
-static void stops_within_a_batch(void **state)
-{
-    static char to[READS][100];
-    static plim__read_t reads[READS];
-    (void)state;
-    world_t world;
-    world_make(&world);
-    for (int i = 0; i < READS; i++)
-        reads[i] = (plim__read_t){(int64_t)i * 2000, 100, to[i]};
-    for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
-        int stop = 0;
-        int64_t transfers, bytes;
-        plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engines[e]);
-        plim__reader_params_t params = {8, 100, 0};
-        plim__reader_t *reader;
-        plim__file_t file;
-        job.stop = &stop;
-        assert_ok(plim__file_open(world.path, PLIM__FILE_READ, true, &file));
-        assert_ok(plim__reader_create(&job, &params, &reader));
-        stop = 1;
-        assert_int_equal(plim__reader_read(reader, &file, reads, READS), PLIM_ERR_STOPPED);
-        plim__reader_totals(reader, &transfers, &bytes);
-        assert_int_equal(transfers, 0);
-        stop = 0;
-        assert_ok(plim__reader_read(reader, &file, reads, READS));
-        for (int i = 0; i < READS; i++)
-            assert_memory_equal(to[i], world.bytes + (size_t)i * 2000, 100);
-        plim__reader_destroy(reader);
-        plim__file_close(&file);
-        test_job_end(&job);
-    }
-    world_end(&world);
-}
-
-static void count_line(void *user, plim_log_level_t level, const char *message)
-{
-    (void)level;
-    (void)message;
-    ++*(int *)user;
-}
-
-/* A cache reads while it holds its lock, so a read calls no callback. */
-static void delivers_no_messages(void **state)
-{
-    (void)state;
-    world_t world;
-    char to[100];
-    int lines = 0;
-    const plim__reader_params_t params = {8, 100, 0};
-    const plim__read_t read = {0, sizeof to, to};
-    plim__reader_t *reader;
-    plim__file_t file;
-    world_make(&world);
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    job.log = count_line;
-    job.user = &lines;
-    assert_ok(plim__file_open(world.path, PLIM__FILE_READ, true, &file));
-    assert_ok(plim__reader_create(&job, &params, &reader));
-    plim__log(&job, PLIM_LOG_INFO, "queued");
-    lines = 0;
-    assert_ok(plim__reader_read(reader, &file, &read, 1));
-    assert_int_equal(lines, 0);
-    assert_ok(plim__job_check(&job));
-    assert_true(lines > 0);
-    plim__reader_destroy(reader);
-    plim__file_close(&file);
+    plim__reader_t *reader = over(&job, data, 100);
+    reader->size = DATA_BYTES;
+    expect(reader, data, 100);
     test_job_end(&job);
-    world_end(&world);
 }
 
-static plim_status_t make_one(plim_job_t *job, void *context)
+static void reads_ahead_the_same_bytes(void **state)
 {
+    (void)state;
+    static const size_t buffers[] = {1, 2, 3, 100, 65536, 1000000, 4 << 20};
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        size_t size = buffers[i] < 100 ? 5000 : DATA_BYTES;
+        plim__reader_t *reader;
+        assert_ok(plim__reader_ahead(&job, over(&job, data, size), buffers[i], &reader));
+        assert_int_equal(reader->size, (int64_t)size);
+        assert_string_equal(reader->name, "test");
+        expect(reader, data, size);
+    }
+    test_job_end(&job);
+}
+
+/* Gives `left` bytes, then fails or waits a little for each byte more. */
+typedef struct faulty {
+    plim__reader_t reader;
+    int64_t left;
+    plim_status_t status;
+    bool closed;
+} faulty_t;
+
+static plim_status_t faulty_read(plim__reader_t *reader, void *to, size_t capacity, size_t *got_out)
+{
+    faulty_t *faulty = (faulty_t *)reader;
+    size_t got = capacity;
+    if (faulty->left == 0 && faulty->status != PLIM_OK)
+        return plim__fail(faulty->status, "the disk is on fire");
+    if (faulty->left > 0)
+        got = (int64_t)capacity < faulty->left ? capacity : (size_t)faulty->left;
+    memset(to, 'f', got);
+    faulty->left -= faulty->left > 0 ? (int64_t)got : 0;
+    reader->position += (int64_t)got;
+    *got_out = got;
+    return PLIM_OK;
+}
+
+static void faulty_close(plim__reader_t *reader)
+{
+    ((faulty_t *)reader)->closed = true;
+}
+
+static faulty_t make_faulty(int64_t left, plim_status_t status)
+{
+    faulty_t faulty = {.left = left, .status = status};
+    faulty.reader.read = faulty_read;
+    faulty.reader.close = faulty_close;
+    faulty.reader.size = -1;
+    return faulty;
+}
+
+static void passes_errors_on_after_the_bytes_before(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    faulty_t faulty = make_faulty(100001, PLIM_ERR_IO);
     plim__reader_t *reader;
-    plim__reader_params_t params = {16, 1000, 0};
-    (void)context;
-    plim_status_t status = plim__reader_create(job, &params, &reader);
+    static char buffer[200000];
+    size_t got;
+    assert_ok(plim__reader_ahead(&job, &faulty.reader, 4096, &reader));
+    assert_ok(plim__reader_read_all(reader, buffer, 100001));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(reader->read(reader, buffer, 1, &got), PLIM_ERR_IO);
+        assert_string_equal(plim_last_error(), "the disk is on fire");
+    }
+    plim__reader_close(reader);
+    assert_true(faulty.closed);
+    test_job_end(&job);
+}
+
+/* Without reading to its source's end, which has none. */
+static void closes_at_once(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (int i = 0; i < 200; i++) {
+        faulty_t faulty = make_faulty(0, PLIM_OK); /* without end */
+        plim__reader_t *reader;
+        char buffer[1000];
+        assert_ok(plim__reader_ahead(&job, &faulty.reader, 1 << 16, &reader));
+        for (int k = 0; k < i; k++)
+            assert_ok(plim__reader_read_all(reader, buffer, sizeof buffer));
+        plim__reader_close(reader);
+        assert_true(faulty.closed);
+    }
+    test_job_end(&job);
+}
+
+/* A gzip member with every optional field. Returns its size. */
+static size_t make_gzip(const void *from, size_t size, bool fields, unsigned char *to,
+                        size_t capacity)
+{
+    static const unsigned char plain[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3};
+    static const unsigned char full[] = {
+        0x1f, 0x8b, 8, 2 + 4 + 8 + 16, 0, 0, 0, 0, 0, 3, 3, 0, 'x', 'y', 'z', 'n', 'm', 0, 'c', 'o',
+        0,    7,    7};
+    size_t at = fields ? sizeof full : sizeof plain;
+    memcpy(to, fields ? full : plain, at);
+    at += test_deflate(from, size, to + at, capacity - at - 8);
+    uint32_t crc = test_crc(from, size), modulo = (uint32_t)size;
+    memcpy(to + at, &crc, 4);
+    memcpy(to + at + 4, &modulo, 4);
+    return at + 8;
+}
+
+static void decompresses_gzip(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    static unsigned char packed[2 * DATA_BYTES];
+    plim__reader_t *reader;
+    size_t third = DATA_BYTES / 3;
+    size_t size = make_gzip(data, third, false, packed, sizeof packed);
+    size += make_gzip(data + third, third, true, packed + size, sizeof packed - size);
+    size += make_gzip(data, 0, false, packed + size, sizeof packed - size);
+    size += make_gzip(data + 2 * third, third, false, packed + size, sizeof packed - size);
+    memset(packed + size, 0, 512);
+    assert_ok(plim__reader_decompress(&job, over(&job, packed, size), &reader));
+    expect(reader, data, DATA_BYTES);
+    assert_ok(plim__reader_decompress(&job, over(&job, packed, size + 512), &reader));
+    assert_int_equal(reader->size, -1);
+    expect(reader, data, DATA_BYTES);
+    test_job_end(&job);
+}
+
+static size_t make_zstd(const void *from, size_t size, int level, unsigned char *to,
+                        size_t capacity)
+{
+    size_t packed = ZSTD_compress(to, capacity, from, size, level);
+    assert_false(ZSTD_isError(packed));
+    return packed;
+}
+
+static void decompresses_zstd(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    static unsigned char packed[2 * DATA_BYTES];
+    static const unsigned char skippable[] = {0x5e, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'};
+    plim__reader_t *reader;
+    memcpy(packed, skippable, sizeof skippable);
+    size_t size = sizeof skippable;
+    /* The second frame's window is larger than the first one's. */
+    size += make_zstd(data, 1000, 1, packed + size, sizeof packed - size);
+    size += make_zstd(data + 1000, DATA_BYTES - 1000, 19, packed + size, sizeof packed - size);
+    assert_ok(plim__reader_decompress(&job, over(&job, packed, size), &reader));
+    expect(reader, data, DATA_BYTES);
+    test_job_end(&job);
+}
+
+static void leaves_plain_bytes_alone(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__reader_t *reader;
+    for (size_t size = 0; size < 6; size++) {
+        assert_ok(plim__reader_decompress(&job, over(&job, "abcdef", size), &reader));
+        assert_int_equal(reader->size, (int64_t)size);
+        expect(reader, (const unsigned char *)"abcdef", size);
+    }
+    assert_ok(plim__reader_decompress(&job, over(&job, data, DATA_BYTES), &reader));
+    expect(reader, data, DATA_BYTES);
+    test_job_end(&job);
+}
+
+static plim_status_t drain(plim_job_t *job, const void *bytes, size_t size, uint32_t *crc_out)
+{
+    static unsigned char buffer[300000];
+    plim__reader_t *reader;
+    size_t got = 0;
+    plim_status_t status = plim__reader_memory(job, "test.gz", bytes, size, &reader);
     if (status == PLIM_OK)
-        plim__reader_destroy(reader);
+        status = plim__reader_decompress(job, reader, &reader);
+    if (status != PLIM_OK)
+        return status;
+    status = plim__reader_read_some(reader, buffer, sizeof buffer, &got);
+    if (status == PLIM_OK && got == sizeof buffer)
+        status = plim__reader_end(reader);
+    *crc_out = test_crc(buffer, got);
+    plim__reader_close(reader);
+    return status;
+}
+
+static void notices_damage_and_truncation(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    static unsigned char packed[100000];
+    uint32_t intact, crc;
+    for (int kind = 0; kind < 2; kind++) {
+        size_t size = kind == 0 ? make_gzip(data, 50000, true, packed, sizeof packed)
+                                : make_zstd(data, 50000, 3, packed, sizeof packed);
+        assert_ok(drain(&job, packed, size, &intact));
+        for (size_t cut = 5; cut < size; cut += 1 + cut / 10)
+            assert_int_equal(drain(&job, packed, cut, &crc), PLIM_ERR_DATA);
+        for (uint64_t k = 0; k < 300 && kind == 0; k++) {
+            size_t at = 23 + plim__rng_u64(4, k) % (size - 23);
+            packed[at] ^= 4;
+            if (drain(&job, packed, size, &crc) == PLIM_OK)
+                assert_int_equal(crc, intact);
+            packed[at] ^= 4;
+        }
+        packed[size] = 'x';
+        assert_int_equal(drain(&job, packed, size + 1, &crc), PLIM_ERR_DATA);
+        assert_non_null(strstr(plim_last_error(), "test.gz: damaged"));
+    }
+    test_job_end(&job);
+}
+
+static void refuses_giant_windows(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    int64_t process = plim__ledger_reserved(job.ledger);
+    test_job_end(&job);
+    job = test_job_make(process + ((int64_t)40 << 20), 1, PLIM_IO_AUTO);
+    /* magic, no flags, a window of 2^(10+21) and of 2^(10+16), one empty last block */
+    unsigned char frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3, 1, 0, 0};
+    uint32_t crc;
+    assert_int_equal(drain(&job, frame, sizeof frame, &crc), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "more than 128 MiB"));
+    frame[5] = 16 << 3;
+    assert_int_equal(drain(&job, frame, sizeof frame, &crc), PLIM_ERR_BUDGET);
+    frame[5] = 13 << 3;
+    assert_ok(drain(&job, frame, sizeof frame, &crc));
+    test_job_end(&job);
+}
+
+typedef struct packed {
+    unsigned char bytes[2000];
+    size_t size;
+} packed_t;
+
+static plim_status_t open_layers(plim_job_t *job, void *context)
+{
+    const packed_t *packed = context;
+    plim__reader_t *reader;
+    char buffer[1000];
+    plim_status_t status = plim__reader_memory(job, "test", packed->bytes, packed->size, &reader);
+    if (status == PLIM_OK)
+        status = plim__reader_decompress(job, reader, &reader);
+    if (status == PLIM_OK)
+        status = plim__reader_ahead(job, reader, 100, &reader);
+    if (status != PLIM_OK)
+        return status;
+    status = plim__reader_read_all(reader, buffer, sizeof buffer);
+    plim__reader_close(reader);
     return status;
 }
 
 static void survives_refused_memory(void **state)
 {
     (void)state;
-    for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
-        plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engines[e]);
-        test_fail_each_arena(&job, make_one, NULL);
-        test_job_end(&job);
-    }
-    plim__reader_destroy(NULL);
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    packed_t packed;
+    packed.size = make_gzip(data, 1000, true, packed.bytes, sizeof packed.bytes);
+    test_fail_each_arena(&job, open_layers, &packed);
+    packed.size = make_zstd(data, 500, 1, packed.bytes, sizeof packed.bytes);
+    packed.size += make_zstd(data, 500, 1, packed.bytes + packed.size, 1000);
+    test_fail_each_arena(&job, open_layers, &packed);
+    test_job_end(&job);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_pread),
-        cmocka_unit_test(joins_neighbours),
-        cmocka_unit_test(reports_what_cannot_be_read),
-        cmocka_unit_test(stops_within_a_batch),
-        cmocka_unit_test(delivers_no_messages),
+        cmocka_unit_test(reads_exactly),
+        cmocka_unit_test(ends_with_what_is_in_memory),
+        cmocka_unit_test(reads_ahead_the_same_bytes),
+        cmocka_unit_test(passes_errors_on_after_the_bytes_before),
+        cmocka_unit_test(closes_at_once),
+        cmocka_unit_test(decompresses_gzip),
+        cmocka_unit_test(decompresses_zstd),
+        cmocka_unit_test(leaves_plain_bytes_alone),
+        cmocka_unit_test(notices_damage_and_truncation),
+        cmocka_unit_test(refuses_giant_windows),
         cmocka_unit_test(survives_refused_memory),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_data, NULL);
 }

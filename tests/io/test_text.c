@@ -16,10 +16,10 @@
 
 static plim__text_t *open_text(plim_job_t *job, const char *content, size_t buffer)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__text_t *text;
-    assert_ok(plim__stream_memory(job, "test.csv", content, strlen(content), &stream));
-    assert_ok(plim__text_open(job, stream, buffer, &text));
+    assert_ok(plim__reader_memory(job, "test.csv", content, strlen(content), &reader));
+    assert_ok(plim__text_open(job, reader, buffer, &text));
     return text;
 }
 
@@ -383,13 +383,13 @@ static void ignores_the_locale(void **state)
 
 static plim_status_t open_and_read(plim_job_t *job, void *context)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__text_t *text;
     int64_t row[2], got;
     (void)context;
-    plim_status_t status = plim__stream_memory(job, "test.csv", "1,2\n", 4, &stream);
+    plim_status_t status = plim__reader_memory(job, "test.csv", "1,2\n", 4, &reader);
     if (status == PLIM_OK)
-        status = plim__text_open(job, stream, 64, &text);
+        status = plim__text_open(job, reader, 64, &text);
     if (status != PLIM_OK)
         return status;
     status = plim__text_rows_i64(text, 2, 2, 1, row, &got);

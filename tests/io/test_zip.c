@@ -3,7 +3,7 @@
 #include "support/zip_make.h"
 
 #include "base/rng.h"
-#include "io/stream.h"
+#include "io/reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,22 +28,22 @@ static unsigned char *make_data(size_t size, uint64_t seed)
 
 static plim__zip_t *open_zip(plim_job_t *job, const test_zip_t *made)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     plim__zip_t *zip;
-    assert_ok(plim__stream_memory(job, "test.zip", made->bytes, made->size, &stream));
-    assert_ok(plim__zip_open(job, stream, &zip));
+    assert_ok(plim__reader_memory(job, "test.zip", made->bytes, made->size, &reader));
+    assert_ok(plim__zip_open(job, reader, &zip));
     return zip;
 }
 
 /* Reads in chunks of changing size, small and large. */
-static void expect_member(plim__stream_t *stream, const unsigned char *data, size_t size)
+static void expect_member(plim__reader_t *reader, const unsigned char *data, size_t size)
 {
     unsigned char *got_data = malloc(size + 1);
     size_t at = 0, chunk = 1;
     assert_non_null(got_data);
     for (;;) {
         size_t got, want = size + 1 - at < chunk ? size + 1 - at : chunk;
-        assert_ok(stream->read(stream, got_data + at, want, &got));
+        assert_ok(reader->read(reader, got_data + at, want, &got));
         if (got == 0)
             break;
         at += got;
@@ -51,7 +51,7 @@ static void expect_member(plim__stream_t *stream, const unsigned char *data, siz
     }
     assert_int_equal(at, size);
     assert_memory_equal(got_data, data, size);
-    assert_int_equal(stream->position, (int64_t)size);
+    assert_int_equal(reader->position, (int64_t)size);
     free(got_data);
 }
 
@@ -97,10 +97,10 @@ static void reads_every_form(void **state)
                 assert_int_equal(size, forms[i].descriptor ? -1 : (int64_t)sizes[k]);
                 if (i % step != 0)
                     continue;
-                plim__stream_t *stream;
-                assert_ok(plim__zip_member(zip, &stream));
-                expect_member(stream, data, sizes[k]);
-                plim__stream_close(stream);
+                plim__reader_t *reader;
+                assert_ok(plim__zip_member(zip, &reader));
+                expect_member(reader, data, sizes[k]);
+                plim__reader_close(reader);
             }
             assert_ok(plim__zip_next(zip, &name, &size));
             assert_null(name);
@@ -120,7 +120,7 @@ typedef struct sum {
 } sum_t;
 
 /* Reads all of a zip, members that are zips too; the first status that is not PLIM_OK. */
-static plim_status_t read_everything(const plim_job_t *job, plim__stream_t *inner, int depth,
+static plim_status_t read_everything(const plim_job_t *job, plim__reader_t *inner, int depth,
                                      sum_t *sum)
 {
     static char buffers[4][300000];
@@ -131,27 +131,27 @@ static plim_status_t read_everything(const plim_job_t *job, plim__stream_t *inne
     for (;;) {
         const char *name;
         int64_t size;
-        plim__stream_t *stream = NULL;
+        plim__reader_t *reader = NULL;
         status = plim__zip_next(zip, &name, &size);
         if (status != PLIM_OK || name == NULL)
             break;
         bool nested = strstr(name, ".npz") != NULL && depth < 3;
-        status = plim__zip_member(zip, &stream);
+        status = plim__zip_member(zip, &reader);
         if (status == PLIM_OK && nested) {
-            status = plim__stream_ahead(job, stream, (size_t)1 << 20, &stream);
+            status = plim__reader_ahead(job, reader, (size_t)1 << 20, &reader);
             if (status == PLIM_OK)
-                status = read_everything(job, stream, depth + 1, sum);
+                status = read_everything(job, reader, depth + 1, sum);
         }
         size_t got = nested ? 0 : 1;
         while (status == PLIM_OK && got > 0) {
-            status = plim__stream_read_some(stream, buffers[depth], sizeof buffers[0], &got);
+            status = plim__reader_read_some(reader, buffers[depth], sizeof buffers[0], &got);
             if (status == PLIM_OK) {
                 sum->bytes += (int64_t)got;
                 sum->crc = sum->crc * 31 + test_crc(buffers[depth], got);
             }
         }
         if (!nested)
-            plim__stream_close(stream);
+            plim__reader_close(reader);
         if (status != PLIM_OK)
             break;
     }
@@ -162,10 +162,10 @@ static plim_status_t read_everything(const plim_job_t *job, plim__stream_t *inne
 static plim_status_t read_bytes(const plim_job_t *job, const void *bytes, size_t size,
                                 sum_t *sum_out)
 {
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     *sum_out = (sum_t){0, 0};
-    plim_status_t status = plim__stream_memory(job, "test.zip", bytes, size, &stream);
-    return status != PLIM_OK ? status : read_everything(job, stream, 0, sum_out);
+    plim_status_t status = plim__reader_memory(job, "test.zip", bytes, size, &reader);
+    return status != PLIM_OK ? status : read_everything(job, reader, 0, sum_out);
 }
 
 /* papers100M's layout in small: a deflated zip in a deflated zip, 48 MB when unpacked. */

@@ -1,9 +1,9 @@
-/* A file as a stream: all its bytes in order through either engine, then the end. */
+/* A file as a reader: all its bytes in order through either engine, then the end. */
 /* labels: asan unprivileged */
 #include "support/harness.h"
 
 #include "base/rng.h"
-#include "io/stream.h"
+#include "io/reader.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,38 +28,38 @@ static char *make_file(const char *path, size_t size)
     return bytes;
 }
 
-static void stream_and_check(plim_io_engine_t engine, const char *path, size_t size, size_t buffer)
+static void read_and_check(plim_io_engine_t engine, const char *path, size_t size, size_t buffer)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engine);
     char *bytes = make_file(path, size);
     char *back = malloc(size + 100000);
     assert_non_null(back);
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     int64_t before = plim__ledger_reserved(job.ledger);
-    assert_ok(plim__stream_file(&job, path, buffer, &stream));
-    assert_int_equal(stream->size, size);
-    assert_string_equal(stream->name, path);
+    assert_ok(plim__reader_file(&job, path, buffer, &reader));
+    assert_int_equal(reader->size, size);
+    assert_string_equal(reader->name, path);
     size_t total = 0, got = 1;
     uint64_t draw = 0;
     while (got > 0) {
         size_t capacity = 1 + (size_t)plim__rng_below(3, &draw, 90000);
-        assert_ok(stream->read(stream, back + total, capacity, &got));
+        assert_ok(reader->read(reader, back + total, capacity, &got));
         assert_true(got <= capacity);
         total += got;
-        assert_int_equal(stream->position, total);
+        assert_int_equal(reader->position, total);
     }
     assert_int_equal(total, size);
     assert_memory_equal(back, bytes, size);
-    assert_ok(stream->read(stream, back, 10, &got));
+    assert_ok(reader->read(reader, back, 10, &got));
     assert_int_equal(got, 0);
-    stream->close(stream);
+    reader->close(reader);
     assert_int_equal(plim__ledger_reserved(job.ledger), before);
     free(bytes);
     free(back);
     test_job_end(&job);
 }
 
-static void streams_every_size(void **state)
+static void reads_every_size(void **state)
 {
     (void)state;
     static const size_t sizes[] = {0, 1, 511, 4096, 4097, 8192, 65536, 100001, 1 << 20};
@@ -68,8 +68,8 @@ static void streams_every_size(void **state)
     (void)snprintf(path, sizeof path, "%s/file", directory);
     for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-            stream_and_check(engines[e], path, sizes[i], 4096);
-            stream_and_check(engines[e], path, sizes[i], 65536);
+            read_and_check(engines[e], path, sizes[i], 4096);
+            read_and_check(engines[e], path, sizes[i], 65536);
         }
     }
     test_directory_remove(directory);
@@ -83,24 +83,24 @@ static void reports_truncation_and_absence(void **state)
     (void)snprintf(path, sizeof path, "%s/file", directory);
     for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
         plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engines[e]);
-        plim__stream_t *stream = NULL;
+        plim__reader_t *reader = NULL;
         char bytes[8192];
         size_t got;
         free(make_file(path, 100000));
-        assert_ok(plim__stream_file(&job, path, 4096, &stream));
+        assert_ok(plim__reader_file(&job, path, 4096, &reader));
         assert_int_equal(truncate(path, 20000), 0);
         plim_status_t status = PLIM_OK;
-        while (status == PLIM_OK && stream->position < 100000)
-            status = stream->read(stream, bytes, sizeof bytes, &got);
+        while (status == PLIM_OK && reader->position < 100000)
+            status = reader->read(reader, bytes, sizeof bytes, &got);
         assert_int_equal(status, PLIM_ERR_DATA);
-        assert_int_equal(stream->position, 16384);
+        assert_int_equal(reader->position, 16384);
         assert_non_null(strstr(plim_last_error(), path));
         assert_non_null(strstr(plim_last_error(), "offset 16384"));
-        stream->close(stream);
-        stream = NULL;
-        assert_int_equal(plim__stream_file(&job, "/nonexistent/x", 4096, &stream), PLIM_ERR_IO);
-        assert_int_equal(plim__stream_file(&job, directory, 4096, &stream), PLIM_ERR_IO);
-        assert_null(stream);
+        reader->close(reader);
+        reader = NULL;
+        assert_int_equal(plim__reader_file(&job, "/nonexistent/x", 4096, &reader), PLIM_ERR_IO);
+        assert_int_equal(plim__reader_file(&job, directory, 4096, &reader), PLIM_ERR_IO);
+        assert_null(reader);
         test_job_end(&job);
     }
     test_directory_remove(directory);
@@ -108,10 +108,10 @@ static void reports_truncation_and_absence(void **state)
 
 static plim_status_t open_one(plim_job_t *job, void *context)
 {
-    plim__stream_t *stream;
-    plim_status_t status = plim__stream_file(job, context, 4096, &stream);
+    plim__reader_t *reader;
+    plim_status_t status = plim__reader_file(job, context, 4096, &reader);
     if (status == PLIM_OK)
-        stream->close(stream);
+        reader->close(reader);
     return status;
 }
 
@@ -139,18 +139,18 @@ static void begins_anywhere(void **state)
     (void)snprintf(path, sizeof path, "%s/file", directory);
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     char *bytes = make_file(path, 100000);
-    plim__stream_t *stream;
+    plim__reader_t *reader;
     size_t got;
     for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
-        assert_ok(plim__stream_file_at(&job, path, 8192, offsets[i], &stream));
-        assert_int_equal(stream->position, offsets[i]);
-        assert_ok(plim__stream_read_some(stream, back, sizeof back, &got));
+        assert_ok(plim__reader_file_at(&job, path, 8192, offsets[i], &reader));
+        assert_int_equal(reader->position, offsets[i]);
+        assert_ok(plim__reader_read_some(reader, back, sizeof back, &got));
         assert_int_equal(got, offsets[i] > 99936 ? 100000 - offsets[i] : 64);
         assert_memory_equal(back, bytes + offsets[i], got);
-        stream->close(stream);
+        reader->close(reader);
     }
-    assert_int_equal(plim__stream_file_at(&job, path, 8192, 100001, &stream), PLIM_ERR_DATA);
-    assert_int_equal(plim__stream_file_at(&job, path, 8192, 1000000, &stream), PLIM_ERR_DATA);
+    assert_int_equal(plim__reader_file_at(&job, path, 8192, 100001, &reader), PLIM_ERR_DATA);
+    assert_int_equal(plim__reader_file_at(&job, path, 8192, 1000000, &reader), PLIM_ERR_DATA);
     free(bytes);
     test_job_end(&job);
     test_directory_remove(directory);
@@ -159,7 +159,7 @@ static void begins_anywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(streams_every_size),
+        cmocka_unit_test(reads_every_size),
         cmocka_unit_test(begins_anywhere),
         cmocka_unit_test(reports_truncation_and_absence),
         cmocka_unit_test(survives_refused_memory),
