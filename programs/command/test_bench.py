@@ -107,7 +107,7 @@ def test_too_little_memory_is_refused_with_what_would_do(data):
     assert done.returncode == 3
     error = json.loads(done.stdout)
     assert error['exit_code'] == 3 and '--memory' in error['error'], error
-    enough = error['error'].split('--memory ')[1].split()[0]
+    enough = re.search(r'--memory to (\d+M)', error['error'])[1]
     assert run('load', data, *RECIPE, '--memory', enough, '--epochs', 1).returncode == 0
     assert run('load', data, *RECIPE, '--features', 'memory', '--memory', '40M').returncode == 3
 
