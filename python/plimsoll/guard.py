@@ -65,12 +65,13 @@ class _Steps:
 
     def __init__(self) -> None:
         self.measured = 0
+        self.expected = 0  # bytes that the largest takes, by a rehearsal; 0: without one
         self.growth = 0  # bytes that the largest took
         self.seconds = float('inf')  # of the fastest
 
     def add(self, growth: int) -> None:
         """One more step. The first is replaced by the second, which is measured better."""
-        self.growth = growth if self.measured < 2 else max(growth, self.growth)
+        self.growth = max(growth, self.expected, self.growth if self.measured > 1 else 0)
         self.measured += 1
 
 
@@ -99,6 +100,14 @@ class StepGuard:
             if steps is not None and steps.measured > 1 and time.monotonic() < self._next_look and self._peak.bytes <= self._alarm:
                 return None
             return self._look(owner, core)
+
+    def expect(self, owner: Any, growth: int) -> None:
+        """Takes a rehearsal's figure for the steps of a loader."""
+        with self._lock:
+            self._steps[owner] = _Steps()
+            self._steps[owner].expected = self._steps[owner].growth = growth
+            self._before = None  # the rehearsal is no step
+            self._peak.take()
 
     def forget(self, owner: Any) -> None:
         """Measures the loader's steps anew, so that a script that catches the error is told once."""

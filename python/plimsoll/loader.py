@@ -18,7 +18,7 @@ import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .dataset import DATA_OFFSET, Dataset, checked, log, split_name
@@ -26,6 +26,9 @@ from .errors import BatchesHeldError, MemoryLineError, UsageError
 from .gpu import Pinning, Transfer
 from .guard import Shortage, StepGuard
 from .limits import size_of
+
+if TYPE_CHECKING:
+    from .rehearsal import Estimate
 
 __all__ = ['GraphLoader', 'NeighborLoader', 'PlainBatch']
 
@@ -524,13 +527,16 @@ class _StreamLoader:
         seeds = math.ceil(self._count / self._world()[1])
         return seeds // self.batch_size if self.drop_last else math.ceil(seeds / self.batch_size)
 
-    def __iter__(self) -> Iterator[Any]:
-        self._shared.check_process()
+    def _next(self) -> tuple[int, int]:
+        """The epoch and the step where the next iteration begins."""
         epoch, step = (self._epoch, 0)
         if self._resumes and self._position is not None:
             epoch, step = self._position
-        if step >= len(self) > 0:
-            epoch, step = epoch + 1, 0
+        return (epoch + 1, 0) if step >= len(self) > 0 else (epoch, step)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._shared.check_process()
+        epoch, step = self._next()
         batches = _Epoch(self, epoch, step)  # which fails where a batch of the epoch does not fit
         self._epoch = epoch + 1
         self._resumes = False
@@ -575,6 +581,44 @@ class _StreamLoader:
         )
         error.needed_bytes, error.available_bytes = short.needed, short.headroom.bound
         raise error
+
+    def estimate(
+        self, step: Callable[[Any], Any], model: Any, optimizer: Any = None, evaluate: Callable[[Any], Any] | None = None
+    ) -> Estimate:
+        """What a training needs, as rehearse() finds it; raises nothing where it does not fit."""
+        from .rehearsal import Rehearsal
+
+        return Rehearsal(self, model, optimizer).run(step, evaluate)
+
+    def rehearse(
+        self, step: Callable[[Any], Any], model: Any, optimizer: Any = None, evaluate: Callable[[Any], Any] | None = None
+    ) -> Estimate:
+        """Runs step(batch) on batches of growing size, before the training; raises MemoryLineError where the largest does not fit.
+
+        step:      the script's own: forward, backward, optimizer.step().
+        model:     the module whose weights and buffers it changes, or a list of them.
+        optimizer: the optimiser, or a list of them.
+        evaluate:  the script's own for the batches of the dataset's other loaders.
+
+        Weights, buffers, gradients, the optimiser's state, the random states of torch, NumPy and Python, and the loaders' positions are as
+        before afterwards. What else a step changes is not undone: a scheduler, a GradScaler, a counter or a file of the script's own.
+        """
+        found = self.estimate(step, model, optimizer, evaluate)
+        if not found.fits:
+            raise self._refusal(found)
+        return found
+
+    def _refusal(self, found: Estimate) -> MemoryLineError:
+        needed, available = f'{math.ceil(found.needed_bytes / 2**20)}M', _core.size_text(found.available_bytes)
+        takes = max(found.step_bytes, found.evaluate_bytes)
+        smaller = f'use batch_size={found.batch_size} in all loaders, ' if found.batch_size else 'use '
+        error = MemoryLineError(
+            f'{self._terms()} needs {needed}: the largest batch has {found.nodes:,} nodes and {found.edges:,} edges, a step takes '
+            f'{_core.size_text(takes)}, and gradients and the optimiser keep {_core.size_text(found.kept_bytes)}; the limit is '
+            f'{available}: {smaller}{self._smaller()} or a smaller model, or give the job {needed} (Slurm: --mem={needed})'
+        )
+        error.needed_bytes, error.available_bytes, error.batch_size = found.needed_bytes, found.available_bytes, found.batch_size or None
+        return error
 
     def _receive(self, stream: _core.Stream) -> Any:
         """The next batch of the stream as the loader yields it; None after the last."""
