@@ -4,8 +4,9 @@
     bench/python_steps.py DATASET '{"model": "GCN", "hidden": 64, "batch": 512, "fanout": [10, 5], "optimizer": "Adam", "steps": 12, "evaluate": 6}'
 
 Prints one JSON line for each step and each wait for a batch, with its seconds and major faults; `evaluate` batches are evaluated after half of the
-steps and at the end. Ends with 3 where the loader refuses, and prints the error's figures.
+steps and at the end. "rehearse": true runs a rehearsal first. The weights at the end are told by a hash. Ends with 3 where the loader refuses, and prints the error's figures.
 """
+import hashlib
 import itertools
 import json
 import resource
@@ -65,23 +66,33 @@ def main():
     optimizer = getattr(torch.optim, case['optimizer'])(model.parameters(), lr=0.01)
     peak, clock, steps = Peak() if case.get('measure') else None, Clock(), 0
 
+    def step(batch):
+        optimizer.zero_grad()
+        out = model(batch.x, batch.edge_index)[: batch.batch_size]
+        loss = F.cross_entropy(out, batch.y[: batch.batch_size])
+        loss.backward()
+        optimizer.step()
+
+    @torch.no_grad()
+    def predict(batch):
+        return model(batch.x, batch.edge_index)[: batch.batch_size].argmax(-1)
+
     def evaluate():
         model.eval()
-        with torch.no_grad():
-            for batch in itertools.islice(valid, case['evaluate']):
-                clock.tell('wait')
-                model(batch.x, batch.edge_index)[: batch.batch_size].argmax(-1)
-                clock.tell('evaluate')
+        for batch in itertools.islice(valid, case['evaluate']):
+            clock.tell('wait')
+            predict(batch)
+            clock.tell('evaluate')
         model.train()
 
+    if case.get('rehearse'):
+        found = train.rehearse(step, model, optimizer, predict)
+        tell(what='rehearsed', rehearsed={**found._asdict(), 'seconds': round(found.seconds, 3)})
+        clock.begin()
     while steps < case['steps']:
         for batch in train:
             clock.tell('wait')
-            optimizer.zero_grad()
-            out = model(batch.x, batch.edge_index)[: batch.batch_size]
-            loss = F.cross_entropy(out, batch.y[: batch.batch_size])
-            loss.backward()
-            optimizer.step()
+            step(batch)
             clock.tell('step')
             steps += 1
             if steps == case['steps'] // 2:
@@ -89,11 +100,12 @@ def main():
             if steps == case['steps']:
                 break
     evaluate()
-    tell(what='end', peak_bytes=peak.bytes if peak else 0)
+    weights = hashlib.sha256(b''.join(weight.detach().numpy().tobytes() for weight in model.parameters())).hexdigest()
+    tell(what='end', peak_bytes=peak.bytes if peak else 0, weights=weights)
 
 
 try:
     main()
 except plimsoll.MemoryLineError as error:
-    tell(what='refused', needed_bytes=error.needed_bytes, available_bytes=error.available_bytes, message=str(error))
+    tell(what='refused', needed_bytes=error.needed_bytes, available_bytes=error.available_bytes, batch_size=error.batch_size, message=str(error))
     sys.exit(3)

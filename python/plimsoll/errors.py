@@ -37,7 +37,7 @@ class MemoryLineError(Error, MemoryError):
     """The memory line would be exceeded: nothing was started, or the next batch is refused. `needed_bytes` would be enough."""
 
     status = 'budget'
-    batch_size: int | None = None  # the largest that fits, where a rehearsal has found one
+    batch_size: int | None = None  # the largest that fits, by a rehearsal; 0: none
 
 
 class OutOfMemoryError(Error, MemoryError):

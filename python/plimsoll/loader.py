@@ -617,7 +617,7 @@ class _StreamLoader:
             f'{_core.size_text(takes)}, and gradients and the optimiser keep {_core.size_text(found.kept_bytes)}; the limit is '
             f'{available}: {smaller}{self._smaller()} or a smaller model, or give the job {needed} (Slurm: --mem={needed})'
         )
-        error.needed_bytes, error.available_bytes, error.batch_size = found.needed_bytes, found.available_bytes, found.batch_size or None
+        error.needed_bytes, error.available_bytes, error.batch_size = found.needed_bytes, found.available_bytes, found.batch_size
         return error
 
     def _receive(self, stream: _core.Stream) -> Any:

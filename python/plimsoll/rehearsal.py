@@ -33,7 +33,11 @@ _EVALUATED = 16  # … in evaluation a 16th
 _COUNT_SECONDS = 10.0  # that counting the batches of the next epochs may take, …
 _COUNT_CACHES = 256 << 20  # … with so many bytes of caches
 _SAMPLE = 30  # batches from which the largest of an epoch is estimated
-_REPEATS, _STEADY, _REPEAT_SECONDS = 4, 1.05, 2.0  # of the largest batch, until a step takes no more than those before
+_SHORT_SECONDS = 0.1  # a shorter step is run again, up to so many times
+_REPEATS = 3
+_CLOSER = 2  # sizes that are tried between one that fits and one that does not
+_STEADY, _LONG_SECONDS = 1.05, 2.0  # the largest batch is run again until it takes no more than before, or for so long
+_SLACK = 1.05  # times what a step takes must fit with a batch size that is named
 _SPARE = 4  # times the seeds of a step, where slots are made smaller for it
 _FITTED = 4  # the largest sizes, through which the line goes
 _SEARCH_SECONDS = 2.0  # as _COUNT_SECONDS, of each batch size that is looked at, …
@@ -168,6 +172,10 @@ class _Line:
             before = self.points.pop()[1]
             taken = max(taken, before) if self.points else taken  # the first step of all also warms up
         self.points.append((size, max(taken, 0)))
+        # A peak that was missed: by a line that is nowhere negative, a smaller size takes at least its share of a larger one.
+        for place, (small, known) in enumerate(self.points):
+            share = min(small.nodes / size.nodes, small.edges / max(size.edges, 1))
+            self.points[place] = small, max(known, int(share * taken))
         self.fit = self._fit() if len(self.points) > 2 else (0.0, 0.0, 0.0, 0.0)
 
     def _fit(self) -> tuple[float, float, float, float]:
@@ -259,23 +267,24 @@ class Rehearsal:
         """Runs a function on batches of growing size, as long as the next is predicted to fit."""
         line, whole, largest = self.lines[loader], self.whole[loader], self.largest[loader]
         seeds = max(1, whole // (_SMALLEST if loader is self.loader else _EVALUATED))
-        expected = Size(0, 0)
-        while seeds < whole:
-            if not self._make_room(seeds, line.at(expected)):
+        last, closer, expected = 0, _CLOSER, Size(0, 0)
+        while last < whole:
+            if self._make_room(seeds, line.at(expected)):
+                for _ in range(1 if line.points else 2):
+                    line.add(*self._step(loader, function, seeds, largest.step if seeds == whole else 0))
+                last, seeds = seeds, min(2 * seeds, whole)
+            elif line.points and closer > 0 and last + 1 < seeds:
+                closer, seeds = closer - 1, (last + seeds) // 2  # tells better how much too large the next is
+            else:
                 return
-            first = not line.points
-            line.add(*self._step(loader, function, seeds, 0))
-            seeds = seeds if first else 2 * seeds
-            expected = Size(*(2 * value for value in line.points[-1][0]))
-        began, most = time.monotonic(), 0
-        for _ in range(_REPEATS):
+            scaled = (min(value * seeds // last, most) for value, most in zip(line.points[-1][0], largest.size, strict=True))
+            expected = Size(*scaled) if seeds < whole else largest.size
+        most, began = 0, time.monotonic()
+        while line.points[-1][1] > _STEADY * most and time.monotonic() - began < _LONG_SECONDS:
+            most = line.points[-1][1]
             if not self._make_room(whole, line.at(largest.size)):
                 return
-            size, taken = self._step(loader, function, whole, largest.step)
-            line.add(size, taken)
-            if taken <= _STEADY * most or time.monotonic() - began > _REPEAT_SECONDS:
-                return
-            most = max(most, taken)
+            line.add(*self._step(loader, function, whole, largest.step))
 
     def _step(self, loader: _StreamLoader, function: Callable[[Any], Any], seeds: int, step: int) -> tuple[Size, int]:
         """Runs a function on a batch of so many seeds. Returns the batch's size and the bytes that the step took."""
@@ -287,12 +296,18 @@ class Rehearsal:
             size = _size_of(batch)
             if loader.transform is not None:
                 batch = loader.transform(batch)
-            function(batch if loader.device is None else batch.to(loader.device))
+            if loader.device is not None:
+                batch = batch.to(loader.device)
+            began = time.monotonic()
+            for _ in range(_REPEATS):  # the peak of a short step may lie between two samples
+                function(batch)
+                self.steps += 1
+                if time.monotonic() - began > _SHORT_SECONDS:
+                    break
             del batch
         finally:
             loader.batch_size, loader._stream, loader._serving = kept, None, None
         peak = self.peak.take()[0]
-        self.steps += 1
         return size, peak - self._room().cached - before.held
 
     def _room(self) -> Headroom:
@@ -435,9 +450,10 @@ class Rehearsal:
         try:
             for _ in range(_SEARCHES):
                 left = self.now.free - alone - kept - self._minimum()[0]
-                if left >= max(growth.values()):
+                taken = _SLACK * max(growth.values())
+                if left >= taken:
                     return int(self.loader.batch_size)
-                share *= min(max(left / max(growth.values()), 0.25), 0.95)
+                share *= min(max(left / taken, 0.25), 0.95)
                 self._size(max(1, int(whole * share)))
                 counted = self._count(list(self.lines), _SEARCH_SECONDS)
                 for loader, line in self.lines.items():

@@ -7,6 +7,7 @@
     tools/prove python neighbours [N] [--limits 2G,4G,8G]      N (default 40) random scripts that take memory by torch beside the loader
     tools/prove python inference  [N] [--seed 0]               N (default 300) random models, by plimsoll.inference and on the whole graph
     tools/prove python guard      [N] [--before BUILD]         N (default 60) random training scripts in real cgroups
+    tools/prove python rehearse   [N]                          the same scripts with a rehearsal before their first step
 
 Options of all: [--pyg PYTHON] [--dataset DIR] [--scale S] [--dir DIR] [--json FILE]
 
@@ -24,6 +25,10 @@ that has nothing to be refused is; none is changed.
 guard: PyG's GCN, GraphSAGE, GAT and GIN, hidden 16 to 1,024, batch 64 to 4,096, Adam or SGD, evaluation in between, in limits from half to twice of what
 the script holds without one. Where its first step survives, it is not killed later, and no step takes more than ten seconds longer because code is
 read again and again. First steps that were killed are counted. --before is the build directory of another revision: what is refused here does not run to its end there, or thrashes there.
+
+rehearse: none is killed: each runs to its end, with the weights of one without a rehearsal or a limit, or is refused before its first step. The script
+without a rehearsal then runs in 1.1 times of what the refusal names, and not in 1/1.1 of it, in 9 of 10; with the batch_size that it names it runs in the
+same limit. A rehearsal takes at most 5 s or 30 steps. Refusals by the loader itself, before a step can be rehearsed, are counted.
 
 --pyg (default: $PLIMSOLL_PYG_PYTHON, else this Python) is a Python with torch, torch_geometric and pyg-lib (or torch-sparse). The package under test is the one beside the
 binary under test ($PLIMSOLL, else the release build). Datasets and results so far are kept in --dir (default: a temporary directory): the same command goes on
@@ -325,7 +330,8 @@ def run_steps(dataset, case, limit, package=None):
     slow = max((one for one in later if one['faults'] > 1000), key=lambda one: one['seconds'], default={'seconds': 0})
     return {'exit': report['exit'], 'killed': report['oom_kill'] > 0, 'first_step': first is not None, 'steps': len([one for one in steps if one['what'] == 'step']),
             'thrashing_seconds': round(max(0, slow['seconds'] - usual), 2), 'usual_seconds': usual,
-            **{name: value for one in told[-1:] for name, value in one.items() if name.endswith('_bytes')},
+            **{name: value for one in told[-1:] for name, value in one.items() if name.endswith('_bytes') or name in ('batch_size', 'weights')},
+            **{'rehearsed': one['rehearsed'] for one in told if 'rehearsed' in one},
             'said': report['stderr'].splitlines()[-3:] if report['exit'] not in (0, 3) else []}
 
 
@@ -359,13 +365,74 @@ def guard(options):
     return prooflib.record(options.json, claims, seed=options.seed, dataset=dataset.name, first_steps_killed=first, cases=results)
 
 
+def rehearse(options):
+    dataset = make_papers(options, 0.02)
+    log = Log(options.dir / 'rehearse.jsonl', dataset=dataset.name, seed=options.seed)
+    recorded = prooflib.RESULTS / 'python-guard.json'
+    guarded = json.loads(recorded.read_text()) if recorded.exists() else {}
+    same = guarded.get('seed') == options.seed and guarded.get('dataset') == dataset.name
+    limits = {one['number']: one['limit'] for one in guarded.get('cases', []) if same}
+    results, number = [], 0
+    while len(results) < (options.cases or 60):
+        case = draw_steps(number, options.seed)
+        number += 1
+        results.append(rehearse_case(case, limits.get(case['number']), dataset, log))
+        if results[-1] is None:
+            results.pop()
+    refused = [one for one in results if one['exit'] == 3 and one['batch_size'] is not None]
+    ran = [one for one in results if one['exit'] == 0]
+    early = [one['number'] for one in results if one['exit'] == 3 and one['batch_size'] is None and not one['first_step']]
+    killed = [one['number'] for one in results if one['killed']]
+    late = [one['number'] for one in results if one['exit'] == 3 and one['first_step']]
+    odd = [one['number'] for one in results if one['exit'] not in (0, 3) and not one['killed']]
+    changed = [one['number'] for one in ran if one['weights'] != one['alone']['weights']]
+    near = [one for one in refused if runs(one['above']) and not runs(one['below'])]
+    off = [one['number'] for one in refused if one not in near]
+    useless = [one['number'] for one in refused if one['suggested']['exit'] != 0]
+    slow = [one['number'] for one in ran if one['rehearsed']['seconds'] > 5 and one['rehearsed']['steps'] > 30]
+    return prooflib.record(options.json, {
+        f'{len(results)} scripts, {len(ran)} ran to their end, {len(refused)} were refused before their first step, {len(early)} by the loader itself; none was killed '
+        f'(not so: {killed})': not killed,
+        f'none is refused after its first step (not so: {late})': not late,
+        f'none ends in any other way (not so: {odd})': not odd,
+        f'of those that ran, all have the weights of one without a rehearsal (not so: {changed})': not changed,
+        f'the named need is within 10 % of the least that works in {len(near)} of {len(refused)}, at least 9 of 10 (not so: {off})': len(near) >= 0.9 * len(refused),
+        f'the named batch size runs in all (not so: {useless})': not useless,
+        f'a rehearsal takes at most 5 s or 30 steps (not so: {slow})': not slow},
+        seed=options.seed, dataset=dataset.name, refused_by_the_loader=early, cases=results)
+
+
+def runs(result):
+    return result['exit'] == 0 and result['thrashing_seconds'] <= 10
+
+
+def rehearse_case(case, limit, dataset, log):
+    """What a script does with a rehearsal, and what shows whether the rehearsal was right; None for one that no limit of 12 GiB lets run."""
+    number = case['number']
+    if limit is None:
+        alone = log.get(f'{number} measured', lambda: run_steps(dataset, {**case, 'measure': True}, 12 * GIB))
+        if alone['exit'] != 0:
+            return None
+        limit = int(alone['peak_bytes'] * case['share'])
+    rehearsed = {**case, 'rehearse': True}
+    result = {**case, 'limit': limit, **log.get(f'{number} rehearsed', lambda: run_steps(dataset, rehearsed, limit))}
+    if result['exit'] == 0:
+        result['alone'] = log.get(f'{number} alone', lambda: run_steps(dataset, case, 12 * GIB))
+    elif result['exit'] == 3 and result['batch_size'] is not None:
+        needed, batch = result['needed_bytes'], result['batch_size']
+        result['above'] = log.get(f'{number} above', lambda: run_steps(dataset, case, int(needed * 1.1)))
+        result['below'] = log.get(f'{number} below', lambda: run_steps(dataset, case, int(needed / 1.1)))
+        result['suggested'] = log.get(f'{number} suggested', lambda: run_steps(dataset, {**rehearsed, 'batch': batch}, limit)) if batch else {'exit': None}
+    return result
+
+
 def parse_size(text):
     return int(float(text[:-1]) * (1 << {'M': 20, 'G': 30}[text[-1]]))
 
 
 def main():
     parser = prooflib.parser(__doc__)
-    proofs = {proof.__name__: proof for proof in (accuracy, speed, full, leak, neighbours, inference, guard)}
+    proofs = {proof.__name__: proof for proof in (accuracy, speed, full, leak, neighbours, inference, guard, rehearse)}
     parser.add_argument('what', choices=proofs)
     parser.add_argument('cases', type=int, nargs='?')
     parser.add_argument('--pyg', default=os.environ.get('PLIMSOLL_PYG_PYTHON', sys.executable))
