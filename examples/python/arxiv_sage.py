@@ -31,14 +31,20 @@ def predict(batch):
     return model(batch.x, batch.edge_index, **hops)[:batch.batch_size]
 
 
+def step(batch):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(predict(batch), batch.y[:batch.batch_size])
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+train_loader.rehearse(step, model, optimizer, evaluate=torch.no_grad()(predict))    # fits, or says which batch_size does
 for epoch in range(1, args.epochs + 1):
     model.train()
     for batch in train_loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(predict(batch), batch.y[:batch.batch_size])
-        loss.backward()
-        optimizer.step()
-    print(f'Epoch: {epoch:02d}, Loss: {loss.item():.4f}', flush=True)
+        loss = step(batch)
+    print(f'Epoch: {epoch:02d}, Loss: {loss:.4f}', flush=True)
 
 model.eval()
 correct = 0

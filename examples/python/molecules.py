@@ -110,6 +110,7 @@ if args.resume and os.path.exists(args.checkpoint):
     torch.set_rng_state(saved['random'].cpu())
     first = saved['epoch'] + 1
 
+train_loader.rehearse(lambda batch: (summed_loss(batch).backward(), update(batch.num_graphs)), model, optimizer)    # fits, or is refused
 monitor = plimsoll.MemoryMonitor(log_interval=args.log_steps)
 steps = (first - 1) * len(train_loader)
 for epoch in range(first, args.epochs + 1):

@@ -84,6 +84,7 @@ if args.resume and os.path.exists(args.checkpoint):
     torch.set_rng_state(saved['random'].cpu())
     first = saved['epoch'] + 1
 
+train_loader.rehearse(step, model, optimizer, evaluate=torch.no_grad()(predict))    # fits, or says which batch_size does
 monitor = plimsoll.MemoryMonitor(log_interval=args.log_steps)
 steps = (first - 1) * len(train_loader)
 for epoch in range(first, args.epochs + 1):

@@ -33,14 +33,19 @@ def predict(batch):
     return model(batch.x, batch.edge_index, **hops)[:batch.batch_size]
 
 
+def step(batch):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(predict(batch), batch.y[:batch.batch_size])
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
 def train():
     model.train()
     for batch in train_loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(predict(batch), batch.y[:batch.batch_size])
-        loss.backward()
-        optimizer.step()
-    return loss.item()
+        loss = step(batch)
+    return loss
 
 
 @torch.no_grad()
@@ -53,6 +58,7 @@ def test(loader):
     return correct / total
 
 
+train_loader.rehearse(step, model, optimizer, evaluate=torch.no_grad()(predict))    # fits, or says which batch_size does
 for epoch in range(1, args.epochs + 1):
     print(f'Epoch: {epoch:02d}, Loss: {train():.4f}, Val: {test(val_loader):.4f}', flush=True)
 print(f'Test: {test(test_loader):.4f}')

@@ -34,14 +34,19 @@ def predict(batch):
     return model(batch.x, batch.edge_index, **hops)[:batch.batch_size]
 
 
+def step(batch):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(predict(batch), batch.y[:batch.batch_size])
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
 def train():
     model.train()
     for batch in train_loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(predict(batch), batch.y[:batch.batch_size])
-        loss.backward()
-        optimizer.step()
-    return loss.item()
+        loss = step(batch)
+    return loss
 
 
 @torch.no_grad()

@@ -510,8 +510,10 @@ class MemoryMonitor:
             error.plimsoll_reported = True  # type: ignore[attr-defined]
             self.report(error, frame)
 
-    def lightning_callback(self) -> Any:
+    def lightning_callback(self, rehearse: bool = False) -> Any:
         """A Lightning `Callback` for this monitor; `lightning.pytorch` or `pytorch_lightning` must be imported.
+
+        With `rehearse` the Trainer's plimsoll loader rehearses the module's steps first: loader.rehearse.
 
         ``Trainer(callbacks=[plimsoll.MemoryMonitor(log_interval=100).lightning_callback()])``
         """
@@ -521,6 +523,12 @@ class MemoryMonitor:
 
         def on_fit_start(_: Any, trainer: Any, module: Any) -> None:
             self.__enter__()
+
+        def on_train_start(_: Any, trainer: Any, module: Any) -> None:
+            if rehearse:
+                from .rehearsal import rehearse_trainer
+
+                rehearse_trainer(trainer, module)
 
         def on_fit_end(_: Any, trainer: Any, module: Any) -> None:
             self.__exit__(None, None, None)
@@ -534,7 +542,7 @@ class MemoryMonitor:
             else:
                 self._report_once(exception, sys._getframe(1))
 
-        hooks = {one.__name__: one for one in (on_fit_start, on_fit_end, on_train_batch_end, on_exception)}
+        hooks = {one.__name__: one for one in (on_fit_start, on_train_start, on_fit_end, on_train_batch_end, on_exception)}
         bases = tuple(dict.fromkeys(module.Callback for module in loaded))
         return type('MemoryMonitorCallback', bases, hooks)()
 

@@ -32,6 +32,7 @@ _SMALLEST = 64  # the first batch is a 64th of a whole one
 _EVALUATED = 16  # … in evaluation a 16th
 _COUNT_SECONDS = 10.0  # that counting the batches of the next epochs may take, …
 _COUNT_CACHES = 256 << 20  # … with so many bytes of caches
+_CACHES = 32 << 20  # beside which steps are measured
 _SAMPLE = 30  # batches from which the largest of an epoch is estimated
 _SHORT_SECONDS = 0.1  # a shorter step is run again, up to so many times
 _REPEATS = 3
@@ -238,7 +239,7 @@ class Rehearsal:
             first = 4 * sum(tensor.nbytes for tensor in self.state.tensors)  # gradients, two moments, and the results of the smallest batch
             self.lines = {one: _Line(self.state.torch, first) for one, _ in works}
             try:
-                self._create()
+                self._begin()
                 plan = self.loader.memory_plan
                 bound = _Largest(Size(plan['slot_nodes'], plan['slot_edges']), 0)
                 self.largest = {one: self.largest.get(one, bound) for one, _ in works}
@@ -246,6 +247,16 @@ class Rehearsal:
             finally:
                 self._size(None)
             return self._estimate(kept)
+
+    def _begin(self) -> None:
+        """Makes the library's loader, with slots for whole batches if they fit."""
+        for share in (1, _EVALUATED, _SMALLEST, 0):
+            self._size(max(1, share and self.whole[self.loader] // share))
+            try:
+                return self._create()
+            except MemoryLineError:
+                if share == 0:
+                    raise
 
     def _rehearse(self, works: list[tuple[_StreamLoader, Callable[[Any], Any]]]) -> int:
         """Runs the steps. Returns the bytes that a training keeps."""
@@ -288,7 +299,7 @@ class Rehearsal:
 
     def _step(self, loader: _StreamLoader, function: Callable[[Any], Any], seeds: int, step: int) -> tuple[Size, int]:
         """Runs a function on a batch of so many seeds. Returns the batch's size and the bytes that the step took."""
-        before, kept = self._room(), loader.batch_size
+        before, kept, known = self._room(), loader.batch_size, _core.sample()
         self.peak.take()
         loader.batch_size, loader._stream = seeds, None
         try:
@@ -307,8 +318,11 @@ class Rehearsal:
             del batch
         finally:
             loader.batch_size, loader._stream, loader._serving = kept, None, None
-        peak = self.peak.take()[0]
-        return size, peak - self._room().cached - before.held
+        peak, files = self.peak.take()[0], min(self.now.files, self._room().files)
+        highest = _core.sample()['rss_peak_bytes']
+        if highest > known['rss_peak_bytes']:  # what was sampled may miss the peak; this does not
+            peak = max(peak, highest - files)
+        return size, peak - self.now.cached - before.held
 
     def _room(self) -> Headroom:
         """What the process may hold, with nothing in the C library's heap that could be given back."""
@@ -322,14 +336,18 @@ class Rehearsal:
         _core.trim()
         return self._room().held if self.shared.core is not None else _core.sample()['anonymous_bytes']
 
-    def _create(self, need: int = 0) -> None:
-        """Makes the library's loader so that it leaves so many bytes, and measures it."""
+    def _create(self, need: int = 0, small: bool = True) -> None:
+        """Makes the library's loader so that it leaves so many bytes, and measures it. A small one has almost no caches: then each step of
+        growing size is the peak of the process so far, which the kernel knows exactly.
+        """
         shared = self.shared
         shared.let_go()
-        before, shared.line = self._held(), self.line
+        before, lines = self._held(), [self.line or self._line()]
         if need:
-            line = _core.sample()['rss_bytes'] + self.now.reserve + max(0, self.now.free - before - need)
-            shared.line = min(line, self._line())
+            lines.append(_core.sample()['rss_bytes'] + self.now.reserve + max(0, self.now.free - before - need))
+        if small:
+            lines.append(self._minimum()[1] + _CACHES)
+        shared.line = min(lines)
         self.loader._connect()
         self.own = self._room().held - before
 
@@ -342,9 +360,14 @@ class Rehearsal:
         alone = self._held() - (self.own if self.shared.core is not None else 0)
         if alone + self._minimum()[0] + need > self.now.free:
             return False
+        return self._remake(need, small=True)
+
+    def _remake(self, need: int, small: bool) -> bool:
+        """Whether so many bytes fit beside a loader that is made to leave them."""
         try:
-            self._create(need)
+            self._create(need, small)
         except MemoryLineError:
+            self.shared.line = self.line
             return False
         return self.now.held + need <= self.now.free
 
@@ -426,8 +449,8 @@ class Rehearsal:
         growth = {loader: line.at(self.largest[loader].size) for loader, line in self.lines.items()}
         need = kept + max(growth.values())
         fits = all(line.points for line in self.lines.values()) and self._fits(need)
-        if fits and self.now.held + self.now.cached + need > self.now.free:
-            self._create(need)
+        if fits:
+            fits = self._remake(need, small=False)
         alone, batch_size = self.now.held - self.own, self.loader.batch_size
         if not fits:
             self.shared.let_go()
@@ -476,3 +499,38 @@ def _limit(held: int) -> int:
 
 def _size_of(batch: Any) -> Size:
     return Size(len(batch.x) if hasattr(batch, 'x') and batch.x is not None else batch.num_nodes, batch.edge_index.shape[1])
+
+
+def rehearse_trainer(trainer: Any, module: Any) -> Estimate:
+    """Rehearses the steps of a Lightning module with automatic optimisation, on its Trainer's loaders. What the steps log is dropped."""
+    from .loader import _StreamLoader
+
+    loader = trainer.train_dataloader
+    if not isinstance(loader, _StreamLoader) or not module.automatic_optimization:
+        raise UnsupportedError('a rehearsal in Lightning needs one plimsoll loader to train on, and automatic optimisation')
+
+    def call(function: Callable[..., Any], context: Callable[[], Any], batch: Any) -> Any:
+        with context():
+            found = function(batch, 0)
+        return found.get('loss') if isinstance(found, dict) else found
+
+    def step(batch: Any) -> None:
+        for optimizer in trainer.optimizers:
+            optimizer.zero_grad()
+        loss = call(module.training_step, precision.train_step_context, batch)
+        if loss is not None:
+            loss.backward()
+            for optimizer in trainer.optimizers:
+                optimizer.step()
+
+    def evaluate(batch: Any) -> None:
+        module.eval()
+        with loader._tools.torch.no_grad():
+            call(module.validation_step, precision.val_step_context, batch)
+
+    precision = trainer.precision_plugin
+    module.log = module.log_dict = lambda *_, **__: None
+    try:
+        return loader.rehearse(step, module, trainer.optimizers, evaluate if trainer.val_dataloaders is not None else None)
+    finally:
+        del module.log, module.log_dict
