@@ -29,15 +29,14 @@ if TYPE_CHECKING:
 __all__ = ['Estimate', 'Rehearsal']
 
 _SMALLEST = 64  # the first batch is a 64th of a whole one
-_EVALUATED = 16  # … in evaluation a 16th
+_EVALUATED = 8  # … in evaluation an 8th
 _COUNT_SECONDS = 10.0  # that counting the batches of the next epochs may take, …
 _COUNT_CACHES = 256 << 20  # … with so many bytes of caches
 _CACHES = 32 << 20  # beside which steps are measured
 _SAMPLE = 30  # batches from which the largest of an epoch is estimated
-_SHORT_SECONDS = 0.1  # a shorter step is run again, up to so many times
-_REPEATS = 3
+_SHORT_SECONDS = 0.1  # a shorter step on the largest batch is run …
+_REPEATS = 2  # … so many times
 _CLOSER = 2  # sizes that are tried between one that fits and one that does not
-_STEADY, _LONG_SECONDS = 1.05, 2.0  # the largest batch is run again until it takes no more than before, or for so long
 _SLACK = 1.05  # times what a step takes must fit with a batch size that is named
 _SPARE = 4  # times the seeds of a step, where slots are made smaller for it
 _FITTED = 4  # the largest sizes, through which the line goes
@@ -281,7 +280,7 @@ class Rehearsal:
         last, closer, expected = 0, _CLOSER, Size(0, 0)
         while last < whole:
             if self._make_room(seeds, line.at(expected)):
-                for _ in range(1 if line.points else 2):
+                for _ in range(1 if line.points or loader is not self.loader else 2):
                     line.add(*self._step(loader, function, seeds, largest.step if seeds == whole else 0))
                 last, seeds = seeds, min(2 * seeds, whole)
             elif line.points and closer > 0 and last + 1 < seeds:
@@ -290,27 +289,26 @@ class Rehearsal:
                 return
             scaled = (min(value * seeds // last, most) for value, most in zip(line.points[-1][0], largest.size, strict=True))
             expected = Size(*scaled) if seeds < whole else largest.size
-        most, began = 0, time.monotonic()
-        while line.points[-1][1] > _STEADY * most and time.monotonic() - began < _LONG_SECONDS:
-            most = line.points[-1][1]
-            if not self._make_room(whole, line.at(largest.size)):
-                return
+        if self._make_room(whole, line.at(largest.size)):
             line.add(*self._step(loader, function, whole, largest.step))
 
     def _step(self, loader: _StreamLoader, function: Callable[[Any], Any], seeds: int, step: int) -> tuple[Size, int]:
         """Runs a function on a batch of so many seeds. Returns the batch's size and the bytes that the step took."""
-        before, kept, known = self._room(), loader.batch_size, _core.sample()
-        self.peak.take()
-        loader.batch_size, loader._stream = seeds, None
+        kept, loader.batch_size, loader._stream = loader.batch_size, seeds, None
         try:
-            batch = loader._receive(self.shared.start(loader, loader._next()[0], step))
+            held = self._held()
+            stream = self.shared.start(loader, loader._next()[0], step)
+            before, known = self._room(), _core.sample()
+            self.own += before.held - held  # slots may have been made larger
+            self.peak.take()
+            batch = loader._receive(stream)
             size = _size_of(batch)
             if loader.transform is not None:
                 batch = loader.transform(batch)
             if loader.device is not None:
                 batch = batch.to(loader.device)
             began = time.monotonic()
-            for _ in range(_REPEATS):  # the peak of a short step may lie between two samples
+            for _ in range(_REPEATS if seeds == self.whole[loader] else 1):  # a short step's peak may lie between two samples
                 function(batch)
                 self.steps += 1
                 if time.monotonic() - began > _SHORT_SECONDS:
