@@ -353,6 +353,8 @@ class Rehearsal:
         """Whether so many bytes more fit, with a smaller loader if they must."""
         if self.shared.core is not None:
             now = self._room()
+            if now.held + 2 * need > now.free:
+                _core.map_large_blocks()  # as the step guard would
             if now.held + need <= now.free:
                 return True
         alone = self._held() - (self.own if self.shared.core is not None else 0)

@@ -167,6 +167,41 @@ def test_the_line_through_sizes():
     assert line.at(Size(6400, 50000)) > line.at(Size(3200, 25000)) > 100_000
 
 
+@pytest.mark.nightly
+def test_a_lightning_trainer(path):
+    """The same weights with a rehearsal and without, and the step is the module's own."""
+    lightning = pytest.importorskip('lightning.pytorch')
+    sizes = []
+
+    class Module(lightning.LightningModule):
+        def __init__(self, ds):
+            super().__init__()
+            self.model = Model(ds.num_features, ds.num_classes)
+
+        def training_step(self, batch, index):
+            sizes.append(batch.batch_size)
+            out = self.model(batch.x, batch.edge_index)[: batch.batch_size]
+            loss = torch.nn.functional.cross_entropy(out, batch.y.clamp(min=0))
+            self.log('loss', loss, batch_size=batch.batch_size)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters())
+
+    def fit(rehearse):
+        torch.manual_seed(1)
+        ds = plimsoll.open(path)
+        loader = plimsoll.NeighborLoader(ds, [4, 3], 'train', batch_size=128, shuffle=True, memory='1G', seed=5)
+        module = Module(ds)
+        callback = plimsoll.MemoryMonitor(log=lambda _: None).lightning_callback(rehearse=rehearse)
+        lightning.Trainer(max_steps=4, accelerator='cpu', callbacks=[callback], logger=False, enable_checkpointing=False,
+                          enable_progress_bar=False, enable_model_summary=False).fit(module, loader)
+        return repr(pack(module.state_dict()))
+
+    assert fit(True) == fit(False)
+    assert sizes[0] == 2 and sizes.count(128) > 8
+
+
 STEP = '''
     import json, sys, plimsoll, torch
     ds = plimsoll.open(sys.argv[1])
