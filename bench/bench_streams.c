@@ -43,13 +43,14 @@ static double now(void)
 static plim_status_t take(plim_stream_t *stream, int64_t step)
 {
     plim_batch_t *batch;
-    int64_t epoch, at = 0;
+    plim_stream_info_t info = PLIM_STREAM_INFO_INIT;
     plim_status_t status = PLIM_OK;
-    for (; status == PLIM_OK && at < step; plim_stream_position(stream, &epoch, &at)) {
+    while (status == PLIM_OK && info.step < step) {
         status = plim_stream_next(stream, -1, &batch);
         if (status != PLIM_OK || batch == NULL)
             break;
         plim_batch_release(batch);
+        status = plim_stream_info(stream, &info);
     }
     return status;
 }
@@ -63,7 +64,9 @@ static plim_status_t whole(plim_stream_t *stream, int64_t epoch)
 /* An epoch of training with so many validations, spread over it. */
 static plim_status_t train(const bench_t *bench, int64_t epoch, int validations)
 {
-    const int64_t steps = plim_stream_steps(bench->streams[0]);
+    plim_stream_info_t info = PLIM_STREAM_INFO_INIT;
+    (void)plim_stream_info(bench->streams[0], &info);
+    const int64_t steps = info.steps;
     plim_status_t status = plim_stream_start(bench->streams[0], epoch, 0);
     for (int i = 1; i <= validations && status == PLIM_OK; i++) {
         status = take(bench->streams[0], steps * i / (validations + 1));

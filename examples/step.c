@@ -60,12 +60,11 @@ static plim_status_t run_epoch(world_t *world, int64_t epoch)
 
 static plim_status_t train(world_t *world, const char *weights)
 {
-    int64_t count;
-    (void)plim_trainer_weights(world->trainer, &count);
-    world->gradient = malloc((size_t)count * sizeof(float));
+    plim_trainer_info_t info = PLIM_TRAINER_INFO_INIT;
+    plim_status_t status = plim_trainer_info(world->trainer, &info);
+    world->gradient = malloc((size_t)info.num_weights * sizeof(float));
     if (world->gradient == NULL)
         return PLIM_ERR_NOMEM;
-    plim_status_t status = PLIM_OK;
     for (int64_t epoch = 0; epoch < EPOCHS && status == PLIM_OK; epoch++)
         status = run_epoch(world, epoch);
     return status == PLIM_OK ? plim_trainer_save(world->trainer, weights) : status;

@@ -168,14 +168,14 @@ static void exchange_sums(const plim_job_t *job, plim__peers_t *peers)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const plim_job_t *job = job_of_two();
-    const int64_t reserved = plim_job_reserved(job);
+    const int64_t reserved = plim__ledger_reserved(job->ledger);
     const uint8_t choice = size > 0 ? data[0] % 3 : 0;
     plim__peers_t *peers;
     input.data = data + (size > 0);
     input.size = size - (size > 0);
     if (size > 0 && data[0] >= 128) { /* the greeting is of the input too */
         if (check(plim__peers_open(job, &peers)) != PLIM_OK) {
-            FUZZ_ASSERT(plim_job_reserved(job) == reserved);
+            FUZZ_ASSERT(plim__ledger_reserved(job->ledger) == reserved);
             return 0;
         }
     } else {
@@ -191,6 +191,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         exchange_sums(job, peers);
     plim__peers_close(peers);
-    FUZZ_ASSERT(plim_job_reserved(job) == reserved);
+    FUZZ_ASSERT(plim__ledger_reserved(job->ledger) == reserved);
     return 0;
 }

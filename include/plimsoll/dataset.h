@@ -9,6 +9,8 @@
 extern "C" {
 #endif
 
+#define PLIM_PATH_MAX 4096
+
 typedef enum plim_dtype { PLIM_I32 = 1, PLIM_I64, PLIM_F16, PLIM_F32 } plim_dtype_t;
 
 typedef enum plim_label_kind {
@@ -85,6 +87,18 @@ typedef struct plim_dataset_file {
 PLIM_API bool plim_dataset_file(const plim_dataset_t *dataset, int index,
                                 plim_dataset_file_t *file_out);
 
+/*
+ * Reads every byte of every file once, compares the checksums and checks the invariants: indptr
+ * ascends from 0 to the number of edges, lists ascend and are in range, labels and splits are in
+ * range. PLIM_ERR_DATA names the first file and byte range with an error, and the error.
+ * PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED; PLIM_ERR_USAGE for a dataset
+ * without files. Any thread. Memory: 7 MiB a thread of the job.
+ */
+PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, const plim_dataset_t *dataset);
+
+/* What may still change; see docs/c.md. */
+#ifdef PLIM_UNSTABLE
+
 /* Statistics of floating-point values; 0 without values. */
 typedef struct plim_value_stats {
     int64_t count; /* values read, including NaN and infinite ones */
@@ -149,8 +163,6 @@ typedef struct plim_dataset_report {
 PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_dataset_t *dataset,
                                             bool whole, plim_dataset_report_t *report_out);
 
-#define PLIM_PATH_MAX 4096
-
 /*
  * Copies the dataset to `directory`, on a local disk, under a name made of its fingerprint and the
  * user's id, and returns the copy's path. Compares every checksum; the copy is complete or absent.
@@ -175,8 +187,7 @@ PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_data
 PLIM_API plim_status_t plim_dataset_open_copy(const plim_job_t *job, const plim_dataset_t *dataset,
                                               const char *path, plim_dataset_t **copy_out);
 
-/* plim_dataset_inspect with `whole`, without a report. */
-PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, const plim_dataset_t *dataset);
+#endif
 
 #ifdef __cplusplus
 }

@@ -83,6 +83,9 @@ typedef struct plim_generate_options {
  * CPU. Where the target is that dataset already, it does nothing. */
 PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options);
 
+/* What may still change; see docs/c.md. */
+#ifdef PLIM_UNSTABLE
+
 /*
  * Describes the dataset that plim_generate would make, without making it: counts, degrees and sizes
  * of files, enough for a plan. options->target may be NULL. Its path is the shape's name; reading
@@ -92,6 +95,8 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
 PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
                                                const plim_generate_options_t *options,
                                                plim_dataset_t **dataset_out);
+
+#endif
 
 #ifdef __cplusplus
 }

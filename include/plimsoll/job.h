@@ -106,11 +106,20 @@ PLIM_API void plim_job_release(const plim_job_t *job);
  */
 PLIM_API void plim_job_stop(plim_job_t *job, bool stop);
 
-/* The line, the bytes reserved now, and the peak of reservations; -1 in a forked child. Any
- * thread. */
-PLIM_API int64_t plim_job_line(const plim_job_t *job);
-PLIM_API int64_t plim_job_reserved(const plim_job_t *job);
-PLIM_API int64_t plim_job_peak(const plim_job_t *job);
+typedef struct plim_job_info {
+    size_t size;      /* of this struct */
+    int64_t line;     /* PLIM_LINE_NONE: none */
+    int64_t reserved; /* bytes reserved now */
+    int64_t peak;     /* of reservations */
+} plim_job_info_t;
+
+#define PLIM_JOB_INFO_INIT                                                                         \
+    {                                                                                              \
+        sizeof(plim_job_info_t), 0, 0, 0                                                           \
+    }
+
+/* PLIM_ERR_USAGE for an output without a size, or in a forked child. Any thread. */
+PLIM_API plim_status_t plim_job_info(const plim_job_t *job, plim_job_info_t *info_out);
 
 /* One account: bytes reserved now, their peak, and the peak of resident bytes (known after an arena
  * ends; 0 if the account has no arena). */

@@ -175,19 +175,9 @@ typedef struct plim_stream_params {
 PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const plim_plan_t *plan, plim_loader_t **loader_out);
 
-/* A loader is reference-counted, and each of its streams holds a reference. Batches may be held
- * longer. Releasing NULL is harmless. Any thread may retain. */
-PLIM_API void plim_loader_retain(plim_loader_t *loader);
+/* The loader lives until its streams are released too. Batches may be held longer. NULL is
+ * harmless. */
 PLIM_API void plim_loader_release(plim_loader_t *loader);
-
-/* The number of seeds of a split with a label: a class, or at least one known value. -1 in a forked
- * child. */
-PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split);
-
-/* The memory of the loader's slots, which contains all of its batches: for a caller that pins it.
- * It moves only when plim_loader_stream or plim_stream_start remakes the loader: ask again after
- * adding or starting a stream. */
-PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, size_t *bytes_out);
 
 /*
  * Adds a stream: copies its seeds and reads their labels. The seeds take at most 32 bytes each, and
@@ -206,36 +196,29 @@ PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, s
 PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stream_params_t *params,
                                           plim_stream_t **stream_out);
 
-/*
- * Gives a stream other seeds, which are copied: at most as many as it was added with. It must be
- * started again. PLIM_ERR_USAGE for a stream that was not added with nodes and no_labels, for more
- * seeds, none, or a node out of range; then the stream is as before.
- */
-PLIM_API plim_status_t plim_stream_reseed(plim_stream_t *stream, const int64_t *nodes,
-                                          int64_t num_nodes);
-
-/* A stream keeps its loader alive. The last release ends it. NULL is harmless. */
-PLIM_API void plim_stream_retain(plim_stream_t *stream);
+/* A stream keeps its loader alive. NULL is harmless. */
 PLIM_API void plim_stream_release(plim_stream_t *stream);
 
-/* The number of seeds of the stream (in its shares of each batch), the number of steps of an epoch,
- * and the position: the next step, which is plim_stream_steps after the last one. A batch that has
- * parts to come is the next one. */
-PLIM_API int64_t plim_stream_seeds(const plim_stream_t *stream);
-PLIM_API int64_t plim_stream_steps(const plim_stream_t *stream);
-PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_out,
-                                   int64_t *step_out);
+/* The seeds of a stream, and its position. */
+typedef struct plim_stream_info {
+    size_t size;   /* of this struct */
+    int64_t seeds; /* in the stream's shares of each batch */
+    int64_t steps; /* of an epoch */
+    int64_t epoch;
+    int64_t step; /* the next one; `steps` after the last. A batch that has parts to come is the
+                     next one */
+} plim_stream_info_t;
+
+#define PLIM_STREAM_INFO_INIT                                                                      \
+    {                                                                                              \
+        sizeof(plim_stream_info_t), 0, 0, 0, 0                                                     \
+    }
+
+/* PLIM_ERR_USAGE for an output without a size, or in a forked child. */
+PLIM_API plim_status_t plim_stream_info(const plim_stream_t *stream, plim_stream_info_t *info_out);
 
 /*
- * Writes, for each seed of a batch, its position in the stream's list or split to ids_out
- * (batch->num_seeds): PyTorch Geometric's input_id. PLIM_ERR_USAGE for a batch that is not of this
- * stream, or of an epoch whose order is no longer known: ask when the batch is delivered.
- */
-PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const plim_batch_t *batch,
-                                             int64_t *ids_out);
-
-/*
- * Moves to a step of an epoch, or to the end of the epoch (step = plim_stream_steps). Batches not
+ * Moves to a step of an epoch, or to the end of the epoch (step = its steps). Batches not
  * yet released stay valid; an error of the stream is cleared.
  *
  * In PyG's form, where slots are smaller than the largest batch possible (the plan's "counted"),
@@ -277,6 +260,30 @@ PLIM_API void plim_batch_release(plim_batch_t *batch);
  * graph_indptr, edge_index, edge_ids, as far as the batch has them, then indptr and indices of each
  * block. Any thread. */
 PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index);
+
+/* What may still change; see docs/c.md. */
+#ifdef PLIM_UNSTABLE
+
+/* The memory of the loader's slots, which contains all of its batches: for a caller that pins it.
+ * It moves only when plim_loader_stream or plim_stream_start remakes the loader: ask again after
+ * adding or starting a stream. */
+PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, size_t *bytes_out);
+
+/*
+ * Gives a stream other seeds, which are copied: at most as many as it was added with. It must be
+ * started again. PLIM_ERR_USAGE for a stream that was not added with nodes and no_labels, for more
+ * seeds, none, or a node out of range; then the stream is as before.
+ */
+PLIM_API plim_status_t plim_stream_reseed(plim_stream_t *stream, const int64_t *nodes,
+                                          int64_t num_nodes);
+
+/*
+ * Writes, for each seed of a batch, its position in the stream's list or split to ids_out
+ * (batch->num_seeds): PyTorch Geometric's input_id. PLIM_ERR_USAGE for a batch that is not of this
+ * stream, or of an epoch whose order is no longer known: ask when the batch is delivered.
+ */
+PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const plim_batch_t *batch,
+                                             int64_t *ids_out);
 
 /*
  * Adds a batch to a hash of the stream: seeds, neighbourhoods, rows and labels as a model sees
@@ -332,6 +339,8 @@ typedef struct plim_load_stats {
 
 /* PLIM_ERR_USAGE for stats without a size. */
 PLIM_API plim_status_t plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out);
+
+#endif
 
 #ifdef __cplusplus
 }

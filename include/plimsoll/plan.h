@@ -50,12 +50,11 @@ typedef struct plim_plan_params {
 
 /*
  * A plan: the choices of a loader or a training under a line, and the bytes of each account. It
- * never changes; any thread may read it. It is reference-counted and keeps its job alive.
+ * never changes; any thread may read it. It keeps its job alive.
  */
 typedef struct plim_plan plim_plan_t;
 
-/* Any thread. The last release destroys the plan; NULL is harmless. */
-PLIM_API void plim_plan_retain(plim_plan_t *plan);
+/* Any thread; NULL is harmless. What was made by the plan does not need it any more. */
 PLIM_API void plim_plan_release(plim_plan_t *plan);
 
 /* The phases of a run; each holds different memory. */

@@ -5,6 +5,9 @@
  * macro that ends in _INIT; it sets the size that the caller was compiled with. Later versions only
  * add fields at the end: fields that the caller does not know get their defaults, and a size of 0
  * is PLIM_ERR_USAGE.
+ *
+ * What stands below #ifdef PLIM_UNSTABLE in a header may change in any version. Until 1.0 a minor
+ * version may change the rest too; its number is in the library's soname.
  */
 #ifndef PLIMSOLL_STATUS_H
 #define PLIMSOLL_STATUS_H
@@ -38,7 +41,7 @@ typedef enum plim_status {
     PLIM_ERR_TIMEOUT = -11     /* not ready before the timeout; call again */
 } plim_status_t;
 
-/* The version of the loaded library, such as "0.1.0"; PLIM_VERSION is the version that the caller
+/* The version of the loaded library, such as "0.2.0"; PLIM_VERSION is the version that the caller
  * was compiled with. Any thread. */
 PLIM_API const char *plim_version(void);
 

@@ -103,12 +103,14 @@ typedef struct plim_optimiser {
         PLIM_ADAM, 0.01, 0.0, 0.9, 0.999, 1e-8, 0.0, 0.0, PLIM_SCHEDULE_NONE, 0, 0.1               \
     }
 
-/* The splits that a run evaluates between epochs: a sum of 1 (train), 2 (valid) and 4 (test). A run
- * that evaluates scores all three once at its end. */
-typedef enum plim_eval_splits {
-    PLIM_EVAL_AUTO = 0, /* valid and test; with eval_train all three */
-    PLIM_EVAL_ALL = 7
-} plim_eval_splits_t;
+/* Splits, as a sum. */
+typedef enum plim_splits {
+    PLIM_SPLITS_AUTO = 0, /* valid and test; with eval_train all three */
+    PLIM_SPLITS_TRAIN = 1,
+    PLIM_SPLITS_VALID = 2,
+    PLIM_SPLITS_TEST = 4,
+    PLIM_SPLITS_ALL = 7
+} plim_splits_t;
 
 /* The settings of a run. Make it with PLIM_TRAINING_INIT. */
 typedef struct plim_training {
@@ -135,8 +137,8 @@ typedef struct plim_training {
     /* Evaluation. Its draws are those of epoch 0 after every epoch, so that scores compare. */
     int64_t eval_fanout[PLIM_HOPS_MAX]; /* neighbours a node, one number a layer, -1: all; first
                                            one 0: the recipe's */
-    plim_eval_splits_t eval_splits;
-    bool eval_exact; /* whole neighbourhoods, layer by layer, instead of batches */
+    plim_splits_t eval_splits; /* between epochs; a run that evaluates scores all once at its end */
+    bool eval_exact;           /* whole neighbourhoods, layer by layer, instead of batches */
     /* Weights to begin with, a safetensors file with the model's names and shapes, of a run or of
      * PyTorch Geometric; NULL: drawn by the recipe's seed. A run that continues has its own. */
     const char *init;
@@ -157,34 +159,8 @@ typedef struct plim_training {
     {                                                                                              \
         sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
-            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_EVAL_AUTO, false, NULL, 1, NULL                         \
+            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL                       \
     }
-
-/* Enumerations whose values have names, as in run.json. */
-typedef enum plim_words {
-    PLIM_WORDS_MODEL = 0,
-    PLIM_WORDS_AGGREGATION,
-    PLIM_WORDS_NORM,
-    PLIM_WORDS_ACTIVATION,
-    PLIM_WORDS_POOL,
-    PLIM_WORDS_PRECISION,
-    PLIM_WORDS_OPTIMISER,
-    PLIM_WORDS_SCHEDULE,
-    PLIM_WORDS_LOSS,
-    PLIM_WORDS_METRIC,
-    PLIM_WORDS_EVAL_SPLITS
-} plim_words_t;
-
-/* The names of an enumeration's values, ended by NULL; valid as long as the library. Any thread. */
-PLIM_API const char *const *plim_words(plim_words_t of);
-
-/* The loss of a training on the dataset; PLIM_LOSS_AUTO is resolved. Any thread. */
-PLIM_API plim_loss_t plim_training_loss(const plim_dataset_info_t *info,
-                                        const plim_training_t *training);
-
-/* The metric of a training on the dataset; PLIM_METRIC_AUTO is resolved. Any thread. */
-PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,
-                                            const plim_training_t *training);
 
 /* Events of a run. Scores are NAN if not evaluated. */
 typedef enum plim_train_event_kind {
@@ -246,51 +222,6 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
                                        const plim_training_t *training,
                                        const plim_plan_params_t *params, plim_plan_t **plan_out);
 
-/* The size of one batch. */
-typedef struct plim_batch_size {
-    int64_t seeds;
-    int64_t nodes; /* distinct ones, seeds included */
-    int64_t edges; /* drawn, over all hops */
-} plim_batch_size_t;
-
-/*
- * Sets nodes and edges of `count` batches by their seeds, as training->recipe.form draws them. Some
- * batches are drawn to measure that (a second or two; the result is kept in the user's cache) if
- * the job's line has room for it; otherwise, and for a dataset that is only a shape, the sizes are
- * expected by the degrees. Any thread. PLIM_ERR_USAGE for settings that do not fit the dataset;
- * PLIM_ERR_UNSUPPORTED, PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. Memory: what
- * drawing takes, at most the job's line.
- */
-PLIM_API plim_status_t plim_batch_sizes(const plim_job_t *job, const plim_dataset_t *dataset,
-                                        const plim_training_t *training, int count,
-                                        plim_batch_size_t *sizes);
-
-/* A change of the settings that changes the result, and the line that it needs. */
-typedef struct plim_advice {
-    size_t size;         /* of this struct; for an array, that of its first entry */
-    char change[96];     /* settings: "`hidden` 128", "`batch_size` 512 `precision` bf16" */
-    int64_t total_bytes; /* minimum line with the change, to a MiB */
-    int64_t saved_bytes; /* reduction of the minimum */
-} plim_advice_t;
-
-#define PLIM_ADVICE_INIT                                                                           \
-    {                                                                                              \
-        sizeof(plim_advice_t), "", 0, 0                                                            \
-    }
-
-/*
- * Finds changes that make a training fit, or, if its batches are cut, that keep them whole. For
- * each kind (precision, fan-out, batch, hidden) it returns the smallest change that suffices alone
- * with 1/32 of the line to spare; otherwise one change of several kinds; none if whole batches fit
- * already or nothing helps. Writes at most `capacity` entries of advice_out[0].size bytes each. Any
- * thread; reads only dataset.json and the statistics cache and makes no large allocation. Errors as
- * for plim_train_plan without PLIM_ERR_BUDGET.
- */
-PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
-                                         const plim_training_t *training,
-                                         const plim_plan_params_t *params, int capacity,
-                                         plim_advice_t *advice_out, int *count_out);
-
 /*
  * Trains in a new run directory. Loss and gradient are means over labels: seeds with a class, or
  * known values. Batches without labels are skipped, and so are updates without labels. `events` may
@@ -308,40 +239,6 @@ PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *d
                                   const plim_training_t *training, const plim_plan_t *plan,
                                   const char *run, plim_train_event_fn events, void *user,
                                   plim_train_result_t *result_out);
-
-/* How long a training takes, by a trial. Seconds without checkpoints, which take at most a
- * twentieth. */
-typedef struct plim_trial {
-    size_t size;         /* of this struct */
-    int64_t time;        /* of the trial: seconds since 1970 */
-    double steps_per_s;  /* batches in a second of an epoch */
-    double start_s;      /* until the first step is made, caches filled */
-    double epoch_s;      /* without evaluation */
-    double evaluation_s; /* after an epoch; 0: there is none */
-    double run_s;        /* of all epochs, with evaluations and the scores at the end */
-} plim_trial_t;
-
-#define PLIM_TRIAL_INIT                                                                            \
-    {                                                                                              \
-        sizeof(plim_trial_t), 0, 0.0, 0.0, 0.0, 0.0, 0.0                                           \
-    }
-
-/*
- * Tries a training: opens it as plim_train does, makes steps for about so many seconds, where
- * batches come in windows until the second one, and evaluates for a quarter of that. Writes no run;
- * the user's cache keeps the result for this dataset, these settings, the plan's line, the job's
- * threads, this processor and the dataset's disk. PLIM_ERR_USAGE for exact evaluations, for a job
- * of several ranks, and as plim_train; other errors of plim_train. Peak memory: the plan's.
- */
-PLIM_API plim_status_t plim_train_try(const plim_job_t *job, const plim_dataset_t *dataset,
-                                      const plim_training_t *training, const plim_plan_t *plan,
-                                      double seconds, plim_trial_t *trial_out);
-
-/* The trial that is kept; *found_out is false, and *trial_out as it was, where there is none. Any
- * thread. Errors of plim_train_try without a training's. */
-PLIM_API plim_status_t plim_train_tried(const plim_job_t *job, const plim_dataset_t *dataset,
-                                        const plim_training_t *training, const plim_plan_t *plan,
-                                        plim_trial_t *trial_out, bool *found_out);
 
 /* The description of a run, read from its directory. */
 typedef struct plim_run_info {
@@ -372,16 +269,6 @@ typedef struct plim_run_info {
  * PLIM_ERR_NOMEM. */
 PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out);
-
-/* Reads the `start` of a run's settings; "" if there is none. Errors of plim_run_read. */
-PLIM_API plim_status_t plim_run_start(const plim_job_t *job, const char *run,
-                                      char text_out[PLIM_START_MAX]);
-
-/* Whether plim_train_resume would continue the run with this dataset and these settings; writes
- * nothing. PLIM_ERR_USAGE if not: the message names what differs. Otherwise as plim_run_read. */
-PLIM_API plim_status_t plim_run_compare(const plim_job_t *job, const char *run,
-                                        const plim_dataset_t *dataset,
-                                        const plim_training_t *training);
 
 /*
  * Continues a run from last.safetensors, up to training->epochs in all. Epochs may change but not
@@ -430,8 +317,7 @@ PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dat
                                            const plim_training_t *training, const plim_plan_t *plan,
                                            plim_trainer_t **trainer_out);
 
-/* Any thread. The last release destroys the trainer; NULL is harmless. */
-PLIM_API void plim_trainer_retain(plim_trainer_t *trainer);
+/* Any thread; NULL is harmless. */
 PLIM_API void plim_trainer_release(plim_trainer_t *trainer);
 
 /*
@@ -456,10 +342,6 @@ PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim
  * on the batches. PLIM_ERR_USAGE if no batch was computed since the last update. */
 PLIM_API plim_status_t plim_trainer_gradient(plim_trainer_t *trainer, float *gradient_out);
 
-/* sum[i] += addend[i], in array order: sums of several gradients have the same bits on every
- * machine. Any thread. */
-PLIM_API void plim_gradient_add(float *sum, const float *addend, int64_t count);
-
 /*
  * Makes one optimiser step with this gradient (NULL: with the trainer's own sum, which saves the
  * caller an array), and moves the position after the last batch of plim_trainer_backward. If no
@@ -472,42 +354,24 @@ PLIM_API plim_status_t plim_trainer_update(plim_trainer_t *trainer, const float 
  * batch norm's statistics. */
 PLIM_API void plim_trainer_discard(plim_trainer_t *trainer);
 
-/* The position of the training; start the loader there. A new trainer is at epoch 0, step 0;
- * `updates` counts optimiser steps. Outputs may be NULL. */
-PLIM_API void plim_trainer_position(const plim_trainer_t *trainer, int64_t *epoch_out,
-                                    int64_t *step_out, int64_t *updates_out);
+/* The size of a trainer, and its position; start the loader there. A new trainer is at epoch 0,
+ * step 0. */
+typedef struct plim_trainer_info {
+    size_t size; /* of this struct */
+    int64_t epoch, step;
+    int64_t updates;     /* steps of the optimiser */
+    int64_t num_weights; /* values of a gradient */
+    int num_parameters;  /* tensors of the model, with its buffers */
+} plim_trainer_info_t;
 
-/* One tensor of the model. */
-typedef struct plim_parameter {
-    size_t size;      /* of this struct */
-    const char *name; /* PyTorch Geometric's name; valid as long as the trainer */
-    int num_dims;
-    int64_t shape[4];
-    int64_t count;  /* number of values */
-    bool buffer;    /* in the buffers (batch norm's running statistics), not in the weights */
-    int64_t offset; /* index of its first value there */
-} plim_parameter_t;
-
-#define PLIM_PARAMETER_INIT                                                                        \
+#define PLIM_TRAINER_INFO_INIT                                                                     \
     {                                                                                              \
-        sizeof(plim_parameter_t), NULL, 0, {0, 0, 0, 0}, 0, false, 0                               \
+        sizeof(plim_trainer_info_t), 0, 0, 0, 0, 0                                                 \
     }
 
-/* The number of tensors, and the index-th (from 0). PLIM_ERR_USAGE for another index. */
-PLIM_API int plim_trainer_num_parameters(const plim_trainer_t *trainer);
-PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int index,
-                                              plim_parameter_t *parameter_out);
-
-/*
- * All weights as one array, parameters in order without gaps; likewise buffers and the optimiser's
- * moments (0: Adam's exp_avg or SGD's momentum, 1: exp_avg_sq; NULL if the optimiser has none).
- * They live as long as the trainer. After writing to them, call plim_trainer_changed before the
- * next batch.
- */
-PLIM_API float *plim_trainer_weights(plim_trainer_t *trainer, int64_t *count_out);
-PLIM_API float *plim_trainer_buffers(plim_trainer_t *trainer, int64_t *count_out);
-PLIM_API float *plim_trainer_moments(plim_trainer_t *trainer, int index, int64_t *count_out);
-PLIM_API void plim_trainer_changed(plim_trainer_t *trainer);
+/* PLIM_ERR_USAGE for an output without a size, or in a forked child. */
+PLIM_API plim_status_t plim_trainer_info(const plim_trainer_t *trainer,
+                                         plim_trainer_info_t *info_out);
 
 /* Computes the settings' metric and the mean loss over a split, with the draws of epoch 0 and the
  * settings' eval_fanout; eval_exact has no effect. NAN for a split without labels. Makes its own
@@ -555,8 +419,8 @@ typedef struct plim_inference {
     }
 
 /*
- * Computes the run's metric and the mean loss of the splits whose bit s is set in `splits`; the
- * others are NAN, and so is a split without labels, which is logged. `events` may be NULL. Any
+ * Computes the run's metric and the mean loss of `splits` (not PLIM_SPLITS_AUTO); the others are
+ * NAN, and so is a split without labels, which is logged. `events` may be NULL. Any
  * thread. Peak memory: planned first, below the line. PLIM_ERR_BUDGET, PLIM_ERR_SPACE before any
  * work; PLIM_ERR_USAGE for an empty split, no labels at all or another dataset; PLIM_ERR_DATA;
  * PLIM_ERR_DIVERGED if weights or outputs are not finite; PLIM_ERR_NOMEM, PLIM_ERR_IO,
@@ -564,7 +428,7 @@ typedef struct plim_inference {
  */
 PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const char *run, const plim_inference_t *inference,
-                                     unsigned splits, plim_train_event_fn events, void *user,
+                                     plim_splits_t splits, plim_train_event_fn events, void *user,
                                      double score_out[3], double loss_out[3]);
 
 /*
@@ -578,6 +442,157 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
                                     const char *run, const plim_inference_t *inference, int split,
                                     plim_predict_kind_t kind, const char *out,
                                     plim_train_event_fn events, void *user);
+
+/* What may still change; see docs/c.md. */
+#ifdef PLIM_UNSTABLE
+
+/* Enumerations whose values have names, as in run.json. */
+typedef enum plim_words {
+    PLIM_WORDS_MODEL = 0,
+    PLIM_WORDS_AGGREGATION,
+    PLIM_WORDS_NORM,
+    PLIM_WORDS_ACTIVATION,
+    PLIM_WORDS_POOL,
+    PLIM_WORDS_PRECISION,
+    PLIM_WORDS_OPTIMISER,
+    PLIM_WORDS_SCHEDULE,
+    PLIM_WORDS_LOSS,
+    PLIM_WORDS_METRIC,
+    PLIM_WORDS_EVAL_SPLITS
+} plim_words_t;
+
+/* The names of an enumeration's values, ended by NULL; valid as long as the library. Any thread. */
+PLIM_API const char *const *plim_words(plim_words_t of);
+
+/* The loss and the metric of a training on the dataset, for PLIM_LOSS_AUTO and PLIM_METRIC_AUTO.
+ * Any thread. */
+PLIM_API void plim_training_task(const plim_dataset_info_t *info, const plim_training_t *training,
+                                 plim_loss_t *loss_out, plim_metric_t *metric_out);
+
+/* The size of one batch. */
+typedef struct plim_batch_size {
+    int64_t seeds;
+    int64_t nodes; /* distinct ones, seeds included */
+    int64_t edges; /* drawn, over all hops */
+} plim_batch_size_t;
+
+/*
+ * Sets nodes and edges of `count` batches by their seeds, as training->recipe.form draws them. Some
+ * batches are drawn to measure that (a second or two; the result is kept in the user's cache) if
+ * the job's line has room for it; otherwise, and for a dataset that is only a shape, the sizes are
+ * expected by the degrees. Any thread. PLIM_ERR_USAGE for settings that do not fit the dataset;
+ * PLIM_ERR_UNSUPPORTED, PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. Memory: what
+ * drawing takes, at most the job's line.
+ */
+PLIM_API plim_status_t plim_batch_sizes(const plim_job_t *job, const plim_dataset_t *dataset,
+                                        const plim_training_t *training, int count,
+                                        plim_batch_size_t *sizes);
+
+/* A change of the settings that changes the result, and the line that it needs. */
+typedef struct plim_advice {
+    size_t size;         /* of this struct; for an array, that of its first entry */
+    char change[96];     /* settings: "`hidden` 128", "`batch_size` 512 `precision` bf16" */
+    int64_t total_bytes; /* minimum line with the change, to a MiB */
+    int64_t saved_bytes; /* reduction of the minimum */
+} plim_advice_t;
+
+#define PLIM_ADVICE_INIT                                                                           \
+    {                                                                                              \
+        sizeof(plim_advice_t), "", 0, 0                                                            \
+    }
+
+/*
+ * Finds changes that make a training fit, or, if its batches are cut, that keep them whole. For
+ * each kind (precision, fan-out, batch, hidden) it returns the smallest change that suffices alone
+ * with 1/32 of the line to spare; otherwise one change of several kinds; none if whole batches fit
+ * already or nothing helps. Writes at most `capacity` entries of advice_out[0].size bytes each. Any
+ * thread; reads only dataset.json and the statistics cache and makes no large allocation. Errors as
+ * for plim_train_plan without PLIM_ERR_BUDGET.
+ */
+PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
+                                         const plim_training_t *training,
+                                         const plim_plan_params_t *params, int capacity,
+                                         plim_advice_t *advice_out, int *count_out);
+
+/* How long a training takes, by a trial. Seconds without checkpoints, which take at most a
+ * twentieth. */
+typedef struct plim_trial {
+    size_t size;         /* of this struct */
+    int64_t time;        /* of the trial: seconds since 1970 */
+    double steps_per_s;  /* batches in a second of an epoch */
+    double start_s;      /* until the first step is made, caches filled */
+    double epoch_s;      /* without evaluation */
+    double evaluation_s; /* after an epoch; 0: there is none */
+    double run_s;        /* of all epochs, with evaluations and the scores at the end */
+} plim_trial_t;
+
+#define PLIM_TRIAL_INIT                                                                            \
+    {                                                                                              \
+        sizeof(plim_trial_t), 0, 0.0, 0.0, 0.0, 0.0, 0.0                                           \
+    }
+
+/*
+ * Tries a training: opens it as plim_train does, makes steps for about so many seconds, where
+ * batches come in windows until the second one, and evaluates for a quarter of that. Writes no run;
+ * the user's cache keeps the result for this dataset, these settings, the plan's line, the job's
+ * threads, this processor and the dataset's disk. PLIM_ERR_USAGE for exact evaluations, for a job
+ * of several ranks, and as plim_train; other errors of plim_train. Peak memory: the plan's.
+ */
+PLIM_API plim_status_t plim_train_try(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_training_t *training, const plim_plan_t *plan,
+                                      double seconds, plim_trial_t *trial_out);
+
+/* The trial that is kept; *found_out is false, and *trial_out as it was, where there is none. Any
+ * thread. Errors of plim_train_try without a training's. */
+PLIM_API plim_status_t plim_train_tried(const plim_job_t *job, const plim_dataset_t *dataset,
+                                        const plim_training_t *training, const plim_plan_t *plan,
+                                        plim_trial_t *trial_out, bool *found_out);
+
+/* Reads the `start` of a run's settings; "" if there is none. Errors of plim_run_read. */
+PLIM_API plim_status_t plim_run_start(const plim_job_t *job, const char *run,
+                                      char text_out[PLIM_START_MAX]);
+
+/* Whether plim_train_resume would continue the run with this dataset and these settings; writes
+ * nothing. PLIM_ERR_USAGE if not: the message names what differs. Otherwise as plim_run_read. */
+PLIM_API plim_status_t plim_run_compare(const plim_job_t *job, const char *run,
+                                        const plim_dataset_t *dataset,
+                                        const plim_training_t *training);
+
+/* One tensor of the model. */
+typedef struct plim_parameter {
+    size_t size;      /* of this struct */
+    const char *name; /* PyTorch Geometric's name; valid as long as the trainer */
+    int num_dims;
+    int64_t shape[4];
+    int64_t count;  /* number of values */
+    bool buffer;    /* in the buffers (batch norm's running statistics), not in the weights */
+    int64_t offset; /* index of its first value there */
+} plim_parameter_t;
+
+#define PLIM_PARAMETER_INIT                                                                        \
+    {                                                                                              \
+        sizeof(plim_parameter_t), NULL, 0, {0, 0, 0, 0}, 0, false, 0                               \
+    }
+
+/* The index-th tensor, from 0. PLIM_ERR_USAGE for another index. */
+PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int index,
+                                              plim_parameter_t *parameter_out);
+
+/* Arrays of a trainer. */
+typedef enum plim_values {
+    PLIM_VALUES_WEIGHTS = 0,  /* all parameters in order, without gaps */
+    PLIM_VALUES_BUFFERS,      /* batch norm's running statistics */
+    PLIM_VALUES_MOMENT,       /* of the optimiser: Adam's exp_avg, or SGD's momentum */
+    PLIM_VALUES_SECOND_MOMENT /* Adam's exp_avg_sq */
+} plim_values_t;
+
+/* One of them, as long as the trainer lives; NULL if there is none. After writing to it, call
+ * plim_trainer_changed before the next batch. */
+PLIM_API float *plim_trainer_values(plim_trainer_t *trainer, plim_values_t which,
+                                    int64_t *count_out);
+PLIM_API void plim_trainer_changed(plim_trainer_t *trainer);
+
+#endif
 
 #ifdef __cplusplus
 }

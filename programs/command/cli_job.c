@@ -197,6 +197,7 @@ static void add_accounts(json_t *object, const plim_job_t *job)
 void cli_job_report(plim_job_t *job, json_t *object)
 {
     plim_sample_t sample = PLIM_SAMPLE_INIT;
+    plim_job_info_t about = PLIM_JOB_INFO_INIT;
     char peak[24], line[24], cache[24], dirty[24], elapsed[24];
     char message[256];
     if (meter == NULL)
@@ -204,11 +205,12 @@ void cli_job_report(plim_job_t *job, json_t *object)
     cli_leave_phase();
     const double seconds = cli_job_seconds();
     (void)plim_meter_read(meter, &sample);
+    (void)plim_job_info(job, &about);
     int64_t peak_bytes = own_group ? sample.group_peak_bytes : sample.rss_peak_bytes;
-    int used = snprintf(message, sizeof message, "took %s; peak %s of %s (%s",
-                        cli_time_text(seconds, elapsed), plim_size_text(peak_bytes, peak),
-                        plim_size_text(plim_job_line(job), line),
-                        own_group ? "the control group's" : "resident");
+    int used =
+        snprintf(message, sizeof message, "took %s; peak %s of %s (%s",
+                 cli_time_text(seconds, elapsed), plim_size_text(peak_bytes, peak),
+                 plim_size_text(about.line, line), own_group ? "the control group's" : "resident");
     if (own_group && sample.group_cache_bytes >= 0 && sample.group_dirty_bytes >= 0)
         used += snprintf(message + used, sizeof message - (size_t)used, "; page cache %s, dirty %s",
                          plim_size_text(sample.group_cache_bytes, cache),
@@ -220,8 +222,8 @@ void cli_job_report(plim_job_t *job, json_t *object)
         add_phases(object);
         add_accounts(object, job);
     }
-    add_bytes(object, "line_bytes", plim_job_line(job));
-    add_bytes(object, "reserved_peak_bytes", plim_job_peak(job));
+    add_bytes(object, "line_bytes", about.line);
+    add_bytes(object, "reserved_peak_bytes", about.peak);
     add_bytes(object, "peak_bytes", peak_bytes);
     add_bytes(object, "rss_peak_bytes", sample.rss_peak_bytes);
     add_bytes(object, "group_peak_bytes", sample.group_peak_bytes);

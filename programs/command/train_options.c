@@ -54,7 +54,7 @@ static bool take_splits(void *context, char *value, char ***next)
     static const struct {
         const char *name;
         unsigned bits;
-    } splits[] = {{"train", 1}, {"valid", 2}, {"val", 2}, {"test", 4}, {"all", PLIM_EVAL_ALL}};
+    } splits[] = {{"train", 1}, {"valid", 2}, {"val", 2}, {"test", 4}, {"all", PLIM_SPLITS_ALL}};
     const size_t count = sizeof splits / sizeof splits[0];
     unsigned bits = 0;
     (void)next;
@@ -74,7 +74,7 @@ static bool take_splits(void *context, char *value, char ***next)
         bits |= splits[i].bits;
         at += length + strspn(at + length, ", ");
     }
-    train->training.eval_splits = (plim_eval_splits_t)bits;
+    train->training.eval_splits = (plim_splits_t)bits;
     return true;
 }
 
@@ -405,8 +405,8 @@ bool train_resolve(train_t *train, const plim_dataset_info_t *info)
     if (training->eval_fanout[0] != 0 && training->eval_fanout[1] == 0)
         for (int i = 1; i < recipe->num_hops; i++)
             training->eval_fanout[i] = training->eval_fanout[0];
-    if (training->eval_train && training->eval_splits != PLIM_EVAL_AUTO)
-        training->eval_splits = (plim_eval_splits_t)(training->eval_splits | 1);
+    if (training->eval_train && training->eval_splits != PLIM_SPLITS_AUTO)
+        training->eval_splits = (plim_splits_t)(training->eval_splits | 1);
     if (model->kind != PLIM_GAT && cli_given(&train->common, "heads") && model->heads > 1) {
         (void)cli_wrong_use(&train->common, "--heads is for --model gat; %s has none",
                             plim_words(PLIM_WORDS_MODEL)[model->kind]);
@@ -432,7 +432,7 @@ static bool adds_inputs(const plim_training_t *training, const plim_dataset_info
 /* Whether a split that is evaluated between epochs has seeds. */
 static bool is_scored(const plim_training_t *training, const plim_dataset_info_t *info)
 {
-    const bool chosen = training->eval_splits != PLIM_EVAL_AUTO;
+    const bool chosen = training->eval_splits != PLIM_SPLITS_AUTO;
     unsigned splits = chosen ? (unsigned)training->eval_splits : 1U << PLIM_VALID | 1U << PLIM_TEST;
     splits |= training->eval_train ? 1U << PLIM_TRAIN : 0;
     for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)

@@ -187,11 +187,25 @@ void train_print_where(const plim_job_t *job)
         cli_remark("%-37s  %s", where.phase[i], where.account[i]);
 }
 
+/* The names of a training's loss and metric. */
+typedef struct task {
+    const char *loss, *metric;
+} task_t;
+
+static task_t task_of(const train_t *train, const plim_dataset_info_t *info)
+{
+    plim_loss_t loss;
+    plim_metric_t metric;
+    plim_training_task(info, &train->training, &loss, &metric);
+    return (task_t){plim_words(PLIM_WORDS_LOSS)[loss], plim_words(PLIM_WORDS_METRIC)[metric]};
+}
+
 static void print_plan_event(const train_t *train, const plim_dataset_info_t *info,
                              const cli_plan_t *plan, const char *run)
 {
     json_t *object = cli_plan_json(plan), *list = json_array();
     const char *idle[TRAIN_IDLE_MAX];
+    const task_t task = task_of(train, info);
     const int count = train_idle(train, info, plan, idle);
     for (int i = 0; i < count; i++)
         (void)json_array_append_new(list, json_string(idle[i]));
@@ -202,21 +216,15 @@ static void print_plan_event(const train_t *train, const plim_dataset_info_t *in
         json_integer(train_updates(plan->info.epoch_steps, &train->training)));
     (void)json_object_set_new(object, "shares", json_integer(train->training.shares));
     (void)json_object_set_new(object, "without_effect", list);
-    (void)json_object_set_new(
-        object, "loss",
-        json_string(plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)]));
-    (void)json_object_set_new(
-        object, "metric",
-        json_string(plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)]));
+    (void)json_object_set_new(object, "loss", json_string(task.loss));
+    (void)json_object_set_new(object, "metric", json_string(task.metric));
     cli_print_json(object);
 }
 
 void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const cli_plan_t *plan,
                       const char *run)
 {
-    const char *loss = plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)];
-    const char *metric =
-        plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)];
+    const task_t task = task_of(train, info);
     const int64_t *bytes = plan->info.phase_bytes;
     const bool limited = plan->info.line != PLIM_LINE_NONE;
     char total[24], line[24], minimum[24];
@@ -241,7 +249,7 @@ void train_print_plan(const train_t *train, const plim_dataset_info_t *info, con
         cli_remark("  batch: %s", texts.batch);
     if (texts.epoch[0] != '\0')
         cli_remark("  epoch: %s", texts.epoch);
-    cli_remark("  loss: %s; metric: %s", loss, metric);
+    cli_remark("  loss: %s; metric: %s", task.loss, task.metric);
     if (info->num_split[PLIM_VALID] == 0)
         cli_remark("  no validation split: evaluate and predict will use the last weights");
     cli_remark("run: %s", run);

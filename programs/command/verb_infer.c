@@ -131,21 +131,25 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     double score[3], loss[3];
-    unsigned splits = 7U;
+    unsigned splits = PLIM_SPLITS_ALL;
     if (infer->split < 0)
-        splits = 1U << PLIM_VALID | 1U << PLIM_TEST;
+        splits = PLIM_SPLITS_VALID | PLIM_SPLITS_TEST;
     else if (infer->split != SPLIT_ALL)
         splits = 1U << infer->split;
     if (infer->split < 0 || infer->split == SPLIT_ALL)
         for (int split = 0; split < 3; split++)
             if (info->num_split[split] == 0)
                 splits &= ~(1U << split);
-    plim_status_t status = plim_evaluate(job, dataset, infer->run, &infer->inference, splits,
-                                         train_print_event, &infer->common, score, loss);
+    plim_status_t status =
+        plim_evaluate(job, dataset, infer->run, &infer->inference, (plim_splits_t)splits,
+                      train_print_event, &infer->common, score, loss);
     if (status != PLIM_OK || !cli_ranks_speaks())
         return status;
     cli_leave_phase();
-    const char *metric = plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &run->training)];
+    plim_loss_t trained;
+    plim_metric_t scored;
+    plim_training_task(info, &run->training, &trained, &scored);
+    const char *metric = plim_words(PLIM_WORDS_METRIC)[scored];
     char hits[32];
     if (infer->inference.table != NULL) {
         (void)snprintf(hits, sizeof hits, "hits@%lld", (long long)infer->inference.hits);

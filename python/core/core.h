@@ -61,6 +61,7 @@ typedef struct loader_object {
 typedef struct stream_object {
     PyObject_HEAD plim_stream_t *stream;
     loader_object_t *loader;
+    plim_stream_info_t info; /* its seeds and steps */
     char source[SOURCE_MAX];
 } stream_object_t;
 

@@ -59,22 +59,29 @@ static void job_destroy(job_object_t *self)
     core_free(self);
 }
 
+static plim_job_info_t info_of(const job_object_t *self)
+{
+    plim_job_info_t info = PLIM_JOB_INFO_INIT;
+    (void)plim_job_info(self->job, &info);
+    return info;
+}
+
 static PyObject *job_line(job_object_t *self, void *none)
 {
     (void)none;
-    return PyLong_FromLongLong(plim_job_line(self->job));
+    return PyLong_FromLongLong(info_of(self).line);
 }
 
 static PyObject *job_reserved(job_object_t *self, void *none)
 {
     (void)none;
-    return PyLong_FromLongLong(plim_job_reserved(self->job));
+    return PyLong_FromLongLong(info_of(self).reserved);
 }
 
 static PyObject *job_peak(job_object_t *self, void *none)
 {
     (void)none;
-    return PyLong_FromLongLong(plim_job_peak(self->job));
+    return PyLong_FromLongLong(info_of(self).peak);
 }
 
 static PyObject *job_accounts(job_object_t *self, PyObject *none)

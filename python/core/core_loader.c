@@ -262,21 +262,25 @@ typedef struct adding {
     loader_object_t *loader;
     plim_stream_params_t params;
     plim_stream_t *stream;
+    plim_stream_info_t info;
 } adding_t;
 
 static plim_status_t add_stream(void *context)
 {
     adding_t *adding = context;
     pthread_mutex_lock(&adding->loader->lock);
-    const plim_status_t status =
+    plim_status_t status =
         plim_loader_stream(adding->loader->loader, &adding->params, &adding->stream);
+    if (status == PLIM_OK)
+        status = plim_stream_info(adding->stream, &adding->info);
     pthread_mutex_unlock(&adding->loader->lock);
     return status;
 }
 
 static PyObject *loader_stream(loader_object_t *self, PyObject *settings)
 {
-    adding_t adding = {.loader = self, .params = PLIM_STREAM_PARAMS_INIT};
+    adding_t adding = {
+        .loader = self, .params = PLIM_STREAM_PARAMS_INIT, .info = PLIM_STREAM_INFO_INIT};
     char source[SOURCE_MAX];
     if (!read_stream(settings, &adding.params, source))
         return NULL;
@@ -287,6 +291,7 @@ static PyObject *loader_stream(loader_object_t *self, PyObject *settings)
     stream->loader = self;
     memcpy(stream->source, source, sizeof source);
     const bool added = core_run(self->job, add_stream, &adding);
+    stream->info = adding.info;
     stream->stream = adding.stream; /* also of a call that was interrupted: it releases it */
     if (!added)
         Py_CLEAR(stream);
@@ -454,13 +459,13 @@ static void stream_destroy(stream_object_t *self)
 static PyObject *stream_seeds(stream_object_t *self, void *none)
 {
     (void)none;
-    return PyLong_FromLongLong(plim_stream_seeds(self->stream));
+    return PyLong_FromLongLong(self->info.seeds);
 }
 
 static PyObject *stream_steps(stream_object_t *self, void *none)
 {
     (void)none;
-    return PyLong_FromLongLong(plim_stream_steps(self->stream));
+    return PyLong_FromLongLong(self->info.steps);
 }
 
 typedef struct starting {
@@ -509,6 +514,8 @@ static PyObject *stream_reseed(stream_object_t *self, PyObject *args)
     plim_status_t status;
     Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->loader->lock);
     status = plim_stream_reseed(self->stream, (const int64_t *)(uintptr_t)address, count);
+    if (status == PLIM_OK)
+        status = plim_stream_info(self->stream, &self->info);
     pthread_mutex_unlock(&self->loader->lock);
     Py_END_ALLOW_THREADS if (status != PLIM_OK) return core_fail(status);
     Py_RETURN_NONE;

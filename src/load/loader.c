@@ -308,7 +308,7 @@ static void save_position(plim_loader_t *loader)
         stream->seed = slot->batch.first_seed + slot->batch.num_seeds;
         stream->part = slot->part;
     } else if (loader->deliver == run->end_sequence) {
-        stream->step = plim_stream_steps(stream);
+        stream->step = plim__stream_steps(stream);
     } else {
         const plim__load_cut_t cut = plim__load_cut(run, loader->deliver);
         const bool first = loader->deliver == run->first_sequence && run->first_part > 0;
@@ -443,13 +443,18 @@ static bool is_served(const plim_stream_t *stream)
     return stream->loader->ring.run.started && stream->loader->ring.run.of == stream;
 }
 
-PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_out,
-                                   int64_t *step_out)
+PLIM_API plim_status_t plim_stream_info(const plim_stream_t *stream, plim_stream_info_t *info_out)
 {
-    if (plim__process_is(stream->process) && is_served(stream))
+    PLIM_TRY(plim__process_check(stream->process));
+    PLIM_TRY(plim__output_check(info_out, "plim_stream_info_t"));
+    if (is_served(stream))
         save_position(stream->loader);
-    *epoch_out = stream->epoch;
-    *step_out = stream->step;
+    const plim_stream_info_t info = {.seeds = plim__stream_count(stream),
+                                     .steps = plim__stream_steps(stream),
+                                     .epoch = stream->epoch,
+                                     .step = stream->step};
+    plim__output_give(info_out, &info, sizeof info);
+    return PLIM_OK;
 }
 
 plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t step)
@@ -541,10 +546,9 @@ PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *ba
     return plim__batch_hash(&loader->context, loader->slots, batch, hash);
 }
 
-PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split)
+int64_t plim__loader_labelled(const plim_loader_t *loader, plim_split_t split)
 {
-    return plim__process_is(loader->process) ? plim__seeds_labelled(loader->context.seeds, split)
-                                             : -1;
+    return plim__seeds_labelled(loader->context.seeds, split);
 }
 
 PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, size_t *bytes_out)

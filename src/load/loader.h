@@ -78,6 +78,9 @@ plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t s
 /* The error of a loader that could not be remade. */
 plim_status_t plim__loader_check(const plim_loader_t *loader);
 
+/* The number of seeds of a split with a label: a class, or at least one known value. */
+int64_t plim__loader_labelled(const plim_loader_t *loader, plim_split_t split);
+
 /* Whether the caller holds a batch. */
 bool plim__loader_is_held(const plim_loader_t *loader);
 

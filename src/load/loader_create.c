@@ -266,12 +266,6 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
     return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
 }
 
-PLIM_API void plim_loader_retain(plim_loader_t *loader)
-{
-    if (plim__process_is(loader->process))
-        atomic_fetch_add_explicit(&loader->references, 1, memory_order_relaxed);
-}
-
 PLIM_API void plim_loader_release(plim_loader_t *loader)
 {
     if (loader == NULL || !plim__process_is(loader->process) ||

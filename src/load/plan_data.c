@@ -18,7 +18,6 @@ plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out)
     plan->arena = arena;
     plan->job = *job;
     plim_job_retain(job);
-    atomic_init(&plan->references, 1);
     *plan_out = plan;
     return PLIM_OK;
 }
@@ -34,16 +33,9 @@ plim_status_t plim__plan_check_dataset(const plim_plan_t *plan, const plim_datas
                             planned, info->fingerprint);
 }
 
-PLIM_API void plim_plan_retain(plim_plan_t *plan)
-{
-    if (plim__process_is(plan->process))
-        atomic_fetch_add_explicit(&plan->references, 1, memory_order_relaxed);
-}
-
 PLIM_API void plim_plan_release(plim_plan_t *plan)
 {
-    if (plan == NULL || !plim__process_is(plan->process) ||
-        atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) != 1)
+    if (plan == NULL || !plim__process_is(plan->process))
         return;
     const plim_job_t job = plan->job;
     plim__arena_t arena = plan->arena;

@@ -10,7 +10,6 @@
 #include "mem/arena.h"
 
 #include <plimsoll/plan.h>
-#include <stdatomic.h>
 
 #define PLIM__PLAN_ACCOUNTS 24
 
@@ -128,7 +127,6 @@ struct plim_plan {
     pid_t process;
     plim_job_t job; /* retained */
     plim__arena_t arena;
-    atomic_int references;
     bool trains; /* false: only `numbers.load` is set */
     plim__train_plan_t numbers;
 };

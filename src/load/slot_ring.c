@@ -27,12 +27,7 @@ int64_t plim__stream_count(const plim_stream_t *stream)
            share_of(stream, seeds % stream->whole_size, &first);
 }
 
-PLIM_API int64_t plim_stream_seeds(const plim_stream_t *stream)
-{
-    return plim__process_is(stream->process) ? plim__stream_count(stream) : 0;
-}
-
-PLIM_API int64_t plim_stream_steps(const plim_stream_t *stream)
+int64_t plim__stream_steps(const plim_stream_t *stream)
 {
     const int64_t seeds =
         plim__process_is(stream->process) ? plim__seeds_count(stream->seeds, stream->split) : 0;
@@ -65,7 +60,7 @@ PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const 
 {
     PLIM_TRY(plim__process_check(stream->process));
     int64_t first = 0, share_first;
-    const int64_t seeds = batch->step < plim_stream_steps(stream)
+    const int64_t seeds = batch->step < plim__stream_steps(stream)
                               ? plim__stream_batch(stream, batch->step, &first)
                               : 0;
     const int64_t share = share_of(stream, seeds, &share_first);

@@ -61,10 +61,13 @@ struct plim_stream {
     int64_t part; /* … the number of seeds of the part before it; 0: it begins a microbatch */
 };
 
+/* The steps of an epoch; 0 in a forked child. */
+int64_t plim__stream_steps(const plim_stream_t *stream);
+
 /* The steps of an epoch that are built. */
 static inline int64_t plim__stream_end_step(const plim_stream_t *stream)
 {
-    return plim__min_i64(plim_stream_steps(stream), stream->end_step);
+    return plim__min_i64(plim__stream_steps(stream), stream->end_step);
 }
 
 /* The first seed of a share in a batch of so many seeds. */

@@ -174,7 +174,7 @@ static plim_status_t add_stream(plim_loader_t *loader, const plim_stream_params_
         atomic_store(&loader->streams[place].references, 0);
         return status;
     }
-    plim_loader_retain(loader);
+    atomic_fetch_add_explicit(&loader->references, 1, memory_order_relaxed);
     *stream_out = &loader->streams[place];
     return PLIM_OK;
 }
@@ -264,7 +264,7 @@ static plim_status_t enlarge_slots(plim_loader_t *loader, int64_t epoch,
 static plim_status_t check_step(const plim_stream_t *stream, int64_t epoch, int64_t step)
 {
     PLIM_TRY(plim__loader_check(stream->loader));
-    const int64_t steps = plim_stream_steps(stream);
+    const int64_t steps = plim__stream_steps(stream);
     if (epoch < 0 || step < 0 || step > steps)
         return plim__fail(PLIM_ERR_USAGE,
                           "there is no step %lld in epoch %lld: an epoch has %lld steps",
@@ -308,12 +308,6 @@ PLIM_API plim_status_t plim_stream_reseed(plim_stream_t *stream, const int64_t *
     stream->started = false;
     stream->counted_epoch = -1;
     return PLIM_OK;
-}
-
-PLIM_API void plim_stream_retain(plim_stream_t *stream)
-{
-    if (plim__process_is(stream->process))
-        atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
 }
 
 PLIM_API void plim_stream_release(plim_stream_t *stream)

@@ -129,7 +129,7 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     const int64_t first = target->step * size;
     const int64_t end = plim__stream_end_step(stream);
     const int64_t left =
-        (end < plim_stream_steps(stream) ? end * size : plim_stream_seeds(stream)) - first;
+        (end < plim__stream_steps(stream) ? end * size : plim__stream_count(stream)) - first;
     if (left <= 0) /* a share without seeds is built without a window */
         return PLIM_ERR_BUDGET;
     const int64_t room = builder->num_entries >= left ? left : builder->num_entries / size * size;
@@ -216,7 +216,7 @@ static bool choose(plim__window_builder_t *builder)
         return true;
     }
     if (!run->of->shuffled || builder->has_guessed || run->epoch == INT64_MAX ||
-        plim_stream_seeds(run->of) == 0 || builder->context->plan.counted)
+        plim__stream_count(run->of) == 0 || builder->context->plan.counted)
         return false;
     builder->has_guessed = true;
     builder->target = (target_t){true, false, which, run->of, run->epoch + 1, 0};
@@ -293,7 +293,7 @@ static void drop_work(plim__window_builder_t *builder)
  * epoch this is assumed to be the first step of the next one. */
 static int64_t next_step(const plim_stream_t *of, int64_t *epoch_out)
 {
-    const bool over = of->shuffled && of->step == plim_stream_steps(of);
+    const bool over = of->shuffled && of->step == plim__stream_steps(of);
     *epoch_out = of->epoch + over;
     return over ? 0 : of->step;
 }

@@ -102,19 +102,16 @@ PLIM_API void plim_job_stop(plim_job_t *job, bool stop)
         __atomic_store_n(&job->core->stop, stop, __ATOMIC_RELAXED);
 }
 
-PLIM_API int64_t plim_job_line(const plim_job_t *job)
+PLIM_API plim_status_t plim_job_info(const plim_job_t *job, plim_job_info_t *info_out)
 {
-    return is_here(job) ? plim__ledger_line(job->ledger) : -1;
-}
-
-PLIM_API int64_t plim_job_reserved(const plim_job_t *job)
-{
-    return is_here(job) ? plim__ledger_reserved(job->ledger) : -1;
-}
-
-PLIM_API int64_t plim_job_peak(const plim_job_t *job)
-{
-    return is_here(job) ? plim__ledger_peak(job->ledger) : -1;
+    if (!is_here(job))
+        return plim__process_check(0); /* nobody's */
+    PLIM_TRY(plim__output_check(info_out, "plim_job_info_t"));
+    const plim_job_info_t info = {.line = plim__ledger_line(job->ledger),
+                                  .reserved = plim__ledger_reserved(job->ledger),
+                                  .peak = plim__ledger_peak(job->ledger)};
+    plim__output_give(info_out, &info, sizeof info);
+    return PLIM_OK;
 }
 
 PLIM_API bool plim_job_account(const plim_job_t *job, int index, plim_account_info_t *info_out)

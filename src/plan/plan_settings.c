@@ -126,8 +126,8 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const char *path = plim__dataset_path(dataset);
     const bool classes = info->label_kind == PLIM_LABELS_CLASSES;
-    const plim_loss_t loss = plim_training_loss(info, training);
-    const plim_metric_t metric = plim_training_metric(info, training);
+    const plim_loss_t loss = plim__training_loss(info, training);
+    const plim_metric_t metric = plim__training_metric(info, training);
     if (classes && loss != PLIM_LOSS_CROSS_ENTROPY)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels are classes, so the loss is cross-entropy; for a "
@@ -165,9 +165,9 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
     const int64_t *fanout = training->eval_fanout;
     const bool drawn = plim__plan_settings_draws(info, training);
     int count = 0;
-    if (training->eval_splits > PLIM_EVAL_ALL)
+    if (training->eval_splits > PLIM_SPLITS_ALL)
         return plim__fail(PLIM_ERR_USAGE, "eval_splits is %u; it must be between 0 and %d",
-                          (unsigned)training->eval_splits, (int)PLIM_EVAL_ALL);
+                          (unsigned)training->eval_splits, (int)PLIM_SPLITS_ALL);
     while (count < PLIM_HOPS_MAX && fanout[count] != 0) {
         if (fanout[count] < -1 || fanout[count] > PLIM__FANOUT_MAX)
             return plim__fail(PLIM_ERR_USAGE,
@@ -238,8 +238,7 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
     return PLIM_OK;
 }
 
-PLIM_API plim_loss_t plim_training_loss(const plim_dataset_info_t *info,
-                                        const plim_training_t *training)
+plim_loss_t plim__training_loss(const plim_dataset_info_t *info, const plim_training_t *training)
 {
     if (training->loss != PLIM_LOSS_AUTO)
         return training->loss;
@@ -248,14 +247,21 @@ PLIM_API plim_loss_t plim_training_loss(const plim_dataset_info_t *info,
     return info->multi_label ? PLIM_LOSS_BCE : PLIM_LOSS_MSE;
 }
 
-PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,
-                                            const plim_training_t *training)
+plim_metric_t plim__training_metric(const plim_dataset_info_t *info,
+                                    const plim_training_t *training)
 {
     if (training->metric != PLIM_METRIC_AUTO)
         return training->metric;
-    if (plim_training_loss(info, training) == PLIM_LOSS_BCE)
+    if (plim__training_loss(info, training) == PLIM_LOSS_BCE)
         return PLIM_METRIC_ROC_AUC;
     return info->label_kind == PLIM_LABELS_CLASSES ? PLIM_METRIC_ACCURACY : PLIM_METRIC_RMSE;
+}
+
+PLIM_API void plim_training_task(const plim_dataset_info_t *info, const plim_training_t *training,
+                                 plim_loss_t *loss_out, plim_metric_t *metric_out)
+{
+    *loss_out = plim__training_loss(info, training);
+    *metric_out = plim__training_metric(info, training);
 }
 
 int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info)
@@ -285,7 +291,7 @@ bool plim__plan_settings_draws(const plim_dataset_info_t *info, const plim_train
 
 unsigned plim__plan_settings_splits(const plim_training_t *training)
 {
-    if (training->eval_splits != PLIM_EVAL_AUTO)
+    if (training->eval_splits != PLIM_SPLITS_AUTO)
         return (unsigned)training->eval_splits;
     return 1U << PLIM_VALID | 1U << PLIM_TEST | (training->eval_train ? 1U << PLIM_TRAIN : 0);
 }

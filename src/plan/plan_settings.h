@@ -36,4 +36,9 @@ bool plim__plan_settings_sampled(const plim_training_t *training);
 /* Whether the model reads drawn neighbourhoods: a single graph, and not an MLP. */
 bool plim__plan_settings_draws(const plim_dataset_info_t *info, const plim_training_t *training);
 
+/* The loss and the metric, with PLIM_LOSS_AUTO and PLIM_METRIC_AUTO resolved. */
+plim_loss_t plim__training_loss(const plim_dataset_info_t *info, const plim_training_t *training);
+plim_metric_t plim__training_metric(const plim_dataset_info_t *info,
+                                    const plim_training_t *training);
+
 #endif

@@ -277,7 +277,7 @@ static int64_t model_cost(const plim_job_t *job, const plim_dataset_info_t *info
         {"activations", activations, ONCE_MADE},
         {"threads", plim__cost_pages(plim__team_estimate(plan->workers)), ONCE_MADE | IN_START},
         {"evaluation",
-         plim__cost_pages(plim__score_estimate(plim_training_metric(info, settings),
+         plim__cost_pages(plim__score_estimate(plim__training_metric(info, settings),
                                                plim__load_largest_split(info), params.num_outputs,
                                                settings->shares)),
          ONCE_MADE},
@@ -531,7 +531,7 @@ static int64_t score_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
     for (int split = 0; split < 3; split++) {
         seeds += info->num_split[split];
         sum = plim__add_saturating_i64(
-            sum, plim__cost_pages(plim__score_estimate(plim_training_metric(info, training),
+            sum, plim__cost_pages(plim__score_estimate(plim__training_metric(info, training),
                                                        info->num_split[split], outputs, 1)));
     }
     return plim__add_saturating_i64(

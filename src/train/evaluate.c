@@ -368,7 +368,7 @@ static plim_status_t begin(const plim_job_t *job, const plim_dataset_t *dataset,
 
 PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const char *run, const plim_inference_t *inference,
-                                     unsigned splits, plim_train_event_fn events, void *user,
+                                     plim_splits_t splits, plim_train_event_fn events, void *user,
                                      double score_out[3], double loss_out[3])
 {
     plim_inference_t known = PLIM_INFERENCE_INIT;
@@ -479,7 +479,7 @@ static plim_status_t check_wish(const plim__session_t *session, const plim_infer
     if (kind == PLIM_PREDICT_CLASSES && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_USAGE, "%s: its labels are values, not classes; ask for logits",
                           path);
-    const plim_loss_t loss = plim_training_loss(info, &session->training);
+    const plim_loss_t loss = plim__training_loss(info, &session->training);
     if (kind == PLIM_PREDICT_PROBABILITIES && loss != PLIM_LOSS_CROSS_ENTROPY &&
         loss != PLIM_LOSS_BCE)
         return plim__fail(PLIM_ERR_USAGE,
@@ -524,7 +524,7 @@ static plim_status_t predict(plim__session_t *session, const char *run,
         status = plim__output_open(session->job->ledger, out, kind, session->dataset, split,
                                    output.rows, width, &output);
     output.logits = session->num_outputs;
-    output.sigmoid = plim_training_loss(session->info, training) == PLIM_LOSS_BCE;
+    output.sigmoid = plim__training_loss(session->info, training) == PLIM_LOSS_BCE;
     status = agree(session, status);
     if (status == PLIM_OK)
         status = exact ? predict_exact(session, run, inference, split, most_bytes, &output)

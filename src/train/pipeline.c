@@ -95,7 +95,7 @@ static plim_status_t open_stream(plim__loop_t *loop)
     params.share = (int)range.begin;
     params.share_count = range.end - range.begin;
     PLIM_TRY(plim_loader_stream(loop->loader, &params, &loop->stream));
-    loop->steps = plim_stream_steps(loop->stream);
+    loop->steps = plim__stream_steps(loop->stream);
     return PLIM_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "load/loader.h"
 #include "load/loader_params.h"
 #include "load/slot_ring.h"
 #include "load/slots.h"
@@ -26,8 +27,8 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
                                      .directory = AT_FDCWD,
                                      .events = events,
                                      .user = user};
-    session_out->training.loss = plim_training_loss(info, training);
-    session_out->training.metric = plim_training_metric(info, training);
+    session_out->training.loss = plim__training_loss(info, training);
+    session_out->training.metric = plim__training_metric(info, training);
 }
 
 plim_status_t plim__session_open(plim__session_t *session, const plim__train_plan_t *plan,
@@ -51,7 +52,7 @@ plim_status_t plim__session_open(plim__session_t *session, const plim__train_pla
 void plim__session_count_labels(plim__session_t *session, const plim_loader_t *loader)
 {
     for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
-        session->labelled[split] = plim_loader_labelled(loader, (plim_split_t)split);
+        session->labelled[split] = plim__loader_labelled(loader, (plim_split_t)split);
 }
 
 void plim__session_end(plim__session_t *session)
@@ -135,7 +136,7 @@ static void begin_share(const plim__session_t *session, int64_t steps, int64_t s
 static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream, plim_split_t split,
                                 int64_t epoch, plim__session_take_fn take, void *context)
 {
-    const int64_t steps = plim_stream_steps(stream), shares = session->training.shares;
+    const int64_t steps = plim__stream_steps(stream), shares = session->training.shares;
     const plim__share_range_t range = plim__share_range(shares, plim__peers_rank(session->peers),
                                                         plim__peers_num_ranks(session->peers));
     const int64_t first = plim__share_first(steps, shares, range.begin);
@@ -266,7 +267,7 @@ plim_status_t plim__session_evaluate(plim__session_t *session, plim_loader_t *lo
 {
     *score_out = NAN;
     *loss_out = NAN;
-    if (plim_loader_labelled(loader, split) == 0)
+    if (plim__loader_labelled(loader, split) == 0)
         return PLIM_OK;
     plim__score_reset(session->score);
     plim_status_t status =

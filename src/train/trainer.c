@@ -90,7 +90,6 @@ plim_status_t plim__trainer_create(const plim_job_t *job, const plim_dataset_t *
     PLIM_TRY(plim__object_create(job->ledger, "activations", lay_out, &draft, sizeof draft,
                                  &draft.arena, &trainer));
     trainer->process = getpid();
-    atomic_init(&trainer->references, 1);
     plim_job_retain(job);
     plim_dataset_retain(dataset);
     plim__session_begin(&trainer->job, dataset, training, events, user, &trainer->session);
@@ -133,16 +132,9 @@ PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dat
     return PLIM_OK;
 }
 
-PLIM_API void plim_trainer_retain(plim_trainer_t *trainer)
-{
-    if (trainer != NULL && plim__process_is(trainer->process))
-        atomic_fetch_add(&trainer->references, 1);
-}
-
 PLIM_API void plim_trainer_release(plim_trainer_t *trainer)
 {
-    if (trainer == NULL || !plim__process_is(trainer->process) ||
-        atomic_fetch_sub(&trainer->references, 1) != 1)
+    if (trainer == NULL || !plim__process_is(trainer->process))
         return;
     const plim_job_t job = trainer->job;
     const plim_dataset_t *dataset = trainer->session.dataset;
@@ -298,7 +290,7 @@ plim_status_t plim__trainer_end_batch(plim_trainer_t *trainer, plim_status_t sta
         return status;
     }
     if (reduce != NULL && trainer->grouped) {
-        plim_gradient_add(trainer->scratch.group, sum, trainer->arrays.num_weights);
+        plim__gradient_add(trainer->scratch.group, sum, trainer->arrays.num_weights);
         memset(sum, 0, gradient_bytes(trainer));
     }
     trainer->grouped = reduce != NULL;
@@ -357,7 +349,7 @@ PLIM__KERNEL void add_body(float *restrict sum, const float *restrict addend, in
 PLIM__VECTORISED(add, (float *restrict sum, const float *restrict addend, int64_t count),
                  (sum, addend, count))
 
-PLIM_API void plim_gradient_add(float *sum, const float *addend, int64_t count)
+void plim__gradient_add(float *sum, const float *addend, int64_t count)
 {
     add(sum, addend, count);
 }
@@ -427,20 +419,18 @@ PLIM_API void plim_trainer_discard(plim_trainer_t *trainer)
     begin_group(trainer);
 }
 
-PLIM_API void plim_trainer_position(const plim_trainer_t *trainer, int64_t *epoch_out,
-                                    int64_t *step_out, int64_t *updates_out)
+PLIM_API plim_status_t plim_trainer_info(const plim_trainer_t *trainer,
+                                         plim_trainer_info_t *info_out)
 {
-    if (epoch_out != NULL)
-        *epoch_out = trainer->position.epoch;
-    if (step_out != NULL)
-        *step_out = trainer->position.step;
-    if (updates_out != NULL)
-        *updates_out = trainer->position.updates;
-}
-
-PLIM_API int plim_trainer_num_parameters(const plim_trainer_t *trainer)
-{
-    return trainer->session.num_parameters;
+    PLIM_TRY(plim__process_check(trainer->process));
+    PLIM_TRY(plim__output_check(info_out, "plim_trainer_info_t"));
+    const plim_trainer_info_t info = {.epoch = trainer->position.epoch,
+                                      .step = trainer->position.step,
+                                      .updates = trainer->position.updates,
+                                      .num_weights = trainer->arrays.num_weights,
+                                      .num_parameters = trainer->session.num_parameters};
+    plim__output_give(info_out, &info, sizeof info);
+    return PLIM_OK;
 }
 
 PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int index,
@@ -463,30 +453,19 @@ PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int
     return PLIM_OK;
 }
 
-/* One of the trainer's arrays; NULL in a forked child. */
-static float *array_of(const plim_trainer_t *trainer, float *array, int64_t count,
-                       int64_t *count_out)
+PLIM_API float *plim_trainer_values(plim_trainer_t *trainer, plim_values_t which,
+                                    int64_t *count_out)
 {
-    if (!plim__process_is(trainer->process))
-        array = NULL;
-    *count_out = array != NULL ? count : 0;
-    return array;
-}
-
-PLIM_API float *plim_trainer_weights(plim_trainer_t *trainer, int64_t *count_out)
-{
-    return array_of(trainer, trainer->arrays.weights, trainer->arrays.num_weights, count_out);
-}
-
-PLIM_API float *plim_trainer_buffers(plim_trainer_t *trainer, int64_t *count_out)
-{
-    return array_of(trainer, trainer->arrays.buffers, trainer->arrays.num_buffers, count_out);
-}
-
-PLIM_API float *plim_trainer_moments(plim_trainer_t *trainer, int index, int64_t *count_out)
-{
-    float *moments = index == 0 || index == 1 ? trainer->arrays.moment[index] : NULL;
-    return array_of(trainer, moments, trainer->arrays.num_weights, count_out);
+    const plim__model_arrays_t *arrays = &trainer->arrays;
+    float *const values[] = {arrays->weights, arrays->buffers, arrays->moment[0],
+                             arrays->moment[1]};
+    float *found = NULL;
+    if (plim__process_is(trainer->process) && which <= PLIM_VALUES_SECOND_MOMENT)
+        found = values[which];
+    *count_out = found == NULL                  ? 0
+                 : which == PLIM_VALUES_BUFFERS ? arrays->num_buffers
+                                                : arrays->num_weights;
+    return found;
 }
 
 PLIM_API void plim_trainer_changed(plim_trainer_t *trainer)

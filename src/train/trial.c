@@ -264,7 +264,7 @@ static plim_training_t timed_settings(const plim_training_t *training)
     timed.checkpoint_seconds = 0;
     timed.eval_every = training->eval_every > 0;
     timed.eval_train = false;
-    timed.eval_splits = PLIM_EVAL_AUTO;
+    timed.eval_splits = PLIM_SPLITS_AUTO;
     timed.init = timed.start = NULL;
     return timed;
 }

@@ -155,7 +155,7 @@ static void call_in(void *user, plim_log_level_t level, const char *message)
     hear(user, level, message);
     if (heard->messages < 3)
         plim__log(heard->job, PLIM_LOG_INFO, "from the callback");
-    assert_true(plim_job_reserved(heard->job) > 0);
+    assert_true(plim__ledger_reserved(heard->job->ledger) > 0);
 }
 
 static void lets_callbacks_call_in(void **state)
@@ -305,8 +305,10 @@ static void counts_references(void **state)
     assert_ok(plim_job_create(&params, &job));
     plim_job_retain(job);
     plim_job_release(job);
-    assert_true(plim_job_line(job) == PLIM_LINE_NONE);
-    assert_true(plim_job_peak(job) >= plim_job_reserved(job));
+    plim_job_info_t about = PLIM_JOB_INFO_INIT;
+    assert_ok(plim_job_info(job, &about));
+    assert_true(about.line == PLIM_LINE_NONE && about.reserved > 0);
+    assert_true(about.peak >= about.reserved);
     assert_true(plim_job_account(job, 0, &info));
     assert_string_equal(info.name, "process");
     assert_false(plim_job_account(job, -1, &info));
@@ -319,9 +321,10 @@ static void counts_references(void **state)
 static int use_in_child(plim_job_t *job)
 {
     plim_account_info_t info = PLIM_ACCOUNT_INFO_INIT;
+    plim_job_info_t about = PLIM_JOB_INFO_INIT;
     plim__job_call_t call;
-    if (plim__job_enter(job, &call) != PLIM_ERR_USAGE || plim_job_line(job) != -1 ||
-        plim_job_reserved(job) != -1 || plim_job_account(job, 0, &info))
+    if (plim__job_enter(job, &call) != PLIM_ERR_USAGE ||
+        plim_job_info(job, &about) != PLIM_ERR_USAGE || plim_job_account(job, 0, &info))
         return 1;
     plim_job_retain(job);
     plim_job_stop(job, true);

@@ -53,7 +53,7 @@ static void batches_are_what_the_files_say(void **state)
                 plim_batch_release(batch);
             }
             assert_int_equal(seeds, fixture.info->num_split[split]);
-            assert_int_equal(steps, plim_stream_steps(test_stream(loader, split)));
+            assert_int_equal(steps, plim__stream_steps(test_stream(loader, split)));
             free(seen);
         }
         plim_loader_release(loader);
@@ -307,7 +307,7 @@ static void any_step_continues_the_stream(void **state)
         plim_batch_t *batch;
         int64_t parts = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        const int64_t steps = plim_stream_steps(test_stream(loader, PLIM_TRAIN));
+        const int64_t steps = plim__stream_steps(test_stream(loader, PLIM_TRAIN));
         const uint64_t expected = test_hash_from(loader, PLIM_TRAIN, 5, 0, 0, &parts);
         for (int64_t cut = 0; cut <= steps; cut += 1 + cut / 2) {
             uint64_t hash = 0;
@@ -369,7 +369,7 @@ static void counts_what_it_does(void **state)
         }
         plim_loader_stats(loader, &stats);
         assert_int_equal(stats.parts, expected.parts);
-        assert_int_equal(stats.batches, plim_stream_steps(test_stream(loader, PLIM_TRAIN)));
+        assert_int_equal(stats.batches, plim__stream_steps(test_stream(loader, PLIM_TRAIN)));
         assert_int_equal(stats.batches, expected.batches);
         assert_int_equal(stats.nodes, expected.nodes);
         assert_int_equal(stats.edges, expected.edges);
@@ -419,7 +419,7 @@ static void batches_without_a_window_are_drawn_once(void **state)
         }
         plim_loader_stats(loader, &stats);
         assert_int_equal(stats.windows,
-                         plim_stream_steps(test_stream(loader, PLIM_TRAIN))); /* none shared */
+                         plim__stream_steps(test_stream(loader, PLIM_TRAIN))); /* none shared */
         assert_int_equal(stats.rows, nodes);
         assert_true(mode == 0 ? stats.rows_cached == 0
                               : stats.rows_cached > nodes / 4 && stats.rows_cached < nodes);

@@ -330,7 +330,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
         }
         assert_int_equal(status, PLIM_ERR_DATA);
         assert_non_null(strstr(plim_last_error(), files[i % 2]));
-        assert_true(delivered < plim_stream_steps(test_stream(loader, PLIM_TRAIN)));
+        assert_true(delivered < plim__stream_steps(test_stream(loader, PLIM_TRAIN)));
         assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
                          PLIM_ERR_DATA); /* and stays one */
         assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 1, 0));
@@ -366,7 +366,7 @@ static void stops_when_it_is_told_to(void **state)
         if (mode % 2 == 1) { /* and goes on when it is asked again */
             int64_t parts = 0;
             (void)test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
-            assert_int_equal(parts, plim_stream_steps(test_stream(loader, PLIM_TRAIN)));
+            assert_int_equal(parts, plim__stream_steps(test_stream(loader, PLIM_TRAIN)));
         }
         plim_loader_release(loader);
     }
@@ -402,7 +402,7 @@ static void a_stop_does_not_outlast_a_start(void **state)
     plim_loader_t *loader;
     plim_batch_t *batch;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    const int64_t steps = plim_stream_steps(test_stream(loader, PLIM_TRAIN));
+    const int64_t steps = plim__stream_steps(test_stream(loader, PLIM_TRAIN));
     for (int64_t i = 0; i < 50; i++) {
         assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), i,
                                     steps)); /* only the guess is left */

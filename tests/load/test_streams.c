@@ -99,7 +99,7 @@ static void test_a_list_is_like_a_split(void **state)
         params.nodes = fixture.splits[PLIM_TRAIN];
         params.num_nodes = fixture.info->num_split[PLIM_TRAIN];
         plim_stream_t *list = open_stream(loader, &params);
-        assert_int_equal(plim_stream_seeds(list), plim_stream_seeds(split));
+        assert_int_equal(plim__stream_count(list), plim__stream_count(split));
         for (int64_t epoch = 0; epoch < 3; epoch++)
             assert_true(whole(loader, split, epoch) == whole(loader, list, epoch));
         assert_true(whole(loader, split, 1) != whole(loader, list, 2));
@@ -128,7 +128,7 @@ static void test_streams_over_one_list(void **state)
         uint64_t expected = 0, last = 0;
         plim_loader_t *loader = open_loader(way);
         plim_stream_t *one = open_stream(loader, &usual), *other = open_stream(loader, &usual);
-        const int64_t late = plim_stream_steps(other) - 2;
+        const int64_t late = plim__stream_steps(other) - 2;
         assert_ok(plim_stream_start(other, 3, late));
         (void)take(loader, other, INT64_MAX, &last);
         expected = whole(loader, one, 1);
@@ -164,7 +164,7 @@ static void test_a_list_keeps_its_order(void **state)
         plim_loader_t *loader = open_loader(way);
         plim_stream_t *stream = open_stream(loader, &params);
         int64_t at = 0;
-        assert_int_equal(plim_stream_steps(stream), 3);
+        assert_int_equal(plim__stream_steps(stream), 3);
         assert_ok(plim_stream_start(stream, 4, 0));
         for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
              assert_ok(plim_stream_next(stream, -1, &batch))) {
@@ -213,10 +213,10 @@ static void test_interrupted_streams_go_on(void **state)
             const int64_t parts = (int64_t)plim__rng_below(5, &counter, 9);
             if (going[i])
                 going[i] = take(loader, streams[i], parts, &hashes[i]);
-            plim_stream_position(streams[i], &epoch, &step);
+            test_position(streams[i], &epoch, &step);
             assert_int_equal(epoch, i);
             if (!going[i])
-                assert_int_equal(step, plim_stream_steps(streams[i]));
+                assert_int_equal(step, plim__stream_steps(streams[i]));
         }
         for (int i = 0; i < 3; i++) {
             assert_true(hashes[i] == expected[i]);
@@ -239,7 +239,7 @@ static void test_positions_can_be_resumed(void **state)
         uint64_t hash = 0;
         assert_ok(plim_stream_start(stream, 3, 0));
         assert_true(take(loader, stream, 5, &hash));
-        plim_stream_position(stream, &epoch, &step);
+        test_position(stream, &epoch, &step);
         assert_int_equal(epoch, 3);
         assert_int_equal(step, 5);
         plim_stream_release(stream);
@@ -300,7 +300,7 @@ static int64_t read_until(int way, bool ends, uint64_t *hash_out)
     plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
     plim_loader_t *loader = open_loader(way);
     plim_stream_t *stream = open_stream(loader, &params);
-    const int64_t end = plim_stream_steps(stream) / 2;
+    const int64_t end = plim__stream_steps(stream) / 2;
     int64_t steps = 0;
     plim_batch_t *batch;
     assert_true(end > 0);
@@ -316,7 +316,7 @@ static int64_t read_until(int way, bool ends, uint64_t *hash_out)
         steps = batch->step + 1;
         plim_batch_release(batch);
     }
-    assert_int_equal(steps, ends ? end : plim_stream_steps(stream));
+    assert_int_equal(steps, ends ? end : plim__stream_steps(stream));
     const int64_t lists = lists_drawn(loader);
     plim_stream_release(stream);
     plim_loader_release(loader);
@@ -356,7 +356,7 @@ static void test_next_can_be_tried_and_timed(void **state)
         plim_status_t status;
         const uint64_t expected = whole(loader, stream, 0);
         assert_int_equal(plim_stream_start(stream, 0, -1), PLIM_ERR_USAGE);
-        assert_int_equal(plim_stream_start(stream, 0, plim_stream_steps(stream) + 1),
+        assert_int_equal(plim_stream_start(stream, 0, plim__stream_steps(stream) + 1),
                          PLIM_ERR_USAGE);
         assert_ok(plim_stream_start(stream, 0, 0));
         for (;;) {
@@ -648,7 +648,7 @@ static void test_shares_may_be_empty(void **state)
         params.share = shares[i % 4];
         params.num_shares = 60;
         plim_stream_t *stream = open_stream(loader, &params);
-        assert_int_equal(plim_stream_steps(stream), (all - 1) / 48 + 1);
+        assert_int_equal(plim__stream_steps(stream), (all - 1) / 48 + 1);
         assert_ok(plim_stream_start(stream, 0, 0));
         for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
              assert_ok(plim_stream_next(stream, -1, &batch)), step++) {
@@ -659,7 +659,7 @@ static void test_shares_may_be_empty(void **state)
             assert_int_equal(batch->num_blocks, 2);
             plim_batch_release(batch);
         }
-        assert_int_equal(step, plim_stream_steps(stream));
+        assert_int_equal(step, plim__stream_steps(stream));
         plim_stream_release(stream);
         plim_loader_release(loader);
     }
@@ -723,8 +723,8 @@ static void check_shares(plim_loader_t *loader, const plim_stream_params_t *para
         if (++parts % 3 == 0)
             (void)take(loader, other, 1, &hash);
     }
-    assert_int_equal(step, plim_stream_steps(stream));
-    assert_int_equal(seeds, plim_stream_seeds(stream));
+    assert_int_equal(step, plim__stream_steps(stream));
+    assert_int_equal(seeds, plim__stream_count(stream));
     plim_stream_release(stream);
 }
 
@@ -815,7 +815,7 @@ static void test_seeds_are_replaced(void **state)
             assert_true(take(loader, replaced, 1, &hash)); /* in the middle of a run */
             assert_ok(plim_stream_reseed(replaced, valid, count));
             assert_int_equal(plim_stream_next(replaced, -1, &batch), PLIM_ERR_USAGE);
-            assert_int_equal(plim_stream_seeds(replaced), count);
+            assert_int_equal(plim__stream_count(replaced), count);
             const uint64_t expected = whole(loader, other, 1);
             assert_true(whole(loader, replaced, 1) == expected && expected != before);
             plim_stream_release(other);
@@ -881,12 +881,12 @@ static void test_a_larger_stream_is_added(void **state)
         assert_true(take(loader, train, 3, &hash));
         assert_ok(plim_stream_next(train, -1, &batch));
         hash = plim_loader_hash(loader, batch, hash);
-        plim_stream_position(train, &old_epoch, &old_step);
+        test_position(train, &old_epoch, &old_step);
         other = open_stream(loader, &larger); /* while a batch is held, which keeps its slots */
         plim_batch_release(batch);
         assert_int_equal(loader->context.plan.num_slots, plan.num_slots);
         assert_int_equal(loader->context.plan.part_seeds, plan.part_seeds);
-        plim_stream_position(train, &epoch, &step);
+        test_position(train, &epoch, &step);
         assert_true(epoch == old_epoch && step == old_step);
         assert_ok(plim_stream_start(other, 0, 0));
         assert_true(take(loader, other, 1, &larger_hash));

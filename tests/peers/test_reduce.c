@@ -165,7 +165,7 @@ static void differ(const plim_job_t *job, int rank, int num_ranks, void *context
     rank_assert(plim__reduce_create(job, peers, rank == 1 ? 41 : 40, 4, &reduce) == PLIM_ERR_USAGE);
     rank_assert(plim__reduce_create(job, peers, 40, 4 + rank, &reduce) == PLIM_ERR_USAGE);
     rank_assert(plim__reduce_create(job, peers, 40, 2, &reduce) == PLIM_ERR_USAGE);
-    rank_assert(plim_job_reserved(job) ==
+    rank_assert(plim__ledger_reserved(job->ledger) ==
                 plim__ledger_reserved(job->ledger)); /* nothing is left but the peers */
     plim__peers_close(peers);
 }
@@ -221,11 +221,12 @@ static void memory_is_as_estimated(void **state)
     plim__reduce_t *reduce;
     (void)state;
     for (int64_t shares = 1; shares <= 64; shares *= 4) {
-        const int64_t before = plim_job_reserved(&job);
+        const int64_t before = plim__ledger_reserved(job.ledger);
         assert_ok(plim__reduce_create(&job, NULL, 12345, shares, &reduce));
-        assert_int_equal(plim_job_reserved(&job) - before, plim__reduce_bytes(12345, shares, 0, 1));
+        assert_int_equal(plim__ledger_reserved(job.ledger) - before,
+                         plim__reduce_bytes(12345, shares, 0, 1));
         plim__reduce_destroy(reduce);
-        assert_int_equal(plim_job_reserved(&job), before);
+        assert_int_equal(plim__ledger_reserved(job.ledger), before);
     }
     test_fail_each_arena(&job, create_one, NULL);
     test_job_end(&job);

@@ -402,7 +402,7 @@ static int64_t window_steps(const test_place_t *place, const plim__load_plan_t *
         }
     }
     plim_loader_stats(loader, &stats);
-    *steps_out = plim_stream_steps(test_stream(loader, PLIM_TRAIN));
+    *steps_out = plim__stream_steps(test_stream(loader, PLIM_TRAIN));
     plim_loader_release(loader);
     return stats.window_steps;
 }

@@ -116,8 +116,8 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     assert_ok(plim__team_create(ledger, threads, &team));
     assert_ok(plim__loader_create(&place->job, place->dataset, &plan->load, &loader));
     assert_ok(plim__model_create(ledger, team, &params, &model));
-    assert_ok(plim__score_create(ledger, plim_training_metric(info, training),
-                                 plim_training_loss(info, training), info->num_nodes,
+    assert_ok(plim__score_create(ledger, plim__training_metric(info, training),
+                                 plim__training_loss(info, training), info->num_nodes,
                                  params.num_outputs, 1, &score));
     const int64_t most = plan->total - bytes_of(plan, "process") - bytes_of(plan, "reserve");
     assert_true(plim__ledger_reserved(ledger) - before <= most);

@@ -4,6 +4,7 @@
 
 #include "load/plan_data.h"
 #include "support/dataset.h"
+#include "support/harness.h"
 
 #define TEST_NODES 3000
 #define TEST_FEATURES 7
@@ -40,6 +41,15 @@ plim__load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_r
                                    int workers);
 plim__load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                                  int workers, int64_t window_steps);
+
+/* The next step of a stream. */
+static inline void test_position(const plim_stream_t *stream, int64_t *epoch_out, int64_t *step_out)
+{
+    plim_stream_info_t info = PLIM_STREAM_INFO_INIT;
+    assert_ok(plim_stream_info(stream, &info));
+    *epoch_out = info.epoch;
+    *step_out = info.step;
+}
 
 /* An entry of an array of the recipe's index type. */
 int64_t test_index_at(const plim_recipe_t *recipe, const void *array, int64_t i);

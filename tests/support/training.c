@@ -80,7 +80,7 @@ void test_bed_open(int64_t line, const plim_training_t *training, const plim_pla
     assert_ok(plim_train_plan(&bed->job, bed->dataset, training, params, &bed->plan));
     assert_ok(plim_loader_create(&bed->job, bed->dataset, bed->plan, &bed->loader));
     assert_ok(plim_trainer_create(&bed->job, bed->dataset, training, bed->plan, &bed->trainer));
-    (void)plim_trainer_weights(bed->trainer, &bed->count);
+    (void)plim_trainer_values(bed->trainer, PLIM_VALUES_WEIGHTS, &bed->count);
 }
 
 void test_bed_close(test_bed_t *bed)

@@ -63,7 +63,7 @@ static float *tree_sum(test_bed_t *bed, int begin, int end, int num_shares, int6
         half *= 2;
     float *sum = tree_sum(bed, begin, begin + half, num_shares, step, loss_out);
     float *right = tree_sum(bed, begin + half, end, num_shares, step, &right_loss);
-    plim_gradient_add(sum, right, bed->count);
+    plim__gradient_add(sum, right, bed->count);
     *loss_out += right_loss;
     free(right);
     return sum;
@@ -85,7 +85,7 @@ static void test_shares_are_added_in_the_order_of_the_tree(void **state)
         test_bed_open(PLIM_LINE_NONE, &training, NULL, &plain);
         training.shares = shares;
         test_bed_open(PLIM_LINE_NONE, &training, NULL, &bed);
-        const int64_t steps = plim_stream_steps(test_stream(bed.loader, PLIM_TRAIN));
+        const int64_t steps = plim__stream_steps(test_stream(bed.loader, PLIM_TRAIN));
         float *gradient = calloc((size_t)bed.count, sizeof *gradient);
         plim_stream_t *stream = open_shares(&bed, 0, shares, shares);
         for (int64_t step = 0; step < steps; step += steps - 1) {
@@ -121,7 +121,7 @@ static void test_batches_of_an_update_are_added_in_order(void **state)
         if (step == 0)
             memcpy(sum, one, bytes);
         else
-            plim_gradient_add(sum, one, bed.count);
+            plim__gradient_add(sum, one, bed.count);
     }
     plim_trainer_discard(bed.trainer);
     for (int64_t step = 0; step < 3; step++)

@@ -28,7 +28,7 @@ static void open_bed(const plim_training_t *training, test_bed_t *bed)
 static const float *weights_of(test_bed_t *bed)
 {
     int64_t count;
-    return plim_trainer_weights(bed->trainer, &count);
+    return plim_trainer_values(bed->trainer, PLIM_VALUES_WEIGHTS, &count);
 }
 
 static float *make_floats(int64_t count)
@@ -36,6 +36,19 @@ static float *make_floats(int64_t count)
     float *floats = calloc((size_t)count, sizeof(float));
     assert_non_null(floats);
     return floats;
+}
+
+/* Outputs may be NULL. */
+static void test_trainer_position(const plim_trainer_t *trainer, int64_t *epoch_out,
+                                  int64_t *step_out, int64_t *updates_out)
+{
+    plim_trainer_info_t info = PLIM_TRAINER_INFO_INIT;
+    assert_ok(plim_trainer_info(trainer, &info));
+    if (epoch_out != NULL)
+        *epoch_out = info.epoch;
+    *step_out = info.step;
+    if (updates_out != NULL)
+        *updates_out = info.updates;
 }
 
 /* The gradient and mean loss of one batch, whole or in the parts that it comes in. */
@@ -79,7 +92,7 @@ static void test_gradients_of_parts_sum_up_to_the_batch(void **state)
         assert_ok(plim_trainer_backward(parts.trainer, batch, 1, &part_loss));
         plim_batch_release(batch);
         assert_ok(plim_trainer_gradient(parts.trainer, one));
-        plim_gradient_add(sum, one, whole.count);
+        plim__gradient_add(sum, one, whole.count);
         loss_sum = part_loss; /* of the batch so far */
     }
     assert_true(count > 3);
@@ -121,7 +134,7 @@ static void add_share(test_bed_t *bed, int share, int num_shares, int64_t step, 
     assert_ok(plim_trainer_backward(bed->trainer, batch, 1, &part));
     plim_batch_release(batch);
     assert_ok(plim_trainer_gradient(bed->trainer, one));
-    plim_gradient_add(sum, one, bed->count);
+    plim__gradient_add(sum, one, bed->count);
     *loss += part;
     plim_stream_release(stream);
     free(one);
@@ -276,7 +289,7 @@ static void test_a_gradient_changes_nothing_until_the_update(void **state)
     open_bed(&training, &bed);
     open_bed(&training, &other);
     int64_t num_buffers;
-    const float *buffers = plim_trainer_buffers(bed.trainer, &num_buffers);
+    const float *buffers = plim_trainer_values(bed.trainer, PLIM_VALUES_BUFFERS, &num_buffers);
     assert_true(num_buffers > 0);
     float *before = make_floats(bed.count), *buffers_before = make_floats(num_buffers);
     memcpy(before, weights_of(&bed), (size_t)bed.count * 4);
@@ -289,7 +302,7 @@ static void test_a_gradient_changes_nothing_until_the_update(void **state)
     assert_memory_equal(buffers_before, buffers, (size_t)num_buffers * 4);
     assert_int_equal(plim_trainer_update(bed.trainer, gradient), PLIM_ERR_USAGE);
     assert_int_equal(plim_trainer_gradient(bed.trainer, gradient), PLIM_ERR_USAGE);
-    plim_trainer_position(bed.trainer, &epoch, &step, &updates);
+    test_trainer_position(bed.trainer, &epoch, &step, &updates);
     assert_true(epoch == 0 && step == 0 && updates == 0);
     /* Once more, applied; by an array of the caller's, and by the trainer's own. */
     float *second = gradient_of(&bed, 0, &again, &count);
@@ -306,7 +319,7 @@ static void test_a_gradient_changes_nothing_until_the_update(void **state)
     assert_ok(plim_trainer_update(other.trainer, NULL));
     assert_true(memcmp(before, weights_of(&bed), (size_t)bed.count * 4) != 0);
     assert_memory_equal(weights_of(&other), weights_of(&bed), (size_t)bed.count * 4);
-    plim_trainer_position(bed.trainer, &epoch, &step, &updates);
+    test_trainer_position(bed.trainer, &epoch, &step, &updates);
     assert_true(epoch == 0 && step == 1 && updates == 1);
     free(before);
     free(buffers_before);
@@ -325,7 +338,7 @@ static void test_weights_are_one_array(void **state)
     (void)state;
     training.model.norm = PLIM_NORM_BATCH;
     open_bed(&training, &bed);
-    for (int i = 0; i < plim_trainer_num_parameters(bed.trainer); i++) {
+    for (int i = 0; i < bed.trainer->session.num_parameters; i++) {
         assert_ok(plim_trainer_parameter(bed.trainer, i, &parameter));
         int64_t count = 1, *end = parameter.buffer ? &buffers : &weights;
         for (int k = 0; k < parameter.num_dims; k++)
@@ -337,11 +350,11 @@ static void test_weights_are_one_array(void **state)
     }
     assert_int_equal(weights, bed.count);
     assert_int_equal(plim_trainer_parameter(bed.trainer, -1, &parameter), PLIM_ERR_USAGE);
-    assert_non_null(plim_trainer_buffers(bed.trainer, &num_buffers));
+    assert_non_null(plim_trainer_values(bed.trainer, PLIM_VALUES_BUFFERS, &num_buffers));
     assert_int_equal(buffers, num_buffers);
-    assert_non_null(plim_trainer_moments(bed.trainer, 1, &num_moments));
+    assert_non_null(plim_trainer_values(bed.trainer, PLIM_VALUES_SECOND_MOMENT, &num_moments));
     assert_int_equal(weights, num_moments);
-    assert_null(plim_trainer_moments(bed.trainer, 2, &num_moments));
+    assert_null(plim_trainer_values(bed.trainer, (plim_values_t)4, &num_moments));
     test_bed_close(&bed);
 }
 
@@ -351,11 +364,11 @@ static void train_on(test_bed_t *bed, int64_t epochs, int64_t until)
     int64_t epoch, step;
     plim_batch_t *batch;
     double score, loss;
-    plim_trainer_position(bed->trainer, &epoch, &step, NULL);
+    test_trainer_position(bed->trainer, &epoch, &step, NULL);
     for (; epoch < epochs; epoch++, step = 0) {
         assert_ok(plim_stream_start(test_stream(bed->loader, PLIM_TRAIN), epoch, step));
         for (;;) {
-            plim_trainer_position(bed->trainer, NULL, &step, NULL);
+            test_trainer_position(bed->trainer, NULL, &step, NULL);
             assert_ok(plim_stream_next(test_stream(bed->loader, PLIM_TRAIN), -1, &batch));
             if (batch == NULL || (epoch + 1 == epochs && batch->step == until))
                 break;
@@ -376,16 +389,19 @@ static void train_on(test_bed_t *bed, int64_t epochs, int64_t until)
 static void assert_same_state(test_bed_t *one, test_bed_t *other)
 {
     int64_t count, other_count;
-    const float *arrays[] = {plim_trainer_weights(one->trainer, &count),
-                             plim_trainer_weights(other->trainer, &other_count)};
+    const float *arrays[] = {
+        plim_trainer_values(one->trainer, PLIM_VALUES_WEIGHTS, &count),
+        plim_trainer_values(other->trainer, PLIM_VALUES_WEIGHTS, &other_count)};
     assert_memory_equal(arrays[0], arrays[1], (size_t)count * sizeof(float));
     for (int i = 0; i < 2; i++) {
-        arrays[0] = plim_trainer_moments(one->trainer, i, &count);
-        arrays[1] = plim_trainer_moments(other->trainer, i, &other_count);
+        arrays[0] =
+            plim_trainer_values(one->trainer, (plim_values_t)(PLIM_VALUES_MOMENT + i), &count);
+        arrays[1] = plim_trainer_values(other->trainer, (plim_values_t)(PLIM_VALUES_MOMENT + i),
+                                        &other_count);
         assert_memory_equal(arrays[0], arrays[1], (size_t)count * sizeof(float));
     }
-    arrays[0] = plim_trainer_buffers(one->trainer, &count);
-    arrays[1] = plim_trainer_buffers(other->trainer, &other_count);
+    arrays[0] = plim_trainer_values(one->trainer, PLIM_VALUES_BUFFERS, &count);
+    arrays[1] = plim_trainer_values(other->trainer, PLIM_VALUES_BUFFERS, &other_count);
     assert_memory_equal(arrays[0], arrays[1], (size_t)count * sizeof(float));
 }
 
@@ -496,7 +512,7 @@ static void test_a_failed_batch_must_be_discarded(void **state)
     training.model.norm = PLIM_NORM_BATCH;
     open_bed(&training, &bed);
     open_bed(&training, &other);
-    float *weights = plim_trainer_weights(bed.trainer, &count);
+    float *weights = plim_trainer_values(bed.trainer, PLIM_VALUES_WEIGHTS, &count);
     float *gradient = make_floats(count);
     const float weight = weights[0];
     assert_ok(plim_stream_start(test_stream(bed.loader, PLIM_TRAIN), 0, 0));
@@ -550,7 +566,7 @@ static void test_resuming_forgets_the_batch_under_way(void **state)
     train_on(&bed, 1, 5);
     train_on(&other, 1, 5);
     assert_same_state(&bed, &other);
-    plim_trainer_weights(other.trainer, &count)[0] = NAN;
+    plim_trainer_values(other.trainer, PLIM_VALUES_WEIGHTS, &count)[0] = NAN;
     plim_trainer_changed(other.trainer);
     assert_int_equal(plim_trainer_backward(other.trainer, batch, 1, &loss), PLIM_ERR_DIVERGED);
     plim_batch_release(batch);
@@ -570,8 +586,6 @@ static void test_resuming_other_settings_is_refused(void **state)
     open_bed(&training, &bed);
     test_training_path("other.safetensors", path);
     assert_ok(plim_trainer_save(bed.trainer, path));
-    plim_trainer_retain(bed.trainer);
-    plim_trainer_release(bed.trainer); /* it is still ours */
     assert_ok(plim_trainer_resume(bed.trainer, path));
     test_bed_close(&bed);
     training.optimiser.rate = 0.5;
