@@ -131,7 +131,7 @@ def test_too_little_memory_names_what_would_do(tmp_path):
     for _ in range(3):  # opening a dataset may be refused first, inspecting it then
         done = subprocess.run([*words, memory], capture_output=True, text=True, check=False)
         if done.returncode == 3:
-            memory = done.stderr.split('--memory ')[1].split()[0]
+            memory = re.search(r'--memory to (\d+M)', done.stderr)[1]
     assert done.returncode == 0 and memory != '1M', done.stderr
 
 
