@@ -114,7 +114,7 @@ def test_filled_in_mid_run(disk, graph, wanted, steps):
         if epoch == 2 and not (disk.path / 'other').exists():
             disk.fill()
     assert child.wait(timeout=1500) == 6, child.stderr.read()
-    assert last['status'] == 'disk full' and f'plimsoll train --resume {run}' in last['error'], last
+    assert last['status'] == 'disk full' and f'plimsoll train --resume {run}' in last['remedy'], last
     saved = prooflib.read_safetensors(run / 'last.safetensors')['metadata']
     assert int(saved['epoch']) >= epoch  # nothing that was told is lost
     disk.empty()
