@@ -3,25 +3,20 @@
  *
  * Each kind of change is tried from the smallest on, and the first that fits with a margin is the
  * advice. Where no kind is enough by itself, all are made smaller together, and then those that are
- * not needed are undone. Every try is a plan that reads nothing.
+ * not needed are undone. A try reads nothing, and asks whether it fits, not for a plan.
  */
 #include "base/check.h"
-#include "base/fail.h"
 #include "base/params.h"
-#include "peers/peers.h"
 #include "plan/load_facts.h"
 #include "plan/plan_settings.h"
-#include "plan/run_settings.h"
 #include "plan/statistics.h"
 #include "plan/train_plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define MIB ((int64_t)1 << 20)
 #define STEPS_MOST 40 /* of a change: by quarters and halves, so 2^-20 of what it was */
 #define ALL_FANOUT 32 /* what "all neighbours" begins to shrink from */
-#define ADVICE_TEXT 512
 #define GUESS_PART 32 /* of a line: how far what is guessed of a change may be off */
 
 typedef enum kind { PRECISION, FANOUT, BATCH, HIDDEN, NUM_KINDS } kind_t;
@@ -31,6 +26,7 @@ typedef struct advising {
     const plim_dataset_t *dataset;
     const plim_training_t *training; /* as the caller gave it */
     plim_plan_params_t params;
+    int64_t line;
     plim__probe_t probe; /* of its recipe; empty: not known */
     bool whole;          /* look for whole batches; else for anything that fits */
 } advising_t;
@@ -54,46 +50,27 @@ static plim__probe_t probe_for(const advising_t *advising, const plim_training_t
     return probe;
 }
 
-/* Whether these settings fit under `memory`; `whole`: with whole batches. */
-static bool fits_under(const advising_t *advising, const plim_training_t *training, int64_t memory,
-                       bool whole)
+/* Whether these settings fit under the line. */
+static bool fits(const advising_t *advising, const plim_training_t *training, int64_t line,
+                 bool whole)
 {
     const plim__probe_t probe = probe_for(advising, training);
-    plim_plan_params_t params = advising->params;
-    plim__train_plan_t plan;
-    params.memory = memory;
-    return plim__train_plan_quiet(advising->job, advising->dataset, training, &params,
-                                  probe.count > 0 ? &probe : NULL, &plan) == PLIM_OK &&
-           (!whole || plan.load.part_seeds == plim__train_wanted_seeds(&params, training));
+    return plim__train_fits(advising->job, advising->dataset, training, &advising->params,
+                            probe.count > 0 ? &probe : NULL, line, whole);
 }
 
-/* Whether they fit under the line, as is looked for, with a margin: the size of their batches is
- * estimated. */
-static bool fits_here(const advising_t *advising, const plim_training_t *training)
+/* Whether a change is enough, with a margin: the size of its batches is estimated. */
+static bool helps(const advising_t *advising, const plim_training_t *changed)
 {
-    const int64_t line = plim__load_line(advising->job, &advising->params);
-    return fits_under(advising, training, line - line / GUESS_PART, advising->whole);
+    const int64_t line = advising->line;
+    return fits(advising, changed, line - line / GUESS_PART, advising->whole);
 }
 
-/* The minimum line, to a MiB, under which they fit; 0 when none is found. */
 static int64_t minimum_line(const advising_t *advising, const plim_training_t *training)
 {
-    const int64_t line = plim__ledger_line(advising->job->ledger);
-    int64_t low = 0, high = plim__min_i64(64 * MIB, line);
-    while (!fits_under(advising, training, high, advising->whole)) {
-        if (high == line)
-            return 0;
-        low = high;
-        high = high > line / 2 ? line : 2 * high;
-    }
-    while (high - low > MIB) {
-        const int64_t middle = low + (high - low) / 2;
-        if (fits_under(advising, training, middle, advising->whole))
-            high = middle;
-        else
-            low = middle;
-    }
-    return high;
+    const plim__probe_t probe = probe_for(advising, training);
+    return plim__train_minimum(advising->job, advising->dataset, training, &advising->params,
+                               probe.count > 0 ? &probe : NULL, advising->whole);
 }
 
 /* `value` after so many steps: 3/4, 1/2, 3/8, 1/4, … of it, in multiples of `unit`. */
@@ -186,7 +163,7 @@ static bool find_one(const advising_t *advising, kind_t kind, plim_training_t *c
         plim_training_t changed = *advising->training;
         if (!change(&changed, kind, steps))
             return false;
-        if (fits_here(advising, &changed)) {
+        if (helps(advising, &changed)) {
             *changed_out = changed;
             return true;
         }
@@ -211,12 +188,12 @@ static bool find_several(const advising_t *advising, plim_training_t *changed_ou
     bool kinds[NUM_KINDS] = {true, true, true, true};
     for (int steps = 1; steps <= STEPS_MOST; steps++) {
         change_all(advising, kinds, steps, changed_out);
-        if (!fits_here(advising, changed_out))
+        if (!helps(advising, changed_out))
             continue;
         for (int kind = 0; kind < NUM_KINDS; kind++) {
             kinds[kind] = false;
             change_all(advising, kinds, steps, changed_out);
-            kinds[kind] = !fits_here(advising, changed_out);
+            kinds[kind] = !helps(advising, changed_out);
         }
         change_all(advising, kinds, steps, changed_out);
         return true;
@@ -248,7 +225,7 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     PLIM_TRY(plim__output_check(advice_out, "plim_advice_t"));
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
     training = &known;
-    advising_t advising = {.job = job, .dataset = dataset, .training = training, .whole = false};
+    advising_t advising = {.job = job, .dataset = dataset, .training = training};
     plim_training_t changed;
     int count = 0;
     PLIM_TRY(plim__plan_settings_check(dataset, training));
@@ -256,103 +233,32 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
         advising.params = *params;
     const plim_recipe_t recipe = plim__plan_settings_recipe(plim_dataset_info(dataset), training);
     PLIM_TRY(plim__statistics_probe(job, dataset, &recipe, false, &advising.probe));
-    /* What fits already is asked for changes that keep its batches whole. */
-    advising.whole = fits_under(&advising, training, advising.params.memory, false);
-    if (!advising.whole || !fits_under(&advising, training, advising.params.memory, true)) {
-        const int64_t before = minimum_line(&advising, training);
-        for (int kind = 0; kind < NUM_KINDS && count < capacity; kind++)
-            if (find_one(&advising, (kind_t)kind, &changed))
-                add_advice(&advising, &changed, before, advice_out, count++);
-        if (count == 0 && capacity > 0 && find_several(&advising, &changed))
+    advising.line = plim__load_line(job, &advising.params);
+    *count_out = 0;
+    if (fits(&advising, training, advising.line, true))
+        return PLIM_OK;
+    /* What fits in parts is advised changes that keep its batches whole. */
+    advising.whole = fits(&advising, training, advising.line, false);
+    const int64_t before = minimum_line(&advising, training);
+    for (int kind = 0; kind < NUM_KINDS && count < capacity; kind++)
+        if (find_one(&advising, (kind_t)kind, &changed))
             add_advice(&advising, &changed, before, advice_out, count++);
-    }
+    if (count == 0 && capacity > 0 && find_several(&advising, &changed))
+        add_advice(&advising, &changed, before, advice_out, count++);
     *count_out = count;
     return PLIM_OK;
 }
 
-/* ", or `hidden` 128, or `batch_size` 256"; "" when nothing would help. */
-static void advice_text(const plim_job_t *job, const plim_dataset_t *dataset,
+void plim__train_advice(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim_training_t *training, const plim_plan_params_t *params,
-                        char text_out[ADVICE_TEXT])
+                        char text_out[PLIM__ADVICE_TEXT])
 {
     plim_advice_t advice[NUM_KINDS] = {PLIM_ADVICE_INIT};
     int count, used = 0;
     text_out[0] = '\0';
     if (plim_train_advise(job, dataset, training, params, NUM_KINDS, advice, &count) != PLIM_OK)
         return;
-    for (int i = 0; i < count && used < ADVICE_TEXT; i++)
-        used +=
-            snprintf(text_out + used, (size_t)(ADVICE_TEXT - used), ", or %s", advice[i].change);
-}
-
-/*
- * Plans on all ranks, which must have the same settings and dataset. They must cut batches alike,
- * so all take the smallest cut that any of them plans, and plan again until no rank must cut
- * smaller; an error of one is that of all. The peers' memory is on the ledger meanwhile, so plans
- * count it.
- */
-static plim_status_t plan_together(const plim_job_t *job, const plim_dataset_t *dataset,
-                                   const plim_training_t *training,
-                                   const plim_plan_params_t *params, plim__train_plan_t *plan_out)
-{
-    plim_plan_params_t wanted = *params;
-    plim__peers_t *peers;
-    plim_status_t status;
-    bool same = false;
-    PLIM_TRY(plim__peers_open(job, &peers));
-    status = plim__run_settings_agree(peers, PLIM__STAGE_START, plim_dataset_info(dataset),
-                                      training, "");
-    while (status == PLIM_OK && !same) {
-        int64_t cut[3] = {0}, least[3], greatest[3];
-        status = plim__train_check_ranks(job, training);
-        if (status == PLIM_OK)
-            status = plim__train_plan(job, dataset, training, &wanted, plan_out);
-        if (status == PLIM_OK) {
-            cut[0] = plim__train_part_seeds(plim_dataset_info(dataset), training,
-                                            plan_out->load.part_seeds);
-            cut[1] = plan_out->load.part_nodes;
-            cut[2] = plan_out->load.part_edges;
-        }
-        status = plim__peers_agree(peers, PLIM__STAGE_PLAN, status, 3, cut, least, greatest);
-        if (status != PLIM_OK)
-            break;
-        same = memcmp(least, greatest, sizeof least) == 0;
-        wanted.part_seeds = least[0];
-        wanted.part_nodes = least[1];
-        wanted.part_edges = least[2];
-    }
-    plim__peers_close(peers);
-    return status;
-}
-
-PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       const plim_training_t *training,
-                                       const plim_plan_params_t *params, plim_plan_t **plan_out)
-{
-    PLIM_ENTER(job);
-    PLIM_TRY(plim__dataset_check(dataset));
-    plim_training_t settings = PLIM_TRAINING_INIT;
-    plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
-    char advice[ADVICE_TEXT];
-    const plim_job_t own = plim__train_job(job);
-    plim_plan_t *plan;
-    PLIM_TRY(plim__params_take(training, "plim_training_t", &settings, sizeof settings));
-    if (params != NULL)
-        PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
-    PLIM_TRY(plim__plan_create(job, &plan));
-    plim_status_t status = plan_together(&own, dataset, &settings, &wanted, &plan->numbers);
-    if (status == PLIM_OK) {
-        plan->trains = true;
-        *plan_out = plan;
-        return PLIM_OK;
-    }
-    if (status == PLIM_ERR_BUDGET && !wanted.no_advice) {
-        plim__failure_t failure;
-        plim__fail_save(&failure);
-        advice_text(job, dataset, &settings, &wanted, advice);
-        (void)plim__fail(status, "%s%s", failure.message, advice);
-        status = plim__fail_figures(status, failure.limit, failure.needed, failure.available);
-    }
-    plim_plan_release(plan);
-    return status;
+    for (int i = 0; i < count && used < PLIM__ADVICE_TEXT; i++)
+        used += snprintf(text_out + used, (size_t)(PLIM__ADVICE_TEXT - used), ", or %s",
+                         advice[i].change);
 }

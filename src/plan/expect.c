@@ -1,5 +1,9 @@
-/* Which nodes are met, what the caches miss, and what is read because of it. */
-#include "plan/expect.h"
+/*
+ * What to expect of a run: which nodes are met, what the caches miss, and what is read because of
+ * it; sizes of batches and disk space. For choosing between recipes and lines: nothing is decided
+ * by it. Seconds come by trial (train/trial.c).
+ */
+#include "plan/train_plan.h"
 
 #include "base/check.h"
 #include "io/npy.h"

@@ -26,7 +26,7 @@ typedef struct plim__load_client {
     /* One more stream, NULL: none. Its batches may come in parts of any size, so that only the
      * smallest part must fit. */
     const plim_stream_params_t *evaluation;
-    const plim__probe_t *known; /* with quiet: sizes of batches; NULL: as dataset.json says */
+    const plim__probe_t *known; /* of an alternative: sizes of batches; NULL: not known */
     const char *what;           /* for messages: "batches", "training on batches" */
     bool one;                   /* `what` is singular */
     const char *remedies;       /* besides --memory: ", or …" */
@@ -107,5 +107,25 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
                                     const plim__load_client_t *client,
                                     plim__load_streams_t *streams_out,
                                     plim__load_facts_t *facts_out);
+
+/*
+ * Fits a loader (load_fit.c): chooses where topology and rows lie and how large windows, caches and
+ * slots are, and adds up what the choices cost. Pure functions of their arguments.
+ */
+
+/* True, and all of the plan but its minimum, when something fits under facts->line. */
+bool plim__load_fit(const plim__load_facts_t *facts, plim__load_plan_t *plan_out);
+
+/* Bytes under the line before the loader: facts->fixed and the line's reserve. */
+int64_t plim__load_fixed(const plim__load_facts_t *facts);
+
+/* Bytes that the client holds while the loader of that plan is made. */
+int64_t plim__load_early(const plim__load_facts_t *facts, const plim__load_plan_t *plan);
+
+/* The smallest line under which plim__load_fit is true. */
+int64_t plim__load_minimum(const plim__load_facts_t *facts);
+
+/* Of loading alone, what to expect of a plan's recipe and choices: sets plan->expect (expect.c). */
+void plim__load_expect(const plim_dataset_t *dataset, plim__load_plan_t *plan);
 
 #endif

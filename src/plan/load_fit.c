@@ -5,7 +5,7 @@
  * wins; without one, the arrangement with the largest slots, since a batch in parts costs more than
  * reads from disk.
  */
-#include "plan/load_fit.h"
+#include "plan/load_facts.h"
 
 #include "base/check.h"
 #include "base/job.h"

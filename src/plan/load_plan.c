@@ -12,8 +12,6 @@
 #include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/matrix.h"
-#include "plan/expect.h"
-#include "plan/load_fit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -449,9 +447,7 @@ static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, 
     if (!client->cuts)
         PLIM_TRY(fit_or_refuse(facts, plan, tight_out));
     const bool probes = needs_probe(facts, plan);
-    if (probes && client->quiet && client->known != NULL)
-        facts->probe = *client->known;
-    else if (probes && facts->probe.count == 0)
+    if (probes && facts->probe.count == 0)
         PLIM_TRY(find_probe(facts, false));
     if (client->cuts && facts->line < smallest_line(facts))
         return refuse(facts);
@@ -578,6 +574,41 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
     if (tight_out != NULL)
         *tight_out = tight;
     return PLIM_OK;
+}
+
+/* The facts of an alternative, which is compared and not planned. */
+static plim_status_t find_alternative(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_recipe_t *recipe, const plim_plan_params_t *params,
+                                      const plim__load_client_t *client,
+                                      plim__load_streams_t *streams, plim__load_facts_t *facts)
+{
+    PLIM_TRY(plim__load_facts_find(job, dataset, recipe, params, client, streams, facts));
+    if (client->known != NULL)
+        facts->probe = *client->known;
+    else if (can_probe(facts))
+        PLIM_TRY(find_probe(facts, false));
+    return PLIM_OK;
+}
+
+bool plim__load_fits(const plim_job_t *job, const plim_dataset_t *dataset,
+                     const plim_recipe_t *recipe, const plim_plan_params_t *params,
+                     const plim__load_client_t *client, int64_t line, bool whole)
+{
+    plim__load_streams_t streams;
+    plim__load_facts_t facts;
+    return find_alternative(job, dataset, recipe, params, client, &streams, &facts) == PLIM_OK &&
+           accepts(&facts, line, whole);
+}
+
+int64_t plim__load_minimum_for(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const plim_recipe_t *recipe, const plim_plan_params_t *params,
+                               const plim__load_client_t *client, bool whole)
+{
+    plim__load_streams_t streams;
+    plim__load_facts_t facts;
+    if (find_alternative(job, dataset, recipe, params, client, &streams, &facts) != PLIM_OK)
+        return 0;
+    return accepted_line(&facts, smallest_line(&facts), whole);
 }
 
 plim_status_t plim__load_plan(const plim_job_t *job, const plim_dataset_t *dataset,

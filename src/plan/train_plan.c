@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "infer/exact.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
@@ -15,10 +16,11 @@
 #include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/score.h"
+#include "peers/peers.h"
 #include "peers/reduce.h"
-#include "plan/expect.h"
 #include "plan/load_plan.h"
 #include "plan/plan_settings.h"
+#include "plan/run_settings.h"
 #include "source/offsets.h"
 
 #include <stdio.h>
@@ -310,7 +312,6 @@ typedef struct use {
     const plim_training_t *training;
     bool trains; /* else it evaluates batches */
     bool quiet;
-    const plim__probe_t *known; /* as plim__load_use_t's */
 } use_t;
 
 static int64_t model_bytes(const void *context, const plim__load_plan_t *plan)
@@ -366,45 +367,64 @@ static void gather_accounts(const use_t *use, const plim__load_plan_t *load,
     add_bytes(plan, "choosing", PLIM_PHASE_START, choosing);
 }
 
+/* A use as the loader's planner is asked about it. It points into itself. */
+typedef struct question {
+    const use_t *use;
+    plim_training_t again; /* the training with layers' inputs computed again */
+    use_t tighter;         /* which does that */
+    plim_stream_params_t stream;
+    plim_recipe_t recipe;
+    plim__load_client_t client;
+} question_t;
+
 /* Evaluation with batch norm uses running statistics, so it may work on parts of batches. */
-static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
-                              const plim_plan_params_t *params, plim__train_plan_t *plan_out)
+static plim_status_t ask(const use_t *use, const plim_dataset_t *dataset, bool reads,
+                         question_t *question)
 {
     const plim_training_t *training = use->training;
     const bool whole = use->trains && training->model.norm == PLIM_NORM_BATCH;
-    plim_training_t again = *training; /* the same with layers' inputs computed again */
-    use_t tighter = *use;
-    again.model.recompute = true;
-    tighter.training = &again;
     const bool can_be_tighter = use->trains && !training->model.recompute;
-    const plim_stream_params_t stream =
-        plim__plan_settings_evaluation(use->info, training, PLIM_VALID);
-    const bool draws_more = use->trains && stream.num_hops >= 0;
-    const plim__load_client_t client = {.bytes = model_bytes,
-                                        .context = use,
-                                        .tighter = can_be_tighter ? &tighter : NULL,
-                                        .early = early_bytes,
-                                        .whole = whole,
-                                        .cuts = !whole,
-                                        .any_cut = use->trains && use->quiet,
-                                        .bits = use->trains,
-                                        .quiet = use->quiet,
-                                        .known = use->known,
-                                        .evaluation = draws_more ? &stream : NULL,
-                                        .what = use->trains ? "training on batches"
-                                                            : "evaluation on batches",
-                                        .one = true,
-                                        .remedies = remedies_for(use)};
-    plim_recipe_t recipe = plim__plan_settings_recipe(use->info, training);
-    plim__train_plan_t plan = {0};
-    bool tight;
-    if (recipe.skip_loops)
-        PLIM_TRY(plim__statistics_loops(use->job, dataset, !use->quiet && !params->no_reading));
+    *question = (question_t){
+        .use = use,
+        .again = *training,
+        .tighter = *use,
+        .stream = plim__plan_settings_evaluation(use->info, training, PLIM_VALID),
+        .recipe = plim__plan_settings_recipe(use->info, training),
+    };
+    question->again.model.recompute = true;
+    question->tighter.training = &question->again;
+    const bool draws_more = use->trains && question->stream.num_hops >= 0;
+    question->client =
+        (plim__load_client_t){.bytes = model_bytes,
+                              .context = use,
+                              .tighter = can_be_tighter ? &question->tighter : NULL,
+                              .early = early_bytes,
+                              .whole = whole,
+                              .cuts = !whole,
+                              .bits = use->trains,
+                              .quiet = use->quiet,
+                              .evaluation = draws_more ? &question->stream : NULL,
+                              .what = use->trains ? "training on batches" : "evaluation on batches",
+                              .one = true,
+                              .remedies = remedies_for(use)};
+    if (question->recipe.skip_loops)
+        PLIM_TRY(plim__statistics_loops(use->job, dataset, reads));
     if (!use->trains)
-        recipe = plim__load_stream_recipe(&recipe, &stream);
-    PLIM_TRY(plim__load_plan_for(use->job, dataset, &recipe, params, &client, &plan.load, &tight));
+        question->recipe = plim__load_stream_recipe(&question->recipe, &question->stream);
+    return PLIM_OK;
+}
+
+static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
+                              const plim_plan_params_t *params, plim__train_plan_t *plan_out)
+{
+    plim__train_plan_t plan = {0};
+    question_t question;
+    bool tight;
+    PLIM_TRY(ask(use, dataset, !use->quiet && !params->no_reading, &question));
+    PLIM_TRY(plim__load_plan_for(use->job, dataset, &question.recipe, params, &question.client,
+                                 &plan.load, &tight));
     if (tight)
-        use = &tighter;
+        use = &question.tighter;
     plan.line = plan.load.line;
     plan.minimum = plan.load.minimum;
     plan.recompute = use->training->model.recompute;
@@ -618,20 +638,50 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
               plim__size_text(plan->line, line), (long long)plim__whole_mib(cost.minimum));
 }
 
-plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
+/* An alternative: a training that is compared, and not planned. It points into itself. */
+typedef struct alternative {
+    use_t use;
+    question_t question;
+    plim_plan_params_t params;
+} alternative_t;
+
+static plim_status_t ask_alternative(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_training_t *training,
                                      const plim_plan_params_t *params, const plim__probe_t *known,
-                                     plim__train_plan_t *plan_out)
+                                     alternative_t *other)
 {
-    const use_t use = {.job = job,
-                       .info = plim_dataset_info(dataset),
-                       .training = training,
-                       .trains = true,
-                       .quiet = true,
-                       .known = known};
-    plim_plan_params_t wanted = *params;
-    wanted.part_seeds = plim__train_wanted_seeds(params, training);
-    return plan_for(&use, dataset, &wanted, plan_out);
+    other->use = (use_t){.job = job,
+                         .info = plim_dataset_info(dataset),
+                         .training = training,
+                         .trains = true,
+                         .quiet = true};
+    other->params = *params;
+    other->params.part_seeds = plim__train_wanted_seeds(params, training);
+    PLIM_TRY(ask(&other->use, dataset, false, &other->question));
+    other->question.client.any_cut = true;
+    other->question.client.known = known;
+    return PLIM_OK;
+}
+
+bool plim__train_fits(const plim_job_t *job, const plim_dataset_t *dataset,
+                      const plim_training_t *training, const plim_plan_params_t *params,
+                      const plim__probe_t *known, int64_t line, bool whole)
+{
+    alternative_t other;
+    return ask_alternative(job, dataset, training, params, known, &other) == PLIM_OK &&
+           plim__load_fits(job, dataset, &other.question.recipe, &other.params,
+                           &other.question.client, line, whole);
+}
+
+int64_t plim__train_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                            const plim_training_t *training, const plim_plan_params_t *params,
+                            const plim__probe_t *known, bool whole)
+{
+    alternative_t other;
+    if (ask_alternative(job, dataset, training, params, known, &other) != PLIM_OK)
+        return 0;
+    return plim__load_minimum_for(job, dataset, &other.question.recipe, &other.params,
+                                  &other.question.client, whole);
 }
 
 plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -664,4 +714,76 @@ plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t 
                                            fewer(training->microbatch, share_seeds(training))};
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     return plan_for(&use, dataset, &params, plan_out);
+}
+
+/*
+ * Plans on all ranks, which must have the same settings and dataset. They must cut batches alike,
+ * so all take the smallest cut that any of them plans, and plan again until no rank must cut
+ * smaller; an error of one is that of all. The peers' memory is on the ledger meanwhile, so plans
+ * count it.
+ */
+static plim_status_t plan_together(const plim_job_t *job, const plim_dataset_t *dataset,
+                                   const plim_training_t *training,
+                                   const plim_plan_params_t *params, plim__train_plan_t *plan_out)
+{
+    plim_plan_params_t wanted = *params;
+    plim__peers_t *peers;
+    plim_status_t status;
+    bool same = false;
+    PLIM_TRY(plim__peers_open(job, &peers));
+    status = plim__run_settings_agree(peers, PLIM__STAGE_START, plim_dataset_info(dataset),
+                                      training, "");
+    while (status == PLIM_OK && !same) {
+        int64_t cut[3] = {0}, least[3], greatest[3];
+        status = plim__train_check_ranks(job, training);
+        if (status == PLIM_OK)
+            status = plim__train_plan(job, dataset, training, &wanted, plan_out);
+        if (status == PLIM_OK) {
+            cut[0] = plim__train_part_seeds(plim_dataset_info(dataset), training,
+                                            plan_out->load.part_seeds);
+            cut[1] = plan_out->load.part_nodes;
+            cut[2] = plan_out->load.part_edges;
+        }
+        status = plim__peers_agree(peers, PLIM__STAGE_PLAN, status, 3, cut, least, greatest);
+        if (status != PLIM_OK)
+            break;
+        same = memcmp(least, greatest, sizeof least) == 0;
+        wanted.part_seeds = least[0];
+        wanted.part_nodes = least[1];
+        wanted.part_edges = least[2];
+    }
+    plim__peers_close(peers);
+    return status;
+}
+
+PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       const plim_training_t *training,
+                                       const plim_plan_params_t *params, plim_plan_t **plan_out)
+{
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
+    plim_training_t settings = PLIM_TRAINING_INIT;
+    plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
+    char advice[PLIM__ADVICE_TEXT];
+    const plim_job_t own = plim__train_job(job);
+    plim_plan_t *plan;
+    PLIM_TRY(plim__params_take(training, "plim_training_t", &settings, sizeof settings));
+    if (params != NULL)
+        PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
+    PLIM_TRY(plim__plan_create(job, &plan));
+    plim_status_t status = plan_together(&own, dataset, &settings, &wanted, &plan->numbers);
+    if (status == PLIM_OK) {
+        plan->trains = true;
+        *plan_out = plan;
+        return PLIM_OK;
+    }
+    if (status == PLIM_ERR_BUDGET && !wanted.no_advice) {
+        plim__failure_t failure;
+        plim__fail_save(&failure);
+        plim__train_advice(job, dataset, &settings, &wanted, advice);
+        (void)plim__fail(status, "%s%s", failure.message, advice);
+        status = plim__fail_figures(status, failure.limit, failure.needed, failure.available);
+    }
+    plim_plan_release(plan);
+    return status;
 }

@@ -3,6 +3,7 @@
 #ifndef PLIM_PLAN_TRAIN_PLAN_H
 #define PLIM_PLAN_TRAIN_PLAN_H
 
+#include "infer/exact.h"
 #include "load/plan_data.h"
 #include "nn/model.h"
 #include "plan/statistics.h"
@@ -64,14 +65,32 @@ plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *data
                                const plim_training_t *training, const plim_plan_params_t *params,
                                plim__train_plan_t *plan_out);
 
-/* As plim__train_plan without prediction; it reads and logs nothing. Batches that must be cut are
- * cut into single seeds: it looks for no larger cut. `known`: sizes of the recipe's batches; NULL:
- * as dataset.json says. */
-plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim_training_t *training,
-                                     const plim_plan_params_t *params, const plim__probe_t *known,
-                                     plim__train_plan_t *plan_out);
+/*
+ * Alternatives, which advice compares: whether a training fits under `line`, and the smallest line
+ * (else whole MiB above it) under which it does, 0 for none. `whole`: with whole batches; else they
+ * may be cut into single seeds. Nothing is read or logged, and params->memory is not looked at.
+ * `known`: sizes of the recipe's batches; NULL: those in the user's cache, else as dataset.json
+ * says.
+ */
+bool plim__train_fits(const plim_job_t *job, const plim_dataset_t *dataset,
+                      const plim_training_t *training, const plim_plan_params_t *params,
+                      const plim__probe_t *known, int64_t line, bool whole);
+int64_t plim__train_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                            const plim_training_t *training, const plim_plan_params_t *params,
+                            const plim__probe_t *known, bool whole);
 
+#define PLIM__ADVICE_TEXT 512
+
+/* Changes of settings with which a refused training fits, ", or `hidden` 128, or `batch_size` 256";
+ * "" when nothing would help. */
+void plim__train_advice(const plim_job_t *job, const plim_dataset_t *dataset,
+                        const plim_training_t *training, const plim_plan_params_t *params,
+                        char text_out[PLIM__ADVICE_TEXT]);
+
+/* What to expect of a whole training: completes plan->expect, which is the loader's. `exact`: with
+ * exact evaluations, the cost of one. */
+void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *training,
+                        const plim__exact_cost_t *exact, plim__train_plan_t *plan);
 /* The plan for a model that only computes forward. Batches may be cut whatever the norm. */
 plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim_training_t *training, plim__train_plan_t *plan_out);
