@@ -7,7 +7,7 @@
  */
 #include "base/check.h"
 #include "base/params.h"
-#include "plan/load_facts.h"
+#include "plan/load_plan.h"
 #include "plan/plan_settings.h"
 #include "plan/statistics.h"
 #include "plan/train_plan.h"

@@ -10,7 +10,7 @@
 #include "io/range_reader.h"
 #include "load/load_sources.h"
 #include "load/loader_params.h"
-#include "plan/load_facts.h"
+#include "plan/load_plan.h"
 #include "plan/plan_settings.h"
 #include "sample/hazard.h"
 #include "source/offsets.h"

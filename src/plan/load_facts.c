@@ -1,4 +1,4 @@
-#include "plan/load_facts.h"
+#include "plan/load_plan.h"
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -10,15 +10,9 @@
 #include "mem/headroom.h"
 #include "sample/blocks.h"
 
-#include <math.h>
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
-
-enum {
-    MARGIN_PERCENT = 25, /* slots are larger than seeds are expected to need by this, */
-    FEW_PERCENT = 400    /* or by this over the root of their number: sizes of few vary more */
-};
 
 /* A process larger than the nominal one is counted in steps of this. */
 #define FIXED_STEP ((size_t)8 << 20)
@@ -63,27 +57,6 @@ plim__load_size_t plim__load_most(const plim__load_facts_t *facts, int64_t num_s
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, num_seeds,
                        &size.nodes, &size.edges);
     return size;
-}
-
-static int64_t more(int64_t value, int64_t percent)
-{
-    return value < INT64_MAX / 1000 ? value + value * percent / 100 : INT64_MAX;
-}
-
-plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num_seeds)
-{
-    plim__load_size_t size = plim__load_expected(facts, num_seeds);
-    const plim__load_size_t most = plim__load_most(facts, num_seeds);
-    const int64_t percent =
-        plim__max_i64(MARGIN_PERCENT, (int64_t)(FEW_PERCENT / sqrt((double)num_seeds)));
-    size.nodes = more(size.nodes, percent);
-    size.edges = more(size.edges, percent);
-    const int64_t wanted = plim__load_part_seeds(plim_dataset_info(facts->dataset), facts->recipe,
-                                                 facts->params->part_seeds);
-    if (facts->params->part_nodes > 0 && num_seeds == wanted)
-        size = (plim__load_size_t){facts->params->part_nodes, facts->params->part_edges};
-    return (plim__load_size_t){plim__min_i64(size.nodes, most.nodes),
-                               plim__min_i64(size.edges, most.edges)};
 }
 
 int64_t plim__plan_fixed(const plim_job_t *job, int64_t released)
