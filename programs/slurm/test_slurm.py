@@ -308,6 +308,9 @@ def test_any_program_with_what_it_asks_of_slurm(tmp_path):
     assert script.index('export WORD=$HOME\ntrue\n') < script.index('expandable_segments:True') < script.index('watch --out')
     assert 'gres' not in plimsoll('slurm', '--memory', '8G', '--time', '2:00:00', '--', 'true', cwd=tmp_path).stdout
     assert (tmp_path / 'logs').is_dir()  # of --output by default, which Slurm does not make
+    plimsoll('slurm', '--memory', '8G', '--time', '5', '--output', 'a/b/c/%j.out', '--', 'true', cwd=tmp_path)
+    assert (tmp_path / 'a' / 'b' / 'c').is_dir()
+    plimsoll('slurm', '--memory', '8G', '--time', '5', '--output', '/proc/none/%j.out', '--', 'true', cwd=tmp_path)  # it may be another machine's
     for wrong in ['--partition', 'a b'], ['--gres', 'x\n#SBATCH --mem=1'], ['--setup', 'a\nb'], ['--qos', '']:
         plimsoll('slurm', '--memory', '8G', '--time', '5', *wrong, '--', 'true', code=2, cwd=tmp_path)
 

@@ -51,27 +51,25 @@ static bool check_requests(const slurm_t *slurm)
 }
 
 /* Slurm opens --output when the job starts, and the job fails where its directory is missing. */
-static bool make_output_directory(const slurm_t *slurm)
+static void make_output_directory(const char *output)
 {
-    const char *output = slurm->script.requests.output;
     const char *slash = strrchr(output, '/'), *pattern = strchr(output, '%');
     char path[PLIM_PATH_MAX];
     if (slash == NULL || slash == output || (pattern != NULL && pattern < slash))
-        return true;
+        return;
     (void)snprintf(path, sizeof path, "%.*s", (int)(slash - output), output);
-    for (char *at = path + 1; at != NULL; at = *at == '\0' ? NULL : at + 1) {
-        char *next = strchr(at, '/');
-        at = next != NULL ? next : at + strlen(at);
-        const char held = *at;
-        *at = '\0';
+    for (char *at = strchr(path + 1, '/');; at = strchr(at + 1, '/')) {
+        if (at != NULL)
+            *at = '\0';
         if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-            (void)cli_wrong_use(&slurm->common, "--output: %s cannot be made: %s", path,
-                                strerror(errno));
-            return false;
+            cli_warn("%s cannot be made (%s): the job fails unless it is there when it starts",
+                     path, strerror(errno));
+            return;
         }
-        *at = held;
+        if (at == NULL)
+            return;
+        *at = '/';
     }
-    return true;
 }
 
 /* Takes --memory, --threads and --ranks out of the verb's words, since the script has them as
@@ -426,8 +424,9 @@ static int run(int argc, char **argv)
                              "give the command, like: plimsoll slurm train DIR --epochs 10");
     if (slurm.like != NULL && slurm.common.memory > 0)
         return cli_wrong_use(&slurm.common, "give --like or --memory, not both");
-    if (!check_requests(&slurm) || !make_output_directory(&slurm))
+    if (!check_requests(&slurm))
         return CLI_WRONG_USE;
+    make_output_directory(slurm.script.requests.output);
     exit_code = slurm.like != NULL ? take_like(&slurm) : CLI_DONE;
     if (exit_code != CLI_DONE)
         return exit_code;

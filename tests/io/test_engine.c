@@ -107,7 +107,8 @@ static void transfers_at_every_depth(void **state)
             assert_ok(plim__engine_create(&job, depths[d], &engine));
             assert_true(has_estimate(&job, before, depths[d], engines[e / 2]) ||
                         (engines[e / 2] == PLIM_IO_AUTO &&
-                         has_estimate(&job, before, depths[d], PLIM_IO_THREADS)));
+                         (has_estimate(&job, before, depths[d], PLIM_IO_URING) ||
+                          has_estimate(&job, before, depths[d], PLIM_IO_THREADS))));
             assert_true(plim__ledger_reserved(job.ledger) - before <=
                         (int64_t)plim__engine_estimate(engines[e / 2], depths[d]));
             assert_ok(transfer_all(engine, world));
