@@ -119,7 +119,8 @@ static int64_t minimum_with(plim_ledger_t *ledger, size_t bytes)
     const int64_t fixed = plim__add_saturating_i64(
         plim__ledger_reserved(ledger) - plim__ledger_reserve_bytes(ledger), more);
     /* Whole MiB, and one above: the process differs by some pages from run to run. */
-    return plim__footprint_minimum(fixed, ledger->threads) / MIB + 2;
+    return plim__min_i64(plim__footprint_minimum(fixed, ledger->threads) / MIB + 2,
+                         INT64_MAX / MIB);
 }
 
 static plim_status_t refuse(plim_ledger_t *ledger, const char *name, size_t bytes)
