@@ -4,6 +4,7 @@
 #include "doctor/verdict.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,16 @@ plim_status_t doctor_read(doctor_t *doctor, const char *name, int file)
     }
     doctor_log_end(doctor);
     return PLIM_OK;
+}
+
+plim_status_t doctor_read_path(doctor_t *doctor, const char *path)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return PLIM_ERR_IO;
+    const plim_status_t status = doctor_read(doctor, path, file);
+    (void)close(file);
+    return status;
 }
 
 static json_t *json_fact(const doctor_t *doctor, const doctor_fact_t *fact)

@@ -159,11 +159,11 @@ static void begin_wrapped(doctor_t *doctor, const doctor_fact_t *fact, const cha
     wrapped->progress = fact->progress;
 }
 
-/* Whether `row` tells more figures than the wrapped message's rows so far. */
-static bool tells_gpu(const doctor_text_row_t *row, doctor_figure_t figure)
+/* Whether `row` is a whole message about the GPU's memory: it tells how much was free. */
+static bool tells_free(const doctor_text_row_t *row)
 {
     for (int k = 0; k < DOCTOR_CAPTURES && row->cause == DOCTOR_CUDA_OOM; k++)
-        if (row->figure[k] == figure)
+        if (row->figure[k] == DOCTOR_FREE)
             return true;
     return false;
 }
@@ -187,7 +187,7 @@ static void follow_wrapped(doctor_t *doctor, const char *begin, const char *end)
     doctor_captured_t captured;
     for (int i = 0; i < doctor_num_texts; i++) {
         const doctor_text_row_t *row = &doctor_texts[i];
-        if (!tells_gpu(row, DOCTOR_FREE) ||
+        if (!tells_free(row) ||
             !doctor_pattern_match(row->pattern, wrapped->text, wrapped->text, text_end, &captured))
             continue;
         doctor_fact_t *fact = doctor_facts_add(doctor, i, DOCTOR_CUDA_OOM, DOCTOR_ROLE_CAUSE,

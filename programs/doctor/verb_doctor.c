@@ -34,16 +34,6 @@ typedef struct patient {
     doctor_t *doctor;
 } patient_t;
 
-static plim_status_t read_path(const patient_t *patient, const char *path)
-{
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return PLIM_ERR_IO;
-    const plim_status_t status = doctor_read(patient->doctor, path, file);
-    (void)close(file);
-    return status;
-}
-
 /* Starts a program and returns the reading end of its standard output; -1 if it cannot. */
 static int start_program(char *const *words, pid_t *child_out)
 {
@@ -104,7 +94,7 @@ static bool ask_slurm(const patient_t *patient, char *job)
         return false;
     (void)read_program(patient, "scontrol", controller);
     (void)snprintf(path, sizeof path, "slurm-%.*s.out", (int)strcspn(job, "."), job);
-    (void)read_path(patient, path);
+    (void)doctor_read_path(patient->doctor, path);
     return true;
 }
 
@@ -172,7 +162,7 @@ static plim_status_t read_texts(const patient_t *patient, const char *directory,
             continue;
         if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
             continue; /* a pipe would wait for its writer */
-        const plim_status_t status = read_path(patient, path);
+        const plim_status_t status = doctor_read_path(patient->doctor, path);
         if (status != PLIM_OK && status != PLIM_ERR_IO)
             return status;
     }
@@ -483,7 +473,7 @@ static int read_word(patient_t *patient, char *word, bool alone, bool *printed_o
                              word);
     } else {
         errno = 0;
-        status = read_path(patient, word);
+        status = doctor_read_path(patient->doctor, word);
         if (status == PLIM_ERR_IO && errno != 0)
             return cli_wrong_use(patient->common, "%s cannot be read: %s", word, strerror(errno));
     }

@@ -6,12 +6,10 @@
 #include "slurm/slurm_script.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define MIB ((int64_t)1 << 20)
 
@@ -247,11 +245,9 @@ static plim_status_t read_like(const char *path, doctor_t *doctor, int64_t *memo
     if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) {
         status = doctor_read_directory(doctor, path);
     } else {
-        const int file = open(path, O_RDONLY | O_CLOEXEC);
-        if (file < 0)
+        status = doctor_read_path(doctor, path);
+        if (status == PLIM_ERR_IO && errno != 0)
             return plim__fail_errno(errno, "%s: cannot be read", path);
-        status = doctor_read(doctor, path, file);
-        (void)close(file);
     }
     json_t *found = status == PLIM_OK ? doctor_verdict(doctor) : NULL;
     *memory_out = cli_json_int(found, "next_mem_bytes");
