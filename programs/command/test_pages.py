@@ -11,6 +11,7 @@ SOURCE = pathlib.Path(os.environ['PLIMSOLL_SOURCE'])
 FIRST = ['README.md', 'README.zh-CN.md']
 PAGES = [*FIRST, 'CONTRIBUTING.md', *sorted(str(page.relative_to(SOURCE)) for page in SOURCE.glob('docs/**/*.md'))]
 COLUMNS = 100
+STATED_VERSIONS = {'CHANGELOG.md': r'^## (\S+)'}
 
 
 def text_of(page):
@@ -60,6 +61,13 @@ def test_lines_are_narrow(page):
             shown = not shown and line in ('```text', '```console')
         elif not shown and not line.startswith(('|', '    ')):
             assert len(line) <= COLUMNS, line
+
+
+def test_files_that_state_the_version_state_the_same():
+    """CMakeLists.txt decides; these cannot read it."""
+    version = re.search(r'^project\(plimsoll VERSION ([0-9.]+)', (SOURCE / 'CMakeLists.txt').read_text(), re.M).group(1)
+    stated = {file: re.search(pattern, (SOURCE / file).read_text(), re.M).group(1) for file, pattern in STATED_VERSIONS.items()}
+    assert stated == dict.fromkeys(STATED_VERSIONS, version)
 
 
 def test_the_benchmarks_are_those_of_the_results():
