@@ -2,7 +2,8 @@
 # state of the library or an exported function. tools/check-layers reads this list, and the headers without a source file (base/check, base/clock).
 set(shared_sources
   base/fail         # a failure's status and text: programs have their own
-  base/json_scan   # JSON of others, read in place
+  base/json_scan    # JSON of others, read in place
+  base/json_write   # JSON into a fixed buffer
   base/printable    # texts of others
   mem/cgroup        # control groups, for the watch
   mem/headroom

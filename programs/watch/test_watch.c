@@ -49,7 +49,7 @@ static void text_of_any_bytes_is_json(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         watch_record_t record = {0};
         watch_record_begin(&record, "mark");
-        watch_record_text(&record, "text", cases[i].given, 200);
+        plim__json_put_printable(&record.json, "text", cases[i].given, 200);
         json_t *object = written(&record);
         assert_string_equal(json_string_value(json_object_get(object, "text")), cases[i].expected);
         json_decref(object);
@@ -63,10 +63,10 @@ static void a_full_line_stays_json(void **state)
     watch_record_t record = {0};
     memset(word, '"', sizeof word - 1);
     watch_record_begin(&record, "begin");
-    watch_record_open(&record, "command", '[');
+    plim__json_open(&record.json, "command", '[');
     for (int i = 0; i < 20; i++)
-        watch_record_text(&record, NULL, word, sizeof word);
-    watch_record_close(&record, ']');
+        plim__json_put_printable(&record.json, NULL, word, sizeof word);
+    plim__json_close(&record.json, ']');
     json_t *object = written(&record);
     const json_t *words = json_object_get(object, "command");
     assert_true(json_array_size(words) >= 5 && json_array_size(words) < 20);

@@ -229,9 +229,19 @@ static void note_failure(watch_run_t *run, plim_status_t status)
     cli_warn("%s; the command runs on, parts of its timeline are missing", plim__fail_text());
 }
 
-static void record(watch_run_t *run, const char *kind, const char *members)
+static void append_event(watch_run_t *run)
 {
-    note_failure(run, watch_event(run->watch, kind, members));
+    note_failure(run, watch_event_end(run->watch));
+}
+
+/* Begins the line of a signal to the command. */
+static plim__json_writer_t *begin_signal(watch_run_t *run, int signal, bool sent, const char *from)
+{
+    plim__json_writer_t *json = watch_event_begin(run->watch, "signal");
+    plim__json_put_text(json, "signal", watch_signal_name(signal), SIZE_MAX);
+    plim__json_put_bool(json, "sent", sent);
+    plim__json_put_text(json, "from", from, SIZE_MAX);
+    return json;
 }
 
 /* Warns and signals at the chosen fractions, once each. */
@@ -239,14 +249,15 @@ static void compare(watch_run_t *run, const watch_state_t *state)
 {
     watch_options_t *options = &run->options;
     const double share = state->line > 0 ? (double)state->used / (double)state->line : 0;
-    char used[24], limit[24], held[24], members[192];
+    char used[24], limit[24], held[24];
     for (int i = 0; i < options->num_warnings; i++) {
         if (options->warnings[i] <= 0 || share < options->warnings[i])
             continue;
-        (void)snprintf(members, sizeof members,
-                       "\"fraction\":%g,\"used_bytes\":%lld,\"line_bytes\":%lld",
-                       options->warnings[i], (long long)state->used, (long long)state->line);
-        record(run, "warning", members);
+        plim__json_writer_t *json = watch_event_begin(run->watch, "warning");
+        plim__json_put_real(json, "fraction", 4, options->warnings[i]);
+        plim__json_put_integer(json, "used_bytes", state->used);
+        plim__json_put_integer(json, "line_bytes", state->line);
+        append_event(run);
         if (state->host)
             cli_warn("the host's memory is at %.0f%%: %s of %s, of which this command holds %s",
                      100 * share, plim_size_text(state->used, used),
@@ -259,9 +270,8 @@ static void compare(watch_run_t *run, const watch_state_t *state)
     }
     if (options->signal_at > 0 && share >= options->signal_at) {
         const bool sent = kill(run->command, options->signal) == 0;
-        (void)snprintf(members, sizeof members, "\"signal\":\"%s\",\"sent\":%s,\"from\":\"watch\"",
-                       watch_signal_name(options->signal), sent ? "true" : "false");
-        record(run, "signal", members);
+        (void)begin_signal(run, options->signal, sent, "watch");
+        append_event(run);
         cli_warn("sent %s to the command at %.0f%% of the line (--signal-at)",
                  watch_signal_name(options->signal), 100 * share);
         options->signal_at = 0;
@@ -271,15 +281,20 @@ static void compare(watch_run_t *run, const watch_state_t *state)
 static void tick(watch_run_t *run)
 {
     watch_state_t state = {0};
-    char members[128];
+    watch_gpu_t gpu;
     note_failure(run, watch_tick(run->watch, &state));
     compare(run, &state);
-    while (watch_gpus_next(members))
-        record(run, "gpu", members);
+    while (watch_gpus_next(&gpu)) {
+        plim__json_writer_t *json = watch_event_begin(run->watch, "gpu");
+        plim__json_put_integer(json, "gpu", gpu.index);
+        plim__json_put_integer(json, "used_bytes", gpu.used);
+        plim__json_put_integer(json, "total_bytes", gpu.total);
+        append_event(run);
+    }
     draw(run, &state);
 }
 
-/* The name of the process that sent a signal, for the record: letters, digits and -._ only. */
+/* The name of the process that sent a signal; "" if it has ended. */
 static void sender_name(pid_t pid, char name_out[32])
 {
     char path[64];
@@ -292,29 +307,23 @@ static void sender_name(pid_t pid, char name_out[32])
         name_out[0] = '\0';
     (void)fclose(file);
     name_out[strcspn(name_out, "\n")] = '\0';
-    for (char *c = name_out; *c != '\0'; c++)
-        if ((unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7f || *c == '"' || *c == '\\')
-            *c = '?';
 }
 
 static void pass_on(watch_run_t *run, const siginfo_t *info)
 {
-    char members[192], name[32] = "";
+    char name[32];
     if (info->si_signo == SIGWINCH)
         return;
     const bool sent = watch_forward(run->command, info);
-    int length = snprintf(members, sizeof members, "\"signal\":\"%s\",\"sent\":%s,\"from\":\"%s\"",
-                          watch_signal_name(info->si_signo), sent ? "true" : "false",
-                          info->si_code > 0 ? "terminal" : "user");
+    plim__json_writer_t *json =
+        begin_signal(run, info->si_signo, sent, info->si_code > 0 ? "terminal" : "user");
     if (info->si_code <= 0 && info->si_pid > 0) {
+        plim__json_put_integer(json, "sender_pid", info->si_pid);
         sender_name(info->si_pid, name);
-        length += snprintf(members + length, sizeof members - (size_t)length, ",\"sender_pid\":%d",
-                           (int)info->si_pid);
         if (name[0] != '\0')
-            (void)snprintf(members + length, sizeof members - (size_t)length,
-                           ",\"sender_name\":\"%s\"", name);
+            plim__json_put_printable(json, "sender_name", name, sizeof name);
     }
-    record(run, "signal", members);
+    append_event(run);
 }
 
 /* Waits for every child that has ended. */

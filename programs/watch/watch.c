@@ -310,13 +310,13 @@ static const char *const recorded_variables[] = {
 
 static void append_environment(watch_record_t *record)
 {
-    watch_record_open(record, "environment", '{');
+    plim__json_open(&record->json, "environment", '{');
     for (size_t i = 0; i < sizeof recorded_variables / sizeof recorded_variables[0]; i++) {
         const char *value = getenv(recorded_variables[i]);
         if (value != NULL)
-            watch_record_text(record, recorded_variables[i], value, MARK_MOST);
+            plim__json_put_printable(&record->json, recorded_variables[i], value, MARK_MOST);
     }
-    watch_record_close(record, '}');
+    plim__json_close(&record->json, '}');
 }
 
 static void append_resource_limit(watch_record_t *record, const char *key,
@@ -334,7 +334,7 @@ static void append_time(watch_record_t *record)
     (void)clock_gettime(CLOCK_REALTIME, &now);
     if (gmtime_r(&now.tv_sec, &parts) != NULL)
         (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    watch_record_text(record, "time", text, sizeof text);
+    plim__json_put_printable(&record->json, "time", text, sizeof text);
     watch_record_real(record, "time_s", 3, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
 }
 
@@ -346,13 +346,13 @@ static void append_machine(watch_t *watch)
     struct rlimit limit;
     char directory[PATH_MAX];
     if (uname(&system) == 0) {
-        watch_record_text(record, "host", system.nodename, MARK_MOST);
-        watch_record_text(record, "kernel", system.release, MARK_MOST);
+        plim__json_put_printable(&record->json, "host", system.nodename, MARK_MOST);
+        plim__json_put_printable(&record->json, "kernel", system.release, MARK_MOST);
     }
     if (getcwd(directory, sizeof directory) != NULL)
-        watch_record_text(record, "directory", directory, sizeof directory);
+        plim__json_put_printable(&record->json, "directory", directory, sizeof directory);
     if (watch->num_groups > 0) {
-        watch_record_text(record, "group", watch->groups[0].name, NAME_MOST);
+        plim__json_put_printable(&record->json, "group", watch->groups[0].name, NAME_MOST);
         watch_record_number(record, "group_version", watch->groups[0].version);
     }
     watch_record_number(record, "host_bytes", watch->sources[watch->host_source].bytes);
@@ -366,14 +366,14 @@ static void append_machine(watch_t *watch)
 
 static void append_limits(watch_t *watch)
 {
-    watch_record_open(&watch->record, "limits", '[');
+    plim__json_open(&watch->record.json, "limits", '[');
     for (int i = 0; i < watch->num_sources; i++) {
-        watch_record_open(&watch->record, NULL, '{');
-        watch_record_text(&watch->record, "source", watch->sources[i].text, 256);
+        plim__json_open(&watch->record.json, NULL, '{');
+        plim__json_put_printable(&watch->record.json, "source", watch->sources[i].text, 256);
         watch_record_number(&watch->record, "bytes", watch->sources[i].bytes);
-        watch_record_close(&watch->record, '}');
+        plim__json_close(&watch->record.json, '}');
     }
-    watch_record_close(&watch->record, ']');
+    plim__json_close(&watch->record.json, ']');
 }
 
 plim_status_t watch_begin(watch_t *watch, pid_t pid, char *const *words)
@@ -383,7 +383,7 @@ plim_status_t watch_begin(watch_t *watch, pid_t pid, char *const *words)
     watch_tree_open(&watch->tree, pid, watch->params.ignored);
     watch_record_begin(record, "begin");
     watch_record_number(record, "format", 1);
-    watch_record_text(record, "version", PLIM_VERSION, 32);
+    plim__json_put_printable(&record->json, "version", PLIM_VERSION, 32);
     append_time(record);
     watch_record_number(record, "pid", pid);
     watch_record_number(record, "watcher_pid", getpid());
@@ -391,10 +391,10 @@ plim_status_t watch_begin(watch_t *watch, pid_t pid, char *const *words)
     append_limits(watch);
     append_machine(watch);
     append_environment(record);
-    watch_record_open(record, "command", '[');
+    plim__json_open(&record->json, "command", '[');
     for (; *words != NULL; words++)
-        watch_record_text(record, NULL, *words, PATH_MAX);
-    watch_record_close(record, ']');
+        plim__json_put_printable(&record->json, NULL, *words, PATH_MAX);
+    plim__json_close(&record->json, ']');
     return wrote(watch, watch_record_write(record));
 }
 
@@ -420,7 +420,7 @@ static void take_marks(watch_t *watch, double at, bool all)
         if (used == sizeof USES_DATASET - 1 && memcmp(text, USES_DATASET, used) == 0) {
             watch_record_begin(&watch->record, "uses");
             watch_record_real(&watch->record, "at_s", 3, at);
-            watch_record_text(&watch->record, "what", "dataset", MARK_MOST);
+            plim__json_put_printable(&watch->record.json, "what", "dataset", MARK_MOST);
             (void)watch_record_write(&watch->record);
             continue;
         }
@@ -430,7 +430,7 @@ static void take_marks(watch_t *watch, double at, bool all)
             continue;
         watch_record_begin(&watch->record, "mark");
         watch_record_real(&watch->record, "at_s", 3, at);
-        watch_record_text(&watch->record, "text", watch->phase, MARK_MOST);
+        plim__json_put_printable(&watch->record.json, "text", watch->phase, MARK_MOST);
         (void)watch_record_write(&watch->record);
     }
 }
@@ -587,11 +587,15 @@ plim_status_t watch_tick(watch_t *watch, watch_state_t *state_out)
     return status;
 }
 
-plim_status_t watch_event(watch_t *watch, const char *kind, const char *members)
+plim__json_writer_t *watch_event_begin(watch_t *watch, const char *kind)
 {
     watch_record_begin(&watch->record, kind);
     watch_record_real(&watch->record, "at_s", 3, plim__clock_seconds_since(watch->began));
-    watch_record_members(&watch->record, members);
+    return &watch->record.json;
+}
+
+plim_status_t watch_event_end(watch_t *watch)
+{
     return wrote(watch, watch_record_write(&watch->record));
 }
 
@@ -623,7 +627,7 @@ static void append_groups(watch_t *watch)
 {
     watch_record_t *record = &watch->record;
     watch_end_t *result = &watch->result;
-    watch_record_open(record, "groups", '[');
+    plim__json_open(&record->json, "groups", '[');
     for (int i = 0; i < watch->num_groups; i++) {
         const watched_group_t *group = &watch->groups[i];
         const int64_t limit = watch->sources[watch->source_of[i]].bytes;
@@ -637,15 +641,15 @@ static void append_groups(watch_t *watch)
             (void)snprintf(result->limit_group, sizeof result->limit_group, "%s", group->name);
             result->limit_bytes = limit;
         }
-        watch_record_open(record, NULL, '{');
-        watch_record_text(record, "path", group->name, NAME_MOST);
+        plim__json_open(&record->json, NULL, '{');
+        plim__json_put_printable(&record->json, "path", group->name, NAME_MOST);
         watch_record_number(record, "version", group->version);
         watch_record_number(record, "kills", kills);
         watch_record_number(record, "limit_hits", hits);
         watch_record_number(record, "limit_bytes", limit);
-        watch_record_close(record, '}');
+        plim__json_close(&record->json, '}');
     }
-    watch_record_close(record, ']');
+    plim__json_close(&record->json, ']');
     const int64_t host_kills = host_number("/proc/vmstat", "oom_kill");
     result->host_kills =
         host_kills >= 0 && watch->host_kills_then >= 0 ? host_kills - watch->host_kills_then : -1;
@@ -659,9 +663,9 @@ static void append_status(watch_record_t *record, int status)
         return;
     }
     watch_record_number(record, "exit_code", 128 + WTERMSIG(status));
-    watch_record_text(record, "signal", watch_signal_name(WTERMSIG(status)), 16);
+    plim__json_put_printable(&record->json, "signal", watch_signal_name(WTERMSIG(status)), 16);
     if (WCOREDUMP(status))
-        watch_record_true(record, "core");
+        plim__json_put_bool(&record->json, "core", true);
 }
 
 static void append_peaks(watch_t *watch, const struct rusage *usage)
@@ -671,18 +675,19 @@ static void append_peaks(watch_t *watch, const struct rusage *usage)
     if (result->line > 0) {
         watch_record_number(record, "peak_used_bytes", result->used);
         watch_record_number(record, "peak_line_bytes", result->line);
-        watch_record_text(record, "peak_line_source", result->source, sizeof result->source);
+        plim__json_put_printable(&record->json, "peak_line_source", result->source,
+                                 sizeof result->source);
         watch_record_real(record, "peak_at_s", 3, result->at);
     }
     watch_record_number(record, "peak_bytes", result->peak);
     watch_record_number(record, "group_peak_bytes", watch->sample.group_peak_bytes);
     watch_record_number(record, "max_rss_bytes", (int64_t)usage->ru_maxrss << 10);
     if (watch->tree.largest.pid > 0) {
-        watch_record_open(record, "largest_process", '{');
+        plim__json_open(&record->json, "largest_process", '{');
         watch_record_number(record, "pid", watch->tree.largest.pid);
-        watch_record_text(record, "name", watch->tree.largest.name, 64);
+        plim__json_put_printable(&record->json, "name", watch->tree.largest.name, 64);
         watch_record_number(record, "peak_bytes", watch->tree.largest.peak);
-        watch_record_close(record, '}');
+        plim__json_close(&record->json, '}');
     }
     watch_record_number(record, "num_processes_max", watch->tree.most);
 }

@@ -9,6 +9,8 @@
 #ifndef WATCH_H
 #define WATCH_H
 
+#include "base/json_write.h"
+
 #include <plimsoll/job.h>
 #include <sys/types.h>
 
@@ -59,9 +61,10 @@ typedef struct watch_state {
  */
 plim_status_t watch_tick(watch_t *watch, watch_state_t *state_out);
 
-/* Appends a line of this kind: `members` are JSON ("\"gpu\":0,\"used_bytes\":1"). Errors as for a
+/* Begins a line of this kind, to which the caller adds members, and appends it. Errors as for a
  * tick. */
-plim_status_t watch_event(watch_t *watch, const char *kind, const char *members);
+plim__json_writer_t *watch_event_begin(watch_t *watch, const char *kind);
+plim_status_t watch_event_end(watch_t *watch);
 
 /* A child of this process other than the command was waited for: an orphan of the tree. */
 struct rusage;

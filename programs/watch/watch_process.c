@@ -188,7 +188,7 @@ void watch_gpus_end(void)
         (void)kill(monitor, SIGTERM);
 }
 
-bool watch_gpus_next(char members_out[128])
+bool watch_gpus_next(watch_gpu_t *gpu_out)
 {
     while (monitor_pipe >= 0) {
         char *newline = memchr(monitor_text, '\n', monitor_used);
@@ -202,9 +202,7 @@ bool watch_gpus_next(char members_out[128])
             memmove(monitor_text, newline + 1, monitor_used);
             if (!valid)
                 continue;
-            (void)snprintf(members_out, 128,
-                           "\"gpu\":%lld,\"used_bytes\":%lld,\"total_bytes\":%lld", index,
-                           used << 20, total << 20);
+            *gpu_out = (watch_gpu_t){.index = index, .used = used << 20, .total = total << 20};
             return true;
         }
         if (monitor_used == sizeof monitor_text)

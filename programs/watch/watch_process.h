@@ -36,8 +36,13 @@ bool watch_forward(pid_t command, const siginfo_t *info);
 pid_t watch_gpus_start(void);
 void watch_gpus_end(void);
 
-/* The next line that it printed, as members of an event; false: none yet. */
-bool watch_gpus_next(char members_out[128]);
+typedef struct watch_gpu {
+    int64_t index;
+    int64_t used, total; /* bytes */
+} watch_gpu_t;
+
+/* A GPU of the next line that it printed; false: none yet. */
+bool watch_gpus_next(watch_gpu_t *gpu_out);
 
 /*
  * A line at the bottom of the terminal, below the region in which the command's output scrolls.

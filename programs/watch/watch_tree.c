@@ -370,19 +370,19 @@ bool watch_tree_moved(const watch_tree_t *tree)
 /* False if the line is full. */
 static bool list_process(watch_tree_process_t *process, watch_record_t *record)
 {
-    const size_t position = watch_record_position(record);
-    watch_record_open(record, NULL, '{');
+    const size_t position = record->json.used;
+    plim__json_open(&record->json, NULL, '{');
     watch_record_number(record, "pid", process->pid);
     watch_record_number(record, "parent", process->parent);
-    watch_record_text(record, "name", process->name, sizeof process->name);
+    plim__json_put_printable(&record->json, "name", process->name, sizeof process->name);
     watch_record_number(record, "rss_bytes", process->rss);
     watch_record_number(record, "anonymous_bytes", process->anonymous);
     watch_record_number(record, "shared_bytes", process->shared);
     watch_record_number(record, "peak_bytes", process->peak);
     if (process->pss_new)
         watch_record_number(record, "pss_bytes", process->pss);
-    watch_record_close(record, '}');
-    if (!watch_record_keep(record, position))
+    plim__json_close(&record->json, '}');
+    if (!plim__json_keep(&record->json, position))
         return false;
     process->listed = process->rss;
     process->began = process->pss_new = false;
@@ -391,19 +391,18 @@ static bool list_process(watch_tree_process_t *process, watch_record_t *record)
 
 void watch_tree_list(watch_tree_t *tree, watch_record_t *record)
 {
-    const size_t start = watch_record_position(record);
-    bool fits = true;
-    watch_record_open(record, "processes", '[');
-    if (!watch_record_keep(record, start))
-        return;
-    const size_t empty = watch_record_position(record);
+    plim__json_writer_t *json = &record->json;
+    const size_t start = json->used;
+    plim__json_open(json, "processes", '[');
+    const size_t empty = json->used;
+    bool fits = !json->overflow;
     while (tree->num_gone > 0 && fits) {
-        const size_t position = watch_record_position(record);
-        watch_record_open(record, NULL, '{');
+        const size_t position = json->used;
+        plim__json_open(json, NULL, '{');
         watch_record_number(record, "pid", tree->gone[tree->num_gone - 1]);
-        watch_record_true(record, "ended");
-        watch_record_close(record, '}');
-        fits = watch_record_keep(record, position);
+        plim__json_put_bool(json, "ended", true);
+        plim__json_close(json, '}');
+        fits = plim__json_keep(json, position);
         if (fits)
             tree->num_gone--;
     }
@@ -411,9 +410,8 @@ void watch_tree_list(watch_tree_t *tree, watch_record_t *record)
         if (has_moved(&tree->process[i]))
             fits = list_process(&tree->process[i], record);
     tree->changed = !fits;
-    if (watch_record_position(record) == empty) {
-        record->used = start;
-        return;
-    }
-    watch_record_close(record, ']');
+    const bool none = json->used == empty;
+    plim__json_close(json, ']');
+    if (none)
+        json->used = start;
 }

@@ -29,7 +29,7 @@ typedef struct plim__tensor {
     void *data; /* to write from, or to read into */
 } plim__tensor_t;
 
-/* ASCII: any other byte is written as '?'. */
+/* UTF-8: any other byte is written as '?'. */
 typedef struct plim__note {
     const char *key;
     const char *text;

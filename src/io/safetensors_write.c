@@ -5,148 +5,98 @@
  */
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/json_write.h"
 #include "io/commit.h"
 #include "io/safetensors_format.h"
 #include "mem/arena.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tensors are written as they are in memory");
 
-/* The text of the header; `full` when it did not fit. */
+/* The front of the file: the header's length, and its text. */
 typedef struct header_page {
-    char *text;
+    char *text; /* (PLIM__TENSORS_HEADER) */
     size_t used;
-    size_t size;
-    bool full;
 } header_page_t;
 
-static void put(header_page_t *page, const char *text, size_t length)
-{
-    if (length > page->size - page->used) {
-        page->full = true;
-        return;
-    }
-    memcpy(page->text + page->used, text, length);
-    page->used += length;
-}
-
-static void put_text(header_page_t *page, const char *text)
-{
-    put(page, text, strlen(text));
-}
-
-static void put_number(header_page_t *page, int64_t number)
-{
-    char digits[24];
-    (void)snprintf(digits, sizeof digits, "%lld", (long long)number);
-    put_text(page, digits);
-}
-
-static void put_quoted(header_page_t *page, const char *text)
-{
-    put(page, "\"", 1);
-    for (const char *c = text; *c != '\0'; c++) {
-        unsigned char byte = (unsigned char)*c;
-        char escape[8];
-        if (byte == '"' || byte == '\\') {
-            (void)snprintf(escape, sizeof escape, "\\%c", byte);
-            put_text(page, escape);
-        } else if (byte < 0x20) {
-            (void)snprintf(escape, sizeof escape, "\\u%04x", byte);
-            put_text(page, escape);
-        } else {
-            put(page, byte < 0x7f ? c : "?", 1);
-        }
-    }
-    put(page, "\"", 1);
-}
-
 #define NO_DIGITS "0000000000000000"
-#define SECOND_NOTE "\",\"" PLIM__TENSORS_CHECKSUMS "\":\""
 
 _Static_assert(sizeof NO_DIGITS - 1 == PLIM__TENSORS_DIGITS, "as many zeros as digits");
 
-/* The checksums come first, as zeros; seal fills them in. */
-static void put_notes(header_page_t *page, const plim__note_t *notes, int num_notes,
-                      int num_tensors)
-{
-    put_text(page, PLIM__TENSORS_SEAL NO_DIGITS SECOND_NOTE);
-    for (int i = 0; i < num_tensors; i++)
-        put_text(page, NO_DIGITS);
-    put_text(page, "\"");
-    for (int i = 0; i < num_notes; i++) {
-        put_text(page, ",");
-        put_quoted(page, notes[i].key);
-        put_text(page, ":");
-        put_quoted(page, notes[i].text);
-    }
-    put_text(page, "}");
-}
+/* The beginning, with zeros for the checksum of the front. */
+static const char front[] = PLIM__TENSORS_SEAL NO_DIGITS "\"";
 
-static void put_tensor(header_page_t *page, const plim__tensor_t *tensor, int64_t begin,
+static void put_tensor(plim__json_writer_t *json, const plim__tensor_t *tensor, int64_t begin,
                        int64_t end)
 {
-    put_quoted(page, tensor->name);
-    put_text(page, ":{\"dtype\":");
-    put_quoted(page, plim__tensor_type_name(tensor->type));
-    put_text(page, ",\"shape\":[");
-    for (int i = 0; i < tensor->num_dims; i++) {
-        put_text(page, i == 0 ? "" : ",");
-        put_number(page, tensor->shape[i]);
-    }
-    put_text(page, "],\"data_offsets\":[");
-    put_number(page, begin);
-    put_text(page, ",");
-    put_number(page, end);
-    put_text(page, "]}");
+    plim__json_open(json, tensor->name, '{');
+    plim__json_put_text(json, "dtype", plim__tensor_type_name(tensor->type), SIZE_MAX);
+    plim__json_open(json, "shape", '[');
+    for (int i = 0; i < tensor->num_dims; i++)
+        plim__json_put_integer(json, NULL, tensor->shape[i]);
+    plim__json_close(json, ']');
+    plim__json_open(json, "data_offsets", '[');
+    plim__json_put_integer(json, NULL, begin);
+    plim__json_put_integer(json, NULL, end);
+    plim__json_close(json, ']');
+    plim__json_close(json, '}');
 }
 
-/* Renders the front of the file, up to the data. */
-static plim_status_t render(const char *path, const plim__note_t *notes, int num_notes,
-                            const plim__tensor_t *tensors, int num_tensors, header_page_t *page)
+/* Checks the shapes and writes the checksum of each tensor, one after another. */
+static plim_status_t put_checksums(const char *path, const plim__tensor_t *tensors, int num_tensors,
+                                   char digits_out[PLIM__TENSORS_BUFFER])
 {
-    int64_t offset = 0;
-    page->used = PLIM__TENSORS_FRONT;
-    put_notes(page, notes, num_notes, num_tensors);
+    int64_t sum = 0;
+    if ((size_t)num_tensors >= PLIM__TENSORS_BUFFER / PLIM__TENSORS_DIGITS)
+        return plim__fail(PLIM_ERR_USAGE, "%s: a header cannot hold %d tensors", path, num_tensors);
+    digits_out[0] = '\0';
     for (int i = 0; i < num_tensors; i++) {
-        int64_t bytes, end;
-        if (!plim__tensor_bytes(&tensors[i], &bytes) || !plim__add_i64(offset, bytes, &end))
+        int64_t bytes;
+        if (!plim__tensor_bytes(&tensors[i], &bytes) || !plim__add_i64(sum, bytes, &sum))
             return plim__fail(PLIM_ERR_USAGE, "%s: tensor %s has an impossible type or shape", path,
                               tensors[i].name);
-        put_text(page, ",");
-        put_tensor(page, &tensors[i], offset, end);
-        offset = end;
+        plim__seal_digits(tensors[i].data, (size_t)bytes, digits_out);
+        digits_out += PLIM__TENSORS_DIGITS;
     }
-    put_text(page, "}");
-    while (page->used % PLIM__PAGE != 0 && !page->full)
-        put_text(page, " ");
-    if (page->full)
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "%s: the names and notes of %d tensors do not fit in a header of %zu bytes", path,
-            num_tensors, page->size);
-    uint64_t length = page->used - PLIM__TENSORS_FRONT;
-    memcpy(page->text, &length, sizeof length);
     return PLIM_OK;
 }
 
-/* Fills in the tensors' checksums, then the checksum of the front. */
-static void seal(const header_page_t *page, const plim__tensor_t *tensors, int num_tensors)
+/* Renders the front of the file, up to the data; `checksums` are those of the tensors. */
+static plim_status_t render(const char *path, const plim__note_t *notes, int num_notes,
+                            const plim__tensor_t *tensors, int num_tensors, const char *checksums,
+                            header_page_t *page)
 {
-    char digits[PLIM__TENSORS_DIGITS + 1];
-    char *to = page->text + PLIM__TENSORS_SEAL_AT + PLIM__TENSORS_DIGITS + sizeof SECOND_NOTE - 1;
-    for (int i = 0; i < num_tensors; i++, to += PLIM__TENSORS_DIGITS) {
+    const size_t size = PLIM__TENSORS_HEADER - PLIM__TENSORS_FRONT;
+    plim__json_writer_t json = plim__json_writer(page->text + PLIM__TENSORS_FRONT, size);
+    json.used = sizeof front - 1;
+    memcpy(json.text, front, sizeof front);
+    plim__json_put_text(&json, PLIM__TENSORS_CHECKSUMS, checksums, SIZE_MAX);
+    for (int i = 0; i < num_notes; i++)
+        plim__json_put_text(&json, notes[i].key, notes[i].text, SIZE_MAX);
+    plim__json_close(&json, '}');
+    int64_t offset = 0;
+    for (int i = 0; i < num_tensors; i++) {
         int64_t bytes = 0;
         (void)plim__tensor_bytes(&tensors[i], &bytes);
-        plim__seal_digits(tensors[i].data, (size_t)bytes, digits);
-        memcpy(to, digits, PLIM__TENSORS_DIGITS);
+        put_tensor(&json, &tensors[i], offset, offset + bytes);
+        offset += bytes;
     }
+    plim__json_close(&json, '}');
+    page->used = plim__round_up(PLIM__TENSORS_FRONT + json.used, PLIM__PAGE);
+    if (json.overflow || page->used > PLIM__TENSORS_HEADER)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: the names and notes of %d tensors do not fit in a header of %zu bytes", path,
+            num_tensors, PLIM__TENSORS_HEADER);
+    memset(json.text + json.used, ' ', page->used - PLIM__TENSORS_FRONT - json.used);
+    uint64_t length = page->used - PLIM__TENSORS_FRONT;
+    char digits[PLIM__TENSORS_DIGITS + 1];
+    memcpy(page->text, &length, sizeof length);
     plim__tensor_front_digits(page->text, page->used, digits);
     memcpy(page->text + PLIM__TENSORS_SEAL_AT, digits, PLIM__TENSORS_DIGITS);
+    return PLIM_OK;
 }
 
 /* A file written front to back, one buffer at a time. */
@@ -190,7 +140,6 @@ static plim_status_t fill(sink_t *sink, const header_page_t *page, const plim__t
                           int num_tensors, bool commit)
 {
     int64_t bytes = 0;
-    seal(page, tensors, num_tensors);
     PLIM_TRY(pour(sink, page->text, page->used));
     for (int i = 0; i < num_tensors; i++) {
         if (plim__tensor_bytes(&tensors[i], &bytes))
@@ -230,12 +179,14 @@ plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, PLIM__TENSORS_ACCOUNT,
                                 plim__safetensors_write_estimate(), &arena));
-    header_page_t page = {.size = PLIM__TENSORS_HEADER};
+    header_page_t page = {.used = 0};
     sink_t sink = {.draft = draft};
     lay_out(&arena, &page, &sink);
     plim_status_t status = plim__arena_check(&arena);
     if (status == PLIM_OK)
-        status = render(draft->path, notes, num_notes, tensors, num_tensors, &page);
+        status = put_checksums(draft->path, tensors, num_tensors, sink.buffer);
+    if (status == PLIM_OK)
+        status = render(draft->path, notes, num_notes, tensors, num_tensors, sink.buffer, &page);
     if (status == PLIM_OK)
         status = fill(&sink, &page, tensors, num_tensors, commit);
     plim__arena_destroy(&arena);

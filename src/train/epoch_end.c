@@ -4,15 +4,14 @@
  */
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/json_write.h"
 #include "plan/plan_settings.h"
 #include "plan/run_settings.h"
 #include "train/evaluate.h"
 #include "train/loop.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 /* Bits of the splits with labels. */
 static unsigned labelled_splits(const plim__loop_t *loop)
@@ -38,13 +37,13 @@ static bool is_evaluated(const plim__loop_t *loop, int64_t epoch, int split)
     return (evaluated_splits(loop, epoch) >> split & 1) != 0;
 }
 
-/* Formats ,"valid":0.53; null if not finite. */
-static int number_text(char *text, size_t size, const char *name, double value)
+/* Writes the number with the digits that reading it needs; null if not finite. */
+static void put_number(plim__json_writer_t *json, const char *name, double value)
 {
     char number[PLIM__REAL_TEXT] = "null";
     if (isfinite(value))
         (void)plim__run_settings_real(value, number);
-    return snprintf(text, size, ",\"%s\":%s", name, number);
+    plim__json_put_literal(json, name, number);
 }
 
 /* Writes the metrics of an epoch. They do not depend on speed or machine. */
@@ -54,20 +53,19 @@ static plim_status_t write_metrics(plim__loop_t *loop, const plim_train_event_t 
                                             loop->trainer->position.epoch, loop->training->epochs);
     static const char *const names[] = {"train", "valid", "test"};
     char line[512];
-    int used = snprintf(line, sizeof line, "{\"epoch\":%" PRId64, event->epoch);
-    used += number_text(line + used, sizeof line - (size_t)used, "loss", event->loss);
-    used += snprintf(line + used, sizeof line - (size_t)used, ",\"labelled\":%" PRId64,
-                     event->labelled);
+    plim__json_writer_t json = plim__json_writer(line, sizeof line);
+    plim__json_open(&json, NULL, '{');
+    plim__json_put_integer(&json, "epoch", event->epoch);
+    put_number(&json, "loss", event->loss);
+    plim__json_put_integer(&json, "labelled", event->labelled);
     for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
         if (is_evaluated(loop, event->epoch, split))
-            used += number_text(line + used, sizeof line - (size_t)used, names[split],
-                                event->score[split]);
+            put_number(&json, names[split], event->score[split]);
     if (is_evaluated(loop, event->epoch, PLIM_VALID))
-        used += number_text(line + used, sizeof line - (size_t)used, "valid_loss",
-                            event->split_loss[PLIM_VALID]);
-    used += number_text(line + used, sizeof line - (size_t)used, "rate", rate);
-    (void)snprintf(line + used, sizeof line - (size_t)used, ",\"best\":%s}",
-                   event->best ? "true" : "false");
+        put_number(&json, "valid_loss", event->split_loss[PLIM_VALID]);
+    put_number(&json, "rate", rate);
+    plim__json_put_bool(&json, "best", event->best);
+    plim__json_close(&json, '}');
     return loop->run != NULL ? plim__run_metrics(loop->run, line) : PLIM_OK;
 }
 

@@ -1,16 +1,13 @@
 #include "train/timeline.h"
 
 #include "base/clock.h"
+#include "base/json_write.h"
 #include "load/loader.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 /* Minimum interval between lines. */
 #define LINE_SECONDS 1.0
 
-#define ACCOUNTS_MAX 2048
+#define LINE_BYTES 4096
 
 static double unix_seconds(void)
 {
@@ -41,28 +38,35 @@ static plim__spent_t spent_until_now(const plim__timeline_t *timeline,
                            .rows_cached = load.rows_cached};
 }
 
-/* Appends one account as a JSON member; what does not fit is left out. */
-static void add_account(char *text, size_t size, const char *name, int64_t bytes)
+static void put_line(plim__json_writer_t *json, int64_t bytes)
 {
-    const size_t used = strlen(text);
-    if (bytes > 0 && size - used > sizeof(((plim_account_info_t *)0)->name) + 32)
-        (void)snprintf(text + used, size - used, "%s\"%s\":%" PRId64, used > 0 ? "," : "", name,
-                       bytes);
+    plim__json_put_integer(json, "line_bytes", bytes == PLIM_LINE_NONE ? -1 : bytes);
+}
+
+static void put_account(plim__json_writer_t *json, const char *name, int64_t bytes)
+{
+    if (bytes > 0)
+        plim__json_put_integer(json, name, bytes);
 }
 
 plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, int num_ranks, bool resumed,
                                   plim__run_t *run)
 {
-    char accounts[ACCOUNTS_MAX] = "", line[ACCOUNTS_MAX + 512];
+    char line[LINE_BYTES];
+    plim__json_writer_t json = plim__json_writer(line, sizeof line);
+    plim__json_open(&json, NULL, '{');
+    plim__json_put_text(&json, "kind", "plan", SIZE_MAX);
+    plim__json_put_real(&json, "time_s", 3, unix_seconds());
+    plim__json_put_bool(&json, "resumed", resumed);
+    plim__json_put_integer(&json, "ranks", num_ranks);
+    plim__json_put_integer(&json, "total_bytes", plan->total);
+    plim__json_put_integer(&json, "minimum_bytes", plan->minimum);
+    put_line(&json, plan->line);
+    plim__json_open(&json, "accounts", '{');
     for (int i = 0; i < plan->num_accounts; i++)
-        add_account(accounts, sizeof accounts, plan->accounts[i].name,
-                    plan->accounts[i].phase[plan->peak_phase]);
-    (void)snprintf(line, sizeof line,
-                   "{\"kind\":\"plan\",\"time_s\":%.3f,\"resumed\":%s,\"ranks\":%d"
-                   ",\"total_bytes\":%" PRId64 ",\"minimum_bytes\":%" PRId64
-                   ",\"line_bytes\":%" PRId64 ",\"accounts\":{%s}}",
-                   unix_seconds(), resumed ? "true" : "false", num_ranks, plan->total,
-                   plan->minimum, plan->line == PLIM_LINE_NONE ? -1 : plan->line, accounts);
+        put_account(&json, plan->accounts[i].name, plan->accounts[i].phase[plan->peak_phase]);
+    plim__json_close(&json, '}');
+    plim__json_close(&json, '}');
     return plim__run_timeline(run, line);
 }
 
@@ -84,41 +88,52 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_traine
     if (timeline->meter == NULL || (!force && seconds < LINE_SECONDS))
         return PLIM_OK;
     plim_sample_t sample = PLIM_SAMPLE_INIT;
-    char accounts[ACCOUNTS_MAX] = "", line[ACCOUNTS_MAX + 1536];
+    char line[LINE_BYTES];
+    plim__json_writer_t json = plim__json_writer(line, sizeof line);
     plim_account_info_t infos[PLIM__ACCOUNTS_MAX];
     const int num_accounts = plim__ledger_accounts(ledger, PLIM__ACCOUNTS_MAX, infos);
-    const int64_t line_bytes = plim__ledger_line(ledger);
     const plim__spent_t all = spent_until_now(timeline, trainer, loader);
     const plim__spent_t *last = &timeline->spent;
     const double training = seconds - (all.evaluation - last->evaluation);
     const double dense = all.dense - last->dense;
     const plim__governor_t *governor = plim__loader_governor(loader);
     (void)plim_meter_read(timeline->meter, &sample);
+    plim__json_open(&json, NULL, '{');
+    plim__json_put_integer(&json, "epoch", position->epoch + 1);
+    plim__json_put_integer(&json, "step", position->step);
+    plim__json_put_integer(&json, "updates", position->updates);
+    plim__json_put_real(&json, "time_s", 3, unix_seconds());
+    plim__json_put_real(&json, "seconds", 3, seconds);
+    plim__json_put_real(&json, "steps_per_s", 2,
+                        training > 0 ? (double)(timeline->steps - timeline->steps_then) / training
+                                     : 0);
+    plim__json_put_real(&json, "waiting_s", 4, all.waiting - last->waiting);
+    plim__json_put_real(&json, "sparse_s", 4, all.sparse - last->sparse);
+    plim__json_put_real(&json, "dense_s", 4, dense);
+    plim__json_put_real(&json, "finish_s", 4, all.finish - last->finish);
+    plim__json_put_real(&json, "loss_s", 4, all.loss - last->loss);
+    plim__json_put_real(&json, "update_s", 4, all.update - last->update);
+    plim__json_put_real(&json, "evaluation_s", 4, all.evaluation - last->evaluation);
+    plim__json_put_real(&json, "saving_s", 4, all.saving - last->saving);
+    plim__json_put_real(&json, "dense_gflop_per_s", 1,
+                        dense > 0 ? (all.dense_flops - last->dense_flops) / dense * 1e-9 : 0);
+    plim__json_put_integer(&json, "rss_bytes", sample.rss_bytes);
+    plim__json_put_integer(&json, "anonymous_bytes", sample.anonymous_bytes);
+    plim__json_put_integer(&json, "group_bytes", sample.group_bytes);
+    plim__json_put_integer(&json, "group_cache_bytes", sample.group_cache_bytes);
+    put_line(&json, plim__ledger_line(ledger));
+    plim__json_put_integer(&json, "reserved_bytes", plim__ledger_reserved(ledger));
+    plim__json_put_integer(&json, "cache_bytes", governor->target);
+    plim__json_put_integer(&json, "cache_planned_bytes", governor->cache);
+    plim__json_put_integer(&json, "lists", all.lists - last->lists);
+    plim__json_put_integer(&json, "lists_cached", all.lists_cached - last->lists_cached);
+    plim__json_put_integer(&json, "rows", all.rows - last->rows);
+    plim__json_put_integer(&json, "rows_cached", all.rows_cached - last->rows_cached);
+    plim__json_open(&json, "accounts", '{');
     for (int i = 0; i < num_accounts; i++)
-        add_account(accounts, sizeof accounts, infos[i].name, infos[i].reserved);
-    (void)snprintf(line, sizeof line,
-                   "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
-                   ",\"time_s\":%.3f,\"seconds\":%.3f,\"steps_per_s\":%.2f,\"waiting_s\":%.4f,"
-                   "\"sparse_s\":%.4f"
-                   ",\"dense_s\":%.4f,\"finish_s\":%.4f,\"loss_s\":%.4f,\"update_s\":%.4f"
-                   ",\"evaluation_s\":%.4f,\"saving_s\":%.4f,\"dense_gflop_per_s\":%.1f"
-                   ",\"rss_bytes\":%" PRId64 ",\"anonymous_bytes\":%" PRId64
-                   ",\"group_bytes\":%" PRId64 ",\"group_cache_bytes\":%" PRId64
-                   ",\"line_bytes\":%" PRId64 ",\"reserved_bytes\":%" PRId64
-                   ",\"cache_bytes\":%" PRId64 ",\"cache_planned_bytes\":%" PRId64
-                   ",\"lists\":%" PRId64 ",\"lists_cached\":%" PRId64 ",\"rows\":%" PRId64
-                   ",\"rows_cached\":%" PRId64 ",\"accounts\":{%s}}",
-                   position->epoch + 1, position->step, position->updates, unix_seconds(), seconds,
-                   training > 0 ? (double)(timeline->steps - timeline->steps_then) / training : 0.0,
-                   all.waiting - last->waiting, all.sparse - last->sparse, dense,
-                   all.finish - last->finish, all.loss - last->loss, all.update - last->update,
-                   all.evaluation - last->evaluation, all.saving - last->saving,
-                   dense > 0 ? (all.dense_flops - last->dense_flops) / dense * 1e-9 : 0.0,
-                   sample.rss_bytes, sample.anonymous_bytes, sample.group_bytes,
-                   sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
-                   plim__ledger_reserved(ledger), governor->target, governor->cache,
-                   all.lists - last->lists, all.lists_cached - last->lists_cached,
-                   all.rows - last->rows, all.rows_cached - last->rows_cached, accounts);
+        put_account(&json, infos[i].name, infos[i].reserved);
+    plim__json_close(&json, '}');
+    plim__json_close(&json, '}');
     timeline->at = now;
     timeline->steps_then = timeline->steps;
     timeline->spent = all;
