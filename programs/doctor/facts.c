@@ -224,6 +224,8 @@ static bool match_texts(doctor_t *doctor, const char *line, const char *begin, c
         if (fact->cause == DOCTOR_OOM_CGROUP && fact->word[1][0] != '\0' &&
             strcmp(fact->word[0], fact->word[1]) != 0)
             fact->cause = DOCTOR_OOM_PARENT;
+        if (fact->cause == DOCTOR_DISK_FULL && doctor->semaphore)
+            fact->cause = DOCTOR_SHM_FULL;
         resolve_signal(doctor, row, fact);
         keep_context(doctor, row, fact);
         if (doctor->found[i].count == 1)
@@ -258,9 +260,14 @@ static void follow_traceback(doctor_t *doctor, const char *begin, const char *en
         doctor->traceback = true;
         return;
     }
-    if (!doctor->traceback || indented)
+    if (!doctor->traceback)
         return;
-    doctor->traceback = false;
+    if (indented) {
+        doctor->semaphore =
+            doctor->semaphore || memmem(begin, (size_t)(end - begin), "SemLock", 7) != NULL;
+        return;
+    }
+    doctor->traceback = doctor->semaphore = false;
     if (recognised || !names_exception(begin, end))
         return;
     const int row = doctor_num_texts + DOCTOR_FACT_PYTHON;

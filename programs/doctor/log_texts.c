@@ -55,7 +55,7 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_OOM_SLURM, CAUSE, SIGKILL, "^%w task %d: Out Of Memory", {DOCTOR_FIGURE_NONE}},
     {DOCTOR_OOM_SLURM, CAUSE, SIGKILL, "^%w tasks %w: Out Of Memory", {0}},
     /* Ends by others. */
-    {DOCTOR_TIME_LIMIT, CAUSE, 0, "^*** %w %w ON %*CANCELLED AT %*DUE TO TIME LIMIT", {0}},
+    {DOCTOR_TIME_LIMIT, CAUSE, 0, "^*** %w %w %*CANCELLED AT %*DUE TO TIME LIMIT", {0}},
     {DOCTOR_PREEMPTED, CAUSE, 0, "^*** %w %w ON %*CANCELLED AT %*DUE TO PREEMPTION", {0}},
     {DOCTOR_NODE_FAIL, CAUSE, 0, "^*** %w %w ON %*CANCELLED AT %*DUE TO NODE FAILURE", {0}},
     {DOCTOR_REQUEUED, CAUSE, 0, "^*** %w %w ON %*CANCELLED AT %*DUE TO JOB REQUEUE", {0}},
@@ -199,6 +199,8 @@ const doctor_text_row_t doctor_texts[] = {
      "Workers (tasks / actors) killed due to memory pressure (OOM), ",
      {0}},
     {DOCTOR_OOM_DAEMON, CAUSE, SIGKILL, "^ray.exceptions.OutOfMemoryError: Task was killed", {0}},
+    {DOCTOR_WORKER_EXIT, CONSEQUENCE, 0, "Worker unexpectedly exits with a connection error", {0}},
+    {DOCTOR_WORKER_EXIT, CONSEQUENCE, 0, "A worker died or was killed while executing a task", {0}},
     /* Containers. */
     {DOCTOR_OOM_CGROUP, CAUSE, SIGKILL, "\"OOMKilled\": true", {0}},
     {DOCTOR_OOM_CGROUP, CAUSE, SIGKILL, "^Reason: OOMKilled", {0}},
@@ -207,6 +209,7 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "\"ExitCode\": %d", {DOCTOR_CODE}},
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "^Exit Code: %d", {DOCTOR_CODE}},
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "exited with code %d", {DOCTOR_CODE}},
+    {DOCTOR_EXIT_CODE, SYMPTOM, 0, "terminated with exit code %d", {DOCTOR_CODE}},
 
     /* PyTorch on the GPU: up to 1.9 (2019 "cached"), 1.10 to 2.0; 2.1 to 2.13; HIP and XPU alike.
      * "allowed" where a memory fraction is set, from 1.8 on. */
@@ -262,21 +265,39 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_CUDA_OOM, CAUSE, 0, "CUSOLVER_STATUS_ALLOC_FAILED", {0}},
     /* An index out of range on the GPU; whatever comes after it fails too. */
     {DOCTOR_CUDA_ASSERT, CAUSE, 0, "block: [%d,%d,%d], thread: [%d,%d,%d] Assertion ", {0}},
-    {DOCTOR_CUDA_ASSERT, CAUSE, 0, "CUDA error: device-side assert triggered", {0}},
-    {DOCTOR_CUDA_ASSERT, CAUSE, 0, "cuda runtime error (%d) : device-side assert triggered", {0}},
-    {DOCTOR_CUDA_ASSERT, CAUSE, 0, "HIP error: device-side assert triggered", {0}},
+    {DOCTOR_CUDA_ASSERT, CAUSE, 0, ": device-side assert triggered", {0}},
     /* Libraries and kernels that fail without a reason. */
     {DOCTOR_CUDA_ERROR, CAUSE, 0, "cuDNN error: CUDNN_STATUS_", {0}},
     {DOCTOR_CUDA_ERROR, CAUSE, 0, "CUDA error: CUBLAS_STATUS_", {0}},
     {DOCTOR_CUDA_ERROR, CAUSE, 0, "^RuntimeError: CUDNN_STATUS_", {0}},
     {DOCTOR_CUDA_ERROR, CAUSE, 0, "CUDA error: initialization error", {0}},
     {DOCTOR_CUDA_ERROR, CAUSE, 0, "cuBLAS runtime error : ", {0}},
-    {DOCTOR_CUDA_ERROR, CAUSE, 0, "CUDA error: an illegal memory access was encountered", {0}},
-    {DOCTOR_CUDA_ERROR, CAUSE, 0, "CUDA error: unspecified launch failure", {0}},
+    {DOCTOR_CUDA_ERROR, CAUSE, 0, ": an illegal memory access was encountered", {0}},
+    {DOCTOR_CUDA_ERROR, CAUSE, 0, ": unspecified launch failure", {0}},
+    {DOCTOR_CUDA_ERROR, CAUSE, 0, "This is probably because cuDNN failed to initialize", {0}},
     {DOCTOR_CUDA_OOM, CAUSE, 0, "^%wOutOfMemoryError: %wout of memory", {0}},
     {DOCTOR_CUDA_OOM, CAUSE, 0, "^%wOutOfMemoryError: %w out of memory", {0}},
     {DOCTOR_CUDA_OOM, CAUSE, 0, "^torch.OutOfMemoryError$", {0}},
     {DOCTOR_CUDA_OOM, CAUSE, 0, "^torch.cuda.OutOfMemoryError$", {0}},
+    /* PyTorch up to 0.4 and Caffe2: the runtime's error 2. */
+    {DOCTOR_CUDA_OOM, CAUSE, 0, "cuda runtime error (2) : out of memory", {0}},
+    {DOCTOR_CUDA_OOM, CAUSE, 0, "THCudaCheck FAIL %*error=2 : out of memory", {0}},
+    {DOCTOR_CUDA_OOM, CAUSE, 0, "cuda failed with error 2 out of memory", {0}},
+    {DOCTOR_CUDA_OOM, CAUSE, 0, "error == cudaSuccess. 2 vs 0.", {0}},
+    {DOCTOR_CUDA_OOM,
+     CAUSE,
+     0,
+     "MPS backend out of memory (MPS allocated: %z, other allocations: %z, max allowed: %z). Tried "
+     "to allocate %z",
+     {DOCTOR_ALLOCATED, 0, DOCTOR_ALLOWED, DOCTOR_TRIED}},
+    /* TensorFlow and JAX; without a device's name the GPU is likely. */
+    {DOCTOR_CUDA_OOM, CAUSE, 0, "OOM when allocating tensor with shape%*device:GPU:", {0}},
+    {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "OOM when allocating tensor with shape%*device:CPU:", {0}},
+    {DOCTOR_CUDA_OOM,
+     CAUSE,
+     0,
+     "RESOURCE_EXHAUSTED: Out of memory %*allocat%w %d bytes",
+     {DOCTOR_TRIED}},
     /* As programs print it, in any class and behind any label. */
     {DOCTOR_CUDA_OOM, CAUSE, 0, "~CUDA error: out of memory", {0}},
     {DOCTOR_CUDA_OOM, CAUSE, 0, "~CUDA out of memory", {0}},
@@ -321,6 +342,10 @@ const doctor_text_row_t doctor_texts[] = {
      0,
      "unable to open shared memory object <%w> in %*: No space left",
      {0}},
+    {DOCTOR_OPEN_FILES, CAUSE, 0, "unable to open shared memory object <%w> in %w mode$", {0}},
+    {DOCTOR_SHM_FULL, CAUSE, 0, "NCCL WARN Call to posix_fallocate failed : No space left", {0}},
+    {DOCTOR_SHM_FULL, CAUSE, 0, "NCCL WARN Error: failed to extend /dev/shm/nccl-", {0}},
+    {DOCTOR_SHM_FULL, CAUSE, 0, "NCCL WARN Error while creating shared memory segment", {0}},
     {DOCTOR_ALLOC_REFUSED,
      CAUSE,
      0,
@@ -406,10 +431,10 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^%wMemoryError: Unable to allocate array with shape", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^MemoryError$", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^MemoryError: ", {0}},
-    {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^OSError: [Errno 12] Cannot allocate memory", {0}},
+    {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "posix_memalign(&data, gAlignment, nbytes) == 0. 12 vs", {0}},
+    {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "~Cannot allocate memory", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "instance of 'std::bad_alloc'", {0}},
-    {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^what(): std::bad_alloc", {0}},
-    {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^RuntimeError: std::bad_alloc", {0}},
+    {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "~std::bad_alloc", {0}},
     {DOCTOR_THREADS, CAUSE, 0, "^RuntimeError: can't start new thread", {0}},
     {DOCTOR_THREADS, CAUSE, 0, "fork: retry: Resource temporarily unavailable", {0}},
     {DOCTOR_THREADS,
@@ -424,8 +449,10 @@ const doctor_text_row_t doctor_texts[] = {
      0,
      "^OSError: Not enough free space to write %d bytes",
      {DOCTOR_TRIED}},
-    {DOCTOR_DISK_FULL, CAUSE, 0, "^OSError: [Errno 28] No space left on device", {0}},
-    {DOCTOR_DISK_FULL, CAUSE, 0, "^OSError: [Errno 122] Disk quota exceeded", {0}},
+    {DOCTOR_SHM_FULL, HARMLESS, 0, "UserWarning: [Errno 28] No space left on device", {0}},
+    {DOCTOR_DISK_FULL, CAUSE, 0, "~No space left on device", {0}},
+    {DOCTOR_DISK_FULL, CAUSE, 0, "~Disk quota exceeded", {0}},
+    {DOCTOR_DISK_FULL, CAUSE, 0, "~disk quota exceeded", {0}},
     {DOCTOR_DISK_FULL, CAUSE, 0, "^OSError: [Errno 27] File too large", {0}},
     {DOCTOR_DISK_FULL, CAUSE, 0, "^RuntimeError: basic_ios::clear: iostream error", {0}},
     {DOCTOR_DISK_FULL,
@@ -496,6 +523,7 @@ const doctor_text_row_t doctor_texts[] = {
      "noticed that process rank %d with PID %d on node %w exited on signal %d",
      {0, DOCTOR_PID, DOCTOR_SIGNAL}},
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "died with <Signals.%w: %d>", {DOCTOR_SIGNAL}},
+    {DOCTOR_EXIT_CODE, SYMPTOM, 0, "exits with return code = %d", {DOCTOR_CODE}},
 
     /* Shells: bash in a script, any shell alone, zsh. */
     {DOCTOR_KILLED, SYMPTOM, SIGKILL, "line %d: %d Killed", {0, DOCTOR_PID}},
@@ -533,6 +561,7 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "^exit code %d", {DOCTOR_CODE}},
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "^exit code: %d", {DOCTOR_CODE}},
     {DOCTOR_TERMINATED, SYMPTOM, SIGINT, "^KeyboardInterrupt", {0}},
+    {DOCTOR_ABORTED, CONSEQUENCE, 0, "terminate called after throwing an instance of ", {0}},
 };
 
 const int doctor_num_texts = (int)(sizeof doctor_texts / sizeof doctor_texts[0]);

@@ -8,6 +8,7 @@ import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
 TEXTS = pathlib.Path(__file__).with_name('texts.tsv')
+THREADS = pathlib.Path(__file__).with_name('threads.txt')
 
 
 def rows():
@@ -36,3 +37,16 @@ def test_a_text_has_its_cause(cause, fields, text):
         assert found['advice'] or cause in ('cancelled', 'terminated', 'python_error')
     else:
         assert not found['advice'] and found['outcome'] != 'died'
+
+
+def threads():
+    for log in THREADS.read_text().split('\n== ')[1:]:
+        head, text = log.split('\n', 1)
+        cause, thread = head.split()
+        yield thread.removeprefix('https://'), cause, text
+
+
+@pytest.mark.parametrize('thread, cause, text', list(threads()), ids=lambda value: value[:60])
+def test_a_log_of_a_public_thread_has_its_cause(thread, cause, text):  # pylint: disable=unused-argument
+    found = doctor(text)
+    assert (found['cause'], found['outcome']) == (cause.split('/')[-1], 'died'), found['summary']

@@ -151,8 +151,9 @@ static void look_for_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
 
 static doctor_confidence_t confidence_of(const doctor_fact_t *fact)
 {
-    static const char *const vague[] = {"CUBLAS_STATUS", "CUDNN_STATUS",     "CUSOLVER_STATUS",
-                                        "basic_ios",     "inline_container", "PytorchStreamWriter"};
+    static const char *const vague[] = {
+        "CUBLAS_STATUS",    "CUDNN_STATUS",        "CUSOLVER_STATUS",    "basic_ios",
+        "inline_container", "PytorchStreamWriter", "RESOURCE_EXHAUSTED", "in read-write mode"};
     if (fact->cause >= DOCTOR_PEER_LOST && fact->cause != DOCTOR_TERMINATED)
         return DOCTOR_POSSIBLE;
     for (size_t i = 0; i < sizeof vague / sizeof vague[0]; i++)
