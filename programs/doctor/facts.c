@@ -252,6 +252,24 @@ static bool names_exception(const char *begin, const char *end)
     return at > begin && (at == end || *at == ':');
 }
 
+/* What an exception of a library that the table does not know says of memory. */
+static doctor_cause_t cause_of_exception(const char *begin, const char *end)
+{
+    static const char *const said[] = {"out of memory", "Out of memory", "OutOfMemory",
+                                       "OOM when allocating"};
+    static const char *const gpu[] = {"cuda", "CUDA", "Cuda", "GPU", "gpu"};
+    const size_t length = (size_t)(end - begin);
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        if (memmem(begin, length, said[i], strlen(said[i])) == NULL)
+            continue;
+        for (size_t k = 0; k < sizeof gpu / sizeof gpu[0]; k++)
+            if (memmem(begin, length, gpu[k], strlen(gpu[k])) != NULL)
+                return DOCTOR_CUDA_OOM;
+        return DOCTOR_ALLOC_REFUSED;
+    }
+    return DOCTOR_PYTHON_ERROR;
+}
+
 /* Lines of a traceback are indented; the first one that is not names the exception. */
 static void follow_traceback(doctor_t *doctor, const char *begin, const char *end, bool indented,
                              bool recognised)
@@ -271,7 +289,7 @@ static void follow_traceback(doctor_t *doctor, const char *begin, const char *en
     if (recognised || !names_exception(begin, end))
         return;
     const int row = doctor_num_texts + DOCTOR_FACT_PYTHON;
-    const doctor_fact_t *fact = doctor_facts_add(doctor, row, DOCTOR_PYTHON_ERROR,
+    const doctor_fact_t *fact = doctor_facts_add(doctor, row, cause_of_exception(begin, end),
                                                  DOCTOR_ROLE_CAUSE, begin, (size_t)(end - begin));
     if (doctor->found[row].count == 1)
         doctor->found[row].first = *fact;
