@@ -26,16 +26,19 @@ extern "C" {
 
 #define PLIM_HOPS_MAX 8
 
-typedef enum plim_split { PLIM_TRAIN = 0, PLIM_VALID, PLIM_TEST } plim_split_t;
+typedef enum plim_split {
+    PLIM_TRAIN = 0,
+    PLIM_VALID,
+    PLIM_TEST,
+    PLIM_ALL_NODES /* of the graph, whether in a split or not; for plim_predict only */
+} plim_split_t;
 
 typedef enum plim_form {
     PLIM_NATIVE = 0, /* every node drawn so far draws at each hop; a batch may come in parts */
     PLIM_PYG         /* a node draws once, at the hop after it was drawn; never in parts */
 } plim_form_t;
 
-/* Arrays that a recipe can ask for, as PyTorch Geometric's models take them. */
-#define PLIM_EDGE_INDEX 1u /* the edges of all hops as one array: sources, targets */
-#define PLIM_EDGE_IDS 2u   /* the position of each edge in the dataset's indices.npy */
+#define PLIM_FANOUT_ALL (-1) /* a node draws all of its neighbours */
 
 /* How batches are drawn. The same recipe gives the same batches. */
 typedef struct plim_recipe {
@@ -43,18 +46,20 @@ typedef struct plim_recipe {
     int64_t batch_size; /* seeds, or graphs in a dataset of many graphs */
     int num_hops; /* 0: seeds and their rows, no blocks. In a dataset of many graphs always 0: the
                      edges of the graphs are the one block */
-    int64_t fanout[PLIM_HOPS_MAX]; /* neighbours a node, up to 4096; -1: all */
+    int64_t fanout[PLIM_HOPS_MAX]; /* neighbours a node, up to 4096, or PLIM_FANOUT_ALL */
     bool replace;                  /* draw with replacement */
     plim_form_t form;
     uint64_t seed;
     bool no_features;        /* topology only: no rows in the batches */
     bool degrees;            /* batches carry the nodes' degrees in the whole graph */
     bool skip_loops;         /* blocks and degrees leave out edges of a node to itself; not with
-                                `arrays` */
+                                edge_index or edge_ids */
     plim_dtype_t row_type;   /* rows as PLIM_F16 or PLIM_F32 */
     plim_dtype_t index_type; /* ids, indptr and indices as PLIM_I32 or PLIM_I64 */
-    uint64_t arrays; /* PLIM_EDGE_INDEX, PLIM_EDGE_IDS or both; 0: neither. In native form only with
-                        at most one hop, or in a dataset of many graphs */
+    /* Arrays as PyTorch Geometric's models take them; in native form only with at most one hop, or
+     * in a dataset of many graphs. */
+    bool edge_index; /* the edges of all hops as one array: sources, targets */
+    bool edge_ids;   /* the position of each edge in the dataset's indices.npy */
 } plim_recipe_t;
 
 /* Delivers rows as PLIM_F32; the stored type (info's feature_type) saves the conversion. For a
@@ -62,7 +67,7 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, false, PLIM_F32, PLIM_I32, 0                                                    \
+            false, false, PLIM_F32, PLIM_I32, false, false                                         \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */
@@ -135,6 +140,8 @@ typedef struct plim_loader plim_loader_t;
 typedef struct plim_stream plim_stream_t;
 
 /* Seeds, and how their batches are drawn. */
+#define PLIM_HOPS_RECIPE (-1)
+
 typedef struct plim_stream_params {
     size_t size;
     plim_split_t split;   /* split that seeds come from, unless nodes are given */
@@ -143,7 +150,7 @@ typedef struct plim_stream_params {
     int64_t num_nodes;
     bool shuffle;       /* a new order each epoch, by the seed; else as listed */
     int64_t batch_size; /* 0: the recipe's */
-    int num_hops;       /* -1: the recipe's, with its fan-outs */
+    int num_hops;       /* or PLIM_HOPS_RECIPE: the recipe's, with its fan-outs */
     int64_t fanout[PLIM_HOPS_MAX];
     /* Processes can divide batches: each batch is cut by position into equal shares (the first ones
      * have one more seed if the division has a remainder), and only share_count of them are
@@ -160,8 +167,8 @@ typedef struct plim_stream_params {
 /* The training split, shuffled, with the recipe's settings. */
 #define PLIM_STREAM_PARAMS_INIT                                                                    \
     {                                                                                              \
-        sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, -1, {0, 0, 0, 0, 0, 0, 0, 0},  \
-            0, 1, false, false, 0, 1                                                               \
+        sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, PLIM_HOPS_RECIPE,              \
+            {0, 0, 0, 0, 0, 0, 0, 0}, 0, 1, false, false, 0, 1                                     \
     }
 
 /* Maximum number of streams of a loader; plim_trainer_evaluate uses one while it runs. */

@@ -19,6 +19,8 @@ typedef enum plim_place {
     PLIM_PLACE_DISK /* behind a cache */
 } plim_place_t;
 
+#define PLIM_CACHE_NONE (-1)
+
 /* Choices that the caller fixes; 0: the planner chooses. */
 typedef struct plim_plan_params {
     size_t size;    /* of this struct, as PLIM_PLAN_PARAMS_INIT sets it */
@@ -30,8 +32,8 @@ typedef struct plim_plan_params {
     int64_t part_seeds; /* maximum seeds in a part: batches come in parts */
     int64_t part_nodes; /* its sizes, from plim_run_read: keeps the bits of a resumed run */
     int64_t part_edges;
-    int64_t row_cache;   /* bytes of the row cache; -1: none */
-    int64_t list_cache;  /* bytes of the list cache; -1: none */
+    int64_t row_cache;   /* bytes of the row cache, or PLIM_CACHE_NONE */
+    int64_t list_cache;  /* bytes of the list cache, or PLIM_CACHE_NONE */
     const char *scratch; /* directory on a local disk for packed cached rows; NULL: none */
     bool no_reading;     /* read only dataset.json and the statistics cache */
     bool no_advice;      /* do not search for other settings that fit */

@@ -432,15 +432,15 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
                                      double score_out[3], double loss_out[3]);
 
 /*
- * Writes predictions for a split's seeds in the dataset's order, or for all nodes (split -1), to
+ * Writes predictions for a split's seeds in the dataset's order, or for PLIM_ALL_NODES, to
  * the file `out`, atomically: .npy or .csv by its ending, otherwise PLIM_ERR_USAGE. It replaces
  * only such a file. A .csv begins each row with the node's id; the ids of out.npy are in
  * out.ids.npy, or in out.ids.csv if they are names, except for all nodes of a dataset that keeps no
  * ids. Threads, memory and other errors as for plim_evaluate; PLIM_ERR_DISK.
  */
 PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
-                                    const char *run, const plim_inference_t *inference, int split,
-                                    plim_predict_kind_t kind, const char *out,
+                                    const char *run, const plim_inference_t *inference,
+                                    plim_split_t split, plim_predict_kind_t kind, const char *out,
                                     plim_train_event_fn events, void *user);
 
 /* What may still change; see docs/c.md. */

@@ -50,7 +50,7 @@ static bool take_start_option(train_t *train, const char *name, const char *valu
         *taken_out = !cli_given(common, "io") && number > 0 && number <= PLIM_IO_THREADS;
         common->io_engine = *taken_out ? (plim_io_engine_t)number : common->io_engine;
     } else if (strcmp(name, "row-cache") == 0) {
-        *taken_out = train->params.row_cache == 0 && number >= -1;
+        *taken_out = train->params.row_cache == 0 && number >= PLIM_CACHE_NONE;
         train->params.row_cache = *taken_out ? number : train->params.row_cache;
     } else if (strcmp(name, "scratch") == 0 && train->params.scratch == NULL) {
         *taken_out = access(value, W_OK | X_OK) == 0;

@@ -16,7 +16,7 @@ typedef struct infer {
     plim_predict_kind_t kind;
 } infer_t;
 
-#define SPLIT_ALL 3
+_Static_assert(PLIM_ALL_NODES == 3, "the order of SPLITS");
 #define SPLITS CLI_LIST(0, "train", "valid", "test", "all")
 #define AT(member) CLI_AT(infer_t, member)
 
@@ -134,9 +134,9 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
     unsigned splits = PLIM_SPLITS_ALL;
     if (infer->split < 0)
         splits = PLIM_SPLITS_VALID | PLIM_SPLITS_TEST;
-    else if (infer->split != SPLIT_ALL)
+    else if (infer->split != PLIM_ALL_NODES)
         splits = 1U << infer->split;
-    if (infer->split < 0 || infer->split == SPLIT_ALL)
+    if (infer->split < 0 || infer->split == PLIM_ALL_NODES)
         for (int split = 0; split < 3; split++)
             if (info->num_split[split] == 0)
                 splits &= ~(1U << split);
@@ -220,15 +220,15 @@ static const char *const kinds[] = {"logits", "classes", "embeddings", "probabil
 static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
                              const plim_run_info_t *run)
 {
-    const int split = infer->split == SPLIT_ALL ? -1 : infer->split;
     json_t *object = NULL;
     (void)run;
-    plim_status_t status = plim_predict(job, dataset, infer->run, &infer->inference, split,
-                                        infer->kind, infer->out, train_print_event, &infer->common);
+    plim_status_t status =
+        plim_predict(job, dataset, infer->run, &infer->inference, (plim_split_t)infer->split,
+                     infer->kind, infer->out, train_print_event, &infer->common);
     if (status != PLIM_OK || !cli_ranks_speaks())
         return status;
     cli_leave_phase();
-    const char *name = split < 0 ? "all" : train_split_name(split);
+    const char *name = infer->split == PLIM_ALL_NODES ? "all" : train_split_name(infer->split);
     if (infer->common.json)
         object = json_pack("{s:o, s:o, s:s, s:s, s:b}", "run", cli_json_text(infer->run), "out",
                            cli_json_text(infer->out), "split", name, "kind", kinds[infer->kind],

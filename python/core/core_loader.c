@@ -206,7 +206,7 @@ static bool read_creation(PyObject *args, PyObject *kwargs, creation_t *creation
     recipe->no_features = row_bits == 0;
     recipe->row_type = row_bits == 16 ? PLIM_F16 : PLIM_F32;
     recipe->index_type = PLIM_I64;
-    recipe->arrays = PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
+    recipe->edge_index = recipe->edge_ids = true;
     return true;
 }
 

@@ -209,7 +209,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
                               .nodes = slot->nodes,
                               .edges = slot->edges,
                               .edge_ids = slot->edge_ids,
-                              .with_targets = (recipe->arrays & PLIM_EDGE_INDEX) != 0};
+                              .with_targets = recipe->edge_index};
     batch->epoch = epoch;
     batch->step = cut.step;
     batch->batch_seeds = plim__stream_batch(stream, cut.step, &whole_first);

@@ -14,11 +14,8 @@
 
 static plim_status_t check_arrays(const plim_recipe_t *recipe)
 {
-    if ((recipe->arrays & ~(uint64_t)(PLIM_EDGE_INDEX | PLIM_EDGE_IDS)) != 0)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "the recipe asks for arrays that this version does not know (%#llx)",
-                          (unsigned long long)recipe->arrays);
-    if (recipe->arrays != 0 && recipe->form == PLIM_NATIVE && recipe->num_hops > 1)
+    if ((recipe->edge_index || recipe->edge_ids) && recipe->form == PLIM_NATIVE &&
+        recipe->num_hops > 1)
         return plim__fail(PLIM_ERR_USAGE,
                           "in native form a node draws at every hop, so %d hops are not one "
                           "edge_index; choose PyG's form",
@@ -45,7 +42,7 @@ static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe
         return plim__fail(PLIM_ERR_USAGE, "`fanout` has %d hops; at most %d are supported",
                           recipe->num_hops, PLIM_HOPS_MAX);
     for (int i = 0; i < recipe->num_hops; i++)
-        if (recipe->fanout[i] < -1 || recipe->fanout[i] > PLIM__FANOUT_MAX)
+        if (recipe->fanout[i] < PLIM_FANOUT_ALL || recipe->fanout[i] > PLIM__FANOUT_MAX)
             return plim__fail(PLIM_ERR_USAGE,
                               "`fanout` of hop %d is %lld; it must be -1 (all) or 0 to %d", i + 1,
                               (long long)recipe->fanout[i], PLIM__FANOUT_MAX);
@@ -68,7 +65,7 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: the ids of %lld nodes do not fit in 32 bits; choose 64",
                           plim__dataset_path(dataset), (long long)info->num_nodes);
-    if (recipe->skip_loops && recipe->arrays != 0)
+    if (recipe->skip_loops && (recipe->edge_index || recipe->edge_ids))
         return plim__fail(PLIM_ERR_USAGE, "edge_index and edge ids are of all edges: leave out "
                                           "skip_loops");
     if (recipe->degrees && info->max_degree > INT32_MAX)
@@ -99,7 +96,7 @@ plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_reci
     plim_recipe_t drawn = *recipe;
     if (info->num_graphs > 0) {
         drawn.num_hops = 1;
-        drawn.fanout[0] = -1;
+        drawn.fanout[0] = PLIM_FANOUT_ALL;
         drawn.replace = false;
         drawn.form = PLIM_NATIVE;
     }
@@ -140,7 +137,7 @@ plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
         own.seed = params->seed;
     if (params->batch_size > 0)
         own.batch_size = params->batch_size;
-    if (params->num_hops >= 0) {
+    if (params->num_hops != PLIM_HOPS_RECIPE) {
         own.num_hops = params->num_hops;
         memcpy(own.fanout, params->fanout, sizeof own.fanout);
     }
@@ -201,8 +198,7 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
     size_t width = plim__index_bytes(recipe->index_type);
     plim__load_slot_sizes_t sizes = {
         .nodes = array_bytes(plan->slot_nodes, 1, width),
-        .edges =
-            array_bytes(plan->slot_edges, (recipe->arrays & PLIM_EDGE_INDEX) != 0 ? 2 : 1, width),
+        .edges = array_bytes(plan->slot_edges, recipe->edge_index ? 2 : 1, width),
         .seeds = array_bytes(seeds, 1, sizeof(int64_t)),
     };
     if (with_rows)
@@ -216,7 +212,7 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
         sizes.labels = array_bytes(seeds, info->num_targets, sizeof(float));
     if (info->num_graphs > 0)
         sizes.graph_indptr = array_bytes(seeds + 1, 1, width);
-    if ((recipe->arrays & PLIM_EDGE_IDS) != 0)
+    if (recipe->edge_ids)
         sizes.edge_ids = array_bytes(plan->slot_edges, 1, sizeof(int64_t));
     const size_t all[] = {sizes.nodes,  sizes.edges,   sizes.rows,         sizes.seeds,
                           sizes.labels, sizes.degrees, sizes.graph_indptr, sizes.edge_ids};
@@ -271,7 +267,7 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
         .num_hops = recipe->num_hops,
         .replace = recipe->replace,
         .form = recipe->form,
-        .with_edge_ids = (recipe->arrays & PLIM_EDGE_IDS) != 0,
+        .with_edge_ids = recipe->edge_ids,
         .seed = recipe->seed,
         .node_capacity = plan->slot_nodes,
         .most_drawn = parts.most_drawn,

@@ -16,7 +16,7 @@
 /* The arrays of a slot lie one after the other, each aligned to a cache line. */
 typedef struct plim__load_slot_sizes {
     size_t nodes;        /* (slot_nodes) of the recipe's index type */
-    size_t edges;        /* (slot_edges) of the same; with PLIM_EDGE_INDEX twice */
+    size_t edges;        /* (slot_edges) of the same; with edge_index twice */
     size_t rows;         /* (slot_nodes, num_features) of the recipe's row type; 0 without */
     size_t seeds;        /* (seeds of a part) int64 */
     size_t labels;       /* as many int64, or times num_targets float; 0 without */

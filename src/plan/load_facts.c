@@ -118,8 +118,8 @@ static plim_status_t check_params(const plim_plan_params_t *params)
         {"part_edges", params->part_edges, 0, INT64_MAX},
         {"topology", params->topology, 0, 2},
         {"rows", params->rows, 0, 2},
-        {"row_cache", params->row_cache, -1, INT64_MAX},
-        {"list_cache", params->list_cache, -1, INT64_MAX},
+        {"row_cache", params->row_cache, PLIM_CACHE_NONE, INT64_MAX},
+        {"list_cache", params->list_cache, PLIM_CACHE_NONE, INT64_MAX},
     };
     plim__load_plan_t plan;
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
@@ -139,7 +139,7 @@ static plim_status_t check_params(const plim_plan_params_t *params)
     return PLIM_OK;
 }
 
-/* The larger of two fan-outs, -1 being all. */
+/* The larger of two fan-outs, PLIM_FANOUT_ALL being the largest. */
 static int64_t wider(int64_t a, int64_t b)
 {
     return a < 0 || b < 0 ? -1 : plim__max_i64(a, b);

@@ -143,7 +143,7 @@ static double kept_share(const plim__load_facts_t *facts)
                : (double)info->num_split[PLIM_TRAIN] / (double)info->num_nodes;
 }
 
-/* Upper bound of a cache over `bytes`, with the user's setting (0: none, -1: no cache). */
+/* Upper bound of a cache over `bytes`, with the user's setting (0: none). */
 static int64_t most_cached(const plim__load_facts_t *facts, int64_t bytes, int64_t setting)
 {
     const int64_t all = plim__min_i64((int64_t)((double)bytes * kept_share(facts)) + 1, bytes);

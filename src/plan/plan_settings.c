@@ -169,7 +169,7 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
         return plim__fail(PLIM_ERR_USAGE, "eval_splits is %u; it must be between 0 and %d",
                           (unsigned)training->eval_splits, (int)PLIM_SPLITS_ALL);
     while (count < PLIM_HOPS_MAX && fanout[count] != 0) {
-        if (fanout[count] < -1 || fanout[count] > PLIM__FANOUT_MAX)
+        if (fanout[count] < PLIM_FANOUT_ALL || fanout[count] > PLIM__FANOUT_MAX)
             return plim__fail(PLIM_ERR_USAGE,
                               "`eval_fanout` has %lld; give -1 (all neighbours) or 1 to %d",
                               (long long)fanout[count], PLIM__FANOUT_MAX);
@@ -278,7 +278,7 @@ plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
     recipe.no_features = false;
     recipe.degrees = training->model.kind == PLIM_GCN;
     recipe.skip_loops = plim__model_skips_loops(&training->model) && info->max_self_loops != 0;
-    recipe.arrays = 0;
+    recipe.edge_index = recipe.edge_ids = false;
     recipe.row_type = info->feature_type;
     recipe.index_type = PLIM_I32;
     return recipe;

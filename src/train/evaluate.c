@@ -413,13 +413,13 @@ static plim_status_t take_exact(void *context, int64_t first, int64_t rows, int6
 }
 
 static plim_status_t predict_exact(plim__session_t *session, const char *run,
-                                   const plim_inference_t *inference, int split, int64_t most_bytes,
-                                   plim__output_t *output)
+                                   const plim_inference_t *inference, plim_split_t split,
+                                   int64_t most_bytes, plim__output_t *output)
 {
     wanted_t wanted = {.nodes = NULL};
     PLIM_TRY(open_exact(session, run, inference));
-    plim_status_t status =
-        agree(session, split >= 0 ? find_wanted(session, 1U << split, &wanted) : PLIM_OK);
+    plim_status_t status = agree(
+        session, split != PLIM_ALL_NODES ? find_wanted(session, 1U << split, &wanted) : PLIM_OK);
     if (status == PLIM_OK) {
         plim__exact_params_t params =
             exact_params(session, run, inference, output->kind == PLIM_PREDICT_EMBEDDINGS);
@@ -452,7 +452,7 @@ static int64_t embedding_width(const plim__session_t *session)
 }
 
 static plim_status_t predict_sampled(plim__session_t *session, const char *run,
-                                     const plim_inference_t *inference, int split,
+                                     const plim_inference_t *inference, plim_split_t split,
                                      plim__output_t *output)
 {
     plim_loader_t *loader = NULL;
@@ -462,7 +462,7 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
     if (status == PLIM_OK) {
         session->in_order = true;
         session->embeddings = output->kind == PLIM_PREDICT_EMBEDDINGS;
-        status = plim__session_pass(session, loader, (plim_split_t)split, 0, take_sampled, output);
+        status = plim__session_pass(session, loader, split, 0, take_sampled, output);
     }
     plim_loader_release(loader);
     return status;
@@ -470,12 +470,12 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
 
 /* Checks that this kind of output exists for the requested nodes, and counts them. */
 static plim_status_t check_wish(const plim__session_t *session, const plim_inference_t *inference,
-                                int split, plim_predict_kind_t kind, int64_t *rows_out)
+                                plim_split_t split, plim_predict_kind_t kind, int64_t *rows_out)
 {
     const plim_dataset_info_t *info = session->info;
     const char *path = plim__dataset_path(session->dataset);
-    if (split < -1 || split > PLIM_TEST)
-        return plim__fail(PLIM_ERR_USAGE, "there is no split %d", split);
+    if (split < PLIM_TRAIN || split > PLIM_ALL_NODES)
+        return plim__fail(PLIM_ERR_USAGE, "there is no split %d", (int)split);
     if (kind == PLIM_PREDICT_CLASSES && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_USAGE, "%s: its labels are values, not classes; ask for logits",
                           path);
@@ -486,16 +486,16 @@ static plim_status_t check_wish(const plim__session_t *session, const plim_infer
                           "%s: the run predicts values, which have no probabilities; ask for "
                           "logits",
                           path);
-    if (split == -1 && info->num_graphs > 0)
+    if (split == PLIM_ALL_NODES && info->num_graphs > 0)
         return plim__fail(
             PLIM_ERR_USAGE,
             "%s: a dataset of many graphs is predicted by its splits; choose train, valid or test",
             path);
-    if (split == -1 && !inference->exact && draws(session))
+    if (split == PLIM_ALL_NODES && !inference->exact && draws(session))
         return plim__fail(PLIM_ERR_USAGE,
                           "neighbourhoods are drawn for the nodes of a split; predict all of them "
                           "exactly, or one split");
-    *rows_out = split == -1 ? info->num_nodes : info->num_split[split];
+    *rows_out = split == PLIM_ALL_NODES ? info->num_nodes : info->num_split[split];
     if (*rows_out == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s: that split is empty", path);
     return PLIM_OK;
@@ -503,8 +503,8 @@ static plim_status_t check_wish(const plim__session_t *session, const plim_infer
 
 /* Predicts by the weights of a run; rank 0 writes the file. */
 static plim_status_t predict(plim__session_t *session, const char *run,
-                             const plim_inference_t *inference, int split, plim_predict_kind_t kind,
-                             const char *out)
+                             const plim_inference_t *inference, plim_split_t split,
+                             plim_predict_kind_t kind, const char *out)
 {
     const plim_training_t *training = &session->training;
     const bool writes = plim__peers_rank(session->peers) == 0;
@@ -514,7 +514,7 @@ static plim_status_t predict(plim__session_t *session, const char *run,
                               ? plim__max_i64(training->model.hidden, session->info->num_features)
                               : session->num_outputs;
     /* As in the training's plan. */
-    const bool exact = split == -1 || (inference->exact && draws(session));
+    const bool exact = split == PLIM_ALL_NODES || (inference->exact && draws(session));
     const int64_t most_bytes =
         exact && draws(session)
             ? plim__predict_exact_bytes(session->job, session->dataset, training)
@@ -539,8 +539,8 @@ static plim_status_t predict(plim__session_t *session, const char *run,
 }
 
 PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
-                                    const char *run, const plim_inference_t *inference, int split,
-                                    plim_predict_kind_t kind, const char *out,
+                                    const char *run, const plim_inference_t *inference,
+                                    plim_split_t split, plim_predict_kind_t kind, const char *out,
                                     plim_train_event_fn events, void *user)
 {
     plim_inference_t known = PLIM_INFERENCE_INIT;
@@ -552,7 +552,7 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
     const plim_job_t own = plim__train_job(job);
     (void)snprintf(request, sizeof request,
                    "`exact` is %d\nthe number of `split` is %d\nthe number of `kind` is %d\n",
-                   (int)known.exact, split, (int)kind);
+                   (int)known.exact, (int)split, (int)kind);
     plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
         status = predict(&session, run, &known, split, kind, out);

@@ -168,7 +168,7 @@ static plim_status_t open_ids(plim__output_t *output, const char *out)
 }
 
 plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_predict_kind_t kind,
-                                const plim_dataset_t *dataset, int split, int64_t rows,
+                                const plim_dataset_t *dataset, plim_split_t split, int64_t rows,
                                 int64_t most_width, plim__output_t *output_out)
 {
     plim__output_t *output = output_out;

@@ -33,7 +33,7 @@ typedef struct plim__output {
 
 /*
  * Opens the file for `rows` rows of at most `most_width` floats: of the nodes (or graphs) of a
- * dataset's split, or of all nodes (-1). Without a dataset (NULL) a .csv has the ids 0, 1, 2 … It
+ * dataset's split, or of PLIM_ALL_NODES. Without a dataset (NULL) a .csv has the ids 0, 1, 2 … It
  * replaces only earlier predictions; PLIM_ERR_USAGE for other files, for ids of an earlier
  * prediction that would stay beside the new one, for a name that ends neither in .npy nor in .csv,
  * for a path in a dataset, and for a name that a run uses in its directory. PLIM_ERR_SPACE for too
@@ -41,7 +41,7 @@ typedef struct plim__output {
  * an error.
  */
 plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_predict_kind_t kind,
-                                const plim_dataset_t *dataset, int split, int64_t rows,
+                                const plim_dataset_t *dataset, plim_split_t split, int64_t rows,
                                 int64_t most_width, plim__output_t *output_out);
 
 /* Appends rows in order; converts logits to classes or probabilities if the output wants those. */

@@ -26,7 +26,8 @@ static plim_status_t open_names(const plim_dataset_t *dataset, const char *text_
     return open_file(dataset, offsets_name, &names->offsets);
 }
 
-plim_status_t plim__row_ids_open(const plim_dataset_t *dataset, int split, plim__row_ids_t *ids_out)
+plim_status_t plim__row_ids_open(const plim_dataset_t *dataset, plim_split_t split,
+                                 plim__row_ids_t *ids_out)
 {
     static const char *const names[] = {"train.npy", "valid.npy", "test.npy"};
     static const plim__row_ids_file_t none = {.file = {.fd = -1}, .count = -1};
@@ -37,7 +38,7 @@ plim_status_t plim__row_ids_open(const plim_dataset_t *dataset, int split, plim_
     ids->names.text.fd = ids->classes.text.fd = -1;
     PLIM_TRY(
         open_names(dataset, PLIM__CLASS_TEXT ".npy", PLIM__CLASS_OFFSETS ".npy", &ids->classes));
-    if (split >= 0)
+    if (split != PLIM_ALL_NODES)
         PLIM_TRY(open_file(dataset, names[split], &ids->split));
     if (plim_dataset_info(dataset)->num_graphs > 0)
         return PLIM_OK;

@@ -8,6 +8,8 @@
 
 #include "store/dataset.h"
 
+#include <plimsoll/loader.h>
+
 #define PLIM__ROW_IDS_BLOCK 512
 
 /* A file of int64, read a block at a time. */
@@ -36,8 +38,8 @@ typedef struct plim__row_ids {
     plim__row_names_t classes;  /* words of the classes; none: numbers */
 } plim__row_ids_t;
 
-/* A zeroed one, or one that failed to open, may be closed. `split`: -1 for all nodes. */
-plim_status_t plim__row_ids_open(const plim_dataset_t *dataset, int split,
+/* A zeroed one, or one that failed to open, may be closed. `split`: or PLIM_ALL_NODES. */
+plim_status_t plim__row_ids_open(const plim_dataset_t *dataset, plim_split_t split,
                                  plim__row_ids_t *ids_out);
 void plim__row_ids_close(plim__row_ids_t *ids);
 

@@ -105,7 +105,7 @@ static plim_recipe_t recipe_of(int kind)
 {
     plim_recipe_t recipe = test_two_hops;
     recipe.form = PLIM_PYG;
-    recipe.arrays = PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
+    recipe.edge_index = recipe.edge_ids = true;
     recipe.index_type = kind % 2 == 0 ? PLIM_I64 : PLIM_I32;
     recipe.num_hops = kind == 0 ? 2 : 3;
     recipe.fanout[0] = kind == 1 ? -1 : 4;
@@ -350,7 +350,7 @@ static void lines_below_the_bound(void **state)
     recipe.num_hops = 3;
     recipe.fanout[0] = recipe.fanout[1] = recipe.fanout[2] = -1;
     recipe.index_type = PLIM_I64;
-    recipe.arrays = PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
+    recipe.edge_index = recipe.edge_ids = true;
     const outcome_t free_one = run_under(&place, &recipe, PLIM_LINE_NONE);
     assert_true(free_one.started && !free_one.counted);
     const outcome_t least = run_under(&place, &recipe, free_one.least);

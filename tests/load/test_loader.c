@@ -19,9 +19,9 @@ static void batches_are_what_the_files_say(void **state)
         recipe.row_type = variant % 3 == 0 ? PLIM_F16 : PLIM_F32;
         recipe.form = variant == 4 || variant >= 6 ? PLIM_PYG : PLIM_NATIVE;
         recipe.replace = variant == 5 || variant == 6;
-        recipe.arrays = variant < 6 ? 0 : variant == 8 ? PLIM_EDGE_IDS : PLIM_EDGE_INDEX;
+        recipe.edge_index = variant == 6 || variant == 7;
+        recipe.edge_ids = variant >= 7;
         if (variant == 7) {
-            recipe.arrays |= PLIM_EDGE_IDS;
             recipe.num_hops = 3;
             recipe.fanout[1] = -1;
             recipe.fanout[2] = 2;
@@ -233,7 +233,7 @@ static void edges_come_from_every_source(void **state)
     int64_t whole, parts;
     plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 1);
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
-    recipe.arrays = PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
+    recipe.edge_index = recipe.edge_ids = true;
     for (int mode = 0; mode < 6; mode += TEST_SANITIZED ? 5 : 1) {
         plim_loader_t *loader;
         plim_batch_t *batch;

@@ -119,7 +119,8 @@ static void graphs_come_whole(void **state)
         plan.part_seeds = mode == 4 ? 16 : mode == 5 ? 3 : 0;
         plan.list_cache_bytes = plan.row_cache_bytes = mode < 4 ? 0 : 9000;
         plan.recipe.degrees = recipe.degrees = mode % 3 == 0;
-        plan.recipe.arrays = recipe.arrays = mode < 3 ? 0 : PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
+        recipe.edge_index = recipe.edge_ids = mode >= 3;
+        plan.recipe.edge_index = plan.recipe.edge_ids = mode >= 3;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
         assert_true(mode % 2 == 0 ? parts == whole : parts > whole);
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));

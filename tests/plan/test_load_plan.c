@@ -46,7 +46,7 @@ static void test_recipes_that_cannot_be(void **state)
     recipes[4].fanout[0] = 4097;
     recipes[5].row_type = PLIM_I32;
     recipes[6].index_type = PLIM_F32;
-    recipes[7].arrays = 4;
+    recipes[7].form = (plim_form_t)4;
     for (size_t i = 0; i < 8; i++)
         assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[i], &wanted, &plan),
                          PLIM_ERR_USAGE);
@@ -58,7 +58,7 @@ static void test_recipes_that_cannot_be(void **state)
                          PLIM_ERR_USAGE);
     plim_plan_t *none;
     recipes[7] = small_recipe();
-    recipes[7].arrays = PLIM_EDGE_IDS; /* of two hops in native form */
+    recipes[7].edge_ids = true; /* of two hops in native form */
     assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[7], NULL, &none),
                      PLIM_ERR_USAGE);
     recipes[7].size = 0;
@@ -193,7 +193,7 @@ static void test_runs_stay_inside_their_plans(void **state)
         recipe.degrees = round % 3 == 0;
         recipe.fanout[2] = plim__rng_below(key, &counter, 2) == 1 ? -1 : 4;
         recipe.form = plim__rng_below(key, &counter, 3) == 0 ? PLIM_PYG : PLIM_NATIVE;
-        recipe.arrays = recipe.form == PLIM_PYG ? PLIM_EDGE_INDEX | PLIM_EDGE_IDS : 0;
+        recipe.edge_index = recipe.edge_ids = recipe.form == PLIM_PYG;
         recipe.seed = round;
         plim__load_plan_t plan;
         uint64_t expected, hash;

@@ -185,8 +185,8 @@ static void check_edge_arrays(const plim_recipe_t *recipe, const plim_batch_t *b
 {
     const plim_array_t *index = find_array(batch, "edge_index"),
                        *ids = find_array(batch, "edge_ids");
-    assert_int_equal(batch->edge_index != NULL, (recipe->arrays & PLIM_EDGE_INDEX) != 0);
-    assert_int_equal(batch->edge_ids != NULL, (recipe->arrays & PLIM_EDGE_IDS) != 0);
+    assert_int_equal(batch->edge_index != NULL, recipe->edge_index);
+    assert_int_equal(batch->edge_ids != NULL, recipe->edge_ids);
     assert_true((index != NULL) == (batch->edge_index != NULL));
     assert_true((ids != NULL) == (batch->edge_ids != NULL));
     if (index != NULL) {

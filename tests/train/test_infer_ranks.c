@@ -19,9 +19,9 @@
 typedef struct call {
     const char *run;
     bool exact;
-    int64_t available; /* bytes of each rank's line that are free; 0: all */
-    const char *out;   /* NULL: evaluates */
-    int split;         /* of a prediction */
+    int64_t available;  /* bytes of each rank's line that are free; 0: all */
+    const char *out;    /* NULL: evaluates */
+    plim_split_t split; /* of a prediction */
     plim_predict_kind_t kind;
     int stopped; /* rank that is stopped before it begins; -1: none */
     plim_status_t expected;
@@ -161,10 +161,10 @@ static void test_files_of_one_rank(void **state)
 {
     static const struct {
         bool exact;
-        int split;
+        plim_split_t split;
         plim_predict_kind_t kind;
         const char *ending;
-    } ways[] = {{true, -1, PLIM_PREDICT_LOGITS, "npy"},
+    } ways[] = {{true, PLIM_ALL_NODES, PLIM_PREDICT_LOGITS, "npy"},
                 {true, PLIM_TEST, PLIM_PREDICT_CLASSES, "csv"},
                 {true, PLIM_VALID, PLIM_PREDICT_EMBEDDINGS, "npy"},
                 {false, PLIM_TEST, PLIM_PREDICT_LOGITS, "npy"},
