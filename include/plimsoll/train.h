@@ -488,17 +488,21 @@ PLIM_API plim_status_t plim_batch_sizes(const plim_job_t *job, const plim_datase
                                         const plim_training_t *training, int count,
                                         plim_batch_size_t *sizes);
 
-/* A change of the settings that changes the result, and the line that it needs. */
+/* Other settings, which change the result, and the line that they need. */
 typedef struct plim_advice {
-    size_t size;         /* of this struct; for an array, that of its first entry */
-    char change[96];     /* settings: "`hidden` 128", "`batch_size` 512 `precision` bf16" */
-    int64_t total_bytes; /* minimum line with the change, to a MiB */
-    int64_t saved_bytes; /* reduction of the minimum */
+    size_t size;                   /* of this struct; for an array, that of its first entry */
+    int64_t batch_size;            /* 0: stays */
+    int num_hops;                  /* of `fanout`; 0: stays */
+    int64_t fanout[PLIM_HOPS_MAX]; /* (num_hops) */
+    int64_t hidden;                /* 0: stays */
+    bool bf16;                     /* precision is PLIM_PRECISION_BF16; false: stays */
+    int64_t total_bytes;           /* minimum line with the change, to a MiB */
+    int64_t saved_bytes;           /* reduction of the minimum */
 } plim_advice_t;
 
 #define PLIM_ADVICE_INIT                                                                           \
     {                                                                                              \
-        sizeof(plim_advice_t), "", 0, 0                                                            \
+        .size = sizeof(plim_advice_t)                                                              \
     }
 
 /*

@@ -195,16 +195,33 @@ static void print_ask(const plan_t *plan, const plan_found_t *found)
         (void)printf("#SBATCH --nodes=%" PRId64 "\n#SBATCH --ntasks-per-node=1\n", plan->ranks);
 }
 
+const char *plan_change(const plim_advice_t *advice, char text_out[PLAN_CHANGE])
+{
+    int used = 0;
+    text_out[0] = text_out[1] = '\0';
+    if (advice->batch_size > 0)
+        used += snprintf(text_out, PLAN_CHANGE, " --batch-size %" PRId64, advice->batch_size);
+    for (int i = 0; i < advice->num_hops; i++)
+        used += snprintf(text_out + used, PLAN_CHANGE - (size_t)used, "%s%" PRId64,
+                         i == 0 ? " --fanout " : ",", advice->fanout[i]);
+    if (advice->hidden > 0)
+        used += snprintf(text_out + used, PLAN_CHANGE - (size_t)used, " --hidden %" PRId64,
+                         advice->hidden);
+    if (advice->bf16)
+        (void)snprintf(text_out + used, PLAN_CHANGE - (size_t)used, " --precision bf16");
+    return text_out + 1; /* behind the blank in front */
+}
+
 static void print_advice(const plan_t *plan, const plan_found_t *found)
 {
-    char total[24], saved[24];
+    char total[24], saved[24], change[PLAN_CHANGE];
     const bool raised = found->fits || strcmp(plan->line_source, "--memory") == 0;
     const char *hint = raised ? NULL : cli_limit_hint(plan->line_source);
     if (found->num_advice > 0)
         (void)printf("\n%s with one of these changes (each changes the result):\n",
                      found->fits ? "Whole batches fit" : "The training fits");
     for (int i = 0; i < found->num_advice; i++)
-        (void)printf("  %-40s %10s, %s less\n", found->advice[i].change,
+        (void)printf("  %-40s %10s, %s less\n", plan_change(&found->advice[i], change),
                      plim_size_text(found->advice[i].total_bytes, total),
                      plim_size_text(found->advice[i].saved_bytes, saved));
     if (!found->fits && found->num_advice == 0)
@@ -227,6 +244,7 @@ void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *fo
 json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
     json_t *object = cli_plan_json(&found->plan), *advice = json_array();
+    char change[PLAN_CHANGE];
     const plan_ask_t ask = plan_ask(plan, found);
     const json_int_t memory = ask.mebibytes << 20;
     if (plan->ranks > 0)
@@ -234,9 +252,9 @@ json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *
     (void)json_object_set_new(object, "event", json_string("plan"));
     for (int i = 0; i < found->num_advice; i++)
         (void)json_array_append_new(
-            advice, json_pack("{s:s, s:I, s:I}", "change", found->advice[i].change, "total_bytes",
-                              (json_int_t)found->advice[i].total_bytes, "saved_bytes",
-                              (json_int_t)found->advice[i].saved_bytes));
+            advice, json_pack("{s:s, s:I, s:I}", "change", plan_change(&found->advice[i], change),
+                              "total_bytes", (json_int_t)found->advice[i].total_bytes,
+                              "saved_bytes", (json_int_t)found->advice[i].saved_bytes));
     (void)json_object_set_new(object, "dataset", cli_json_text(plan->train.dataset));
     if (plan->shape.shape != NULL)
         (void)json_object_set_new(object, "shape", json_string(plan->shape.shape));

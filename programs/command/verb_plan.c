@@ -185,15 +185,11 @@ static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset
     found->advice[0].size = sizeof found->advice[0];
     plim_status_t status = plim_train_advise(job, dataset, &train->training, &params, PLAN_ADVICE,
                                              found->advice, &found->num_advice);
-    for (int i = 0; status == PLIM_OK && i < found->num_advice; i++) {
-        char text[CLI_MESSAGE_MAX];
-        (void)snprintf(found->advice[i].change, sizeof found->advice[i].change, "%.95s",
-                       cli_message_text(found->advice[i].change, text));
-    }
     for (int i = 0; status == PLIM_OK && !found->fits && i < found->num_advice; i++) {
         const size_t used = strlen(found->refusal);
+        char change[PLAN_CHANGE];
         (void)snprintf(found->refusal + used, sizeof found->refusal - used, ", or %s",
-                       found->advice[i].change);
+                       plan_change(&found->advice[i], change));
     }
     return status;
 }

@@ -104,6 +104,10 @@ bool plan_resolve_ranks(plan_t *plan, train_t *train);
 void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found);
 json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *found);
 
+/* The options of an advice: "--batch-size 512 --precision bf16". */
+#define PLAN_CHANGE 320
+const char *plan_change(const plim_advice_t *advice, char text_out[PLAN_CHANGE]);
+
 /* What to ask a scheduler for: the peak with a share of it and bytes for the script's shell, but no
  * more than the line; PLAN_TIME_MARGIN times the time of the trial, and a minute. */
 #define PLAN_MEMORY_SHARE 20

@@ -12,6 +12,7 @@
 #include "plan/statistics.h"
 #include "plan/train_plan.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -132,28 +133,19 @@ static bool same_fanout(const plim_recipe_t *a, const plim_recipe_t *b)
     return same;
 }
 
-/* The difference, as settings and their values. */
-static void write_change(const plim_training_t *from, const plim_training_t *to,
-                         char text_out[sizeof((plim_advice_t *)0)->change])
+static plim_advice_t difference(const plim_training_t *from, const plim_training_t *to)
 {
-    const size_t size = sizeof((plim_advice_t *)0)->change;
-    int used = 0;
-    text_out[0] = '\0';
+    plim_advice_t advice = PLIM_ADVICE_INIT;
     if (to->recipe.batch_size != from->recipe.batch_size)
-        used += snprintf(text_out + used, size - (size_t)used, " `batch_size` %lld",
-                         (long long)to->recipe.batch_size);
+        advice.batch_size = to->recipe.batch_size;
     if (!same_fanout(&from->recipe, &to->recipe)) {
-        used += snprintf(text_out + used, size - (size_t)used, " `fanout` ");
-        for (int i = 0; i < to->recipe.num_hops && (size_t)used < size; i++)
-            used += snprintf(text_out + used, size - (size_t)used, "%s%lld", i > 0 ? "," : "",
-                             (long long)to->recipe.fanout[i]);
+        advice.num_hops = to->recipe.num_hops;
+        memcpy(advice.fanout, to->recipe.fanout, sizeof advice.fanout);
     }
-    if (to->model.hidden != from->model.hidden && (size_t)used < size)
-        used += snprintf(text_out + used, size - (size_t)used, " `hidden` %lld",
-                         (long long)to->model.hidden);
-    if (to->model.precision != from->model.precision && (size_t)used < size)
-        (void)snprintf(text_out + used, size - (size_t)used, " `precision` bf16");
-    memmove(text_out, text_out + 1, strlen(text_out)); /* the blank in front */
+    if (to->model.hidden != from->model.hidden)
+        advice.hidden = to->model.hidden;
+    advice.bf16 = to->model.precision != from->model.precision;
+    return advice;
 }
 
 /* The smallest change of one kind that fits. */
@@ -205,9 +197,8 @@ static bool find_several(const advising_t *advising, plim_training_t *changed_ou
 static void add_advice(const advising_t *advising, const plim_training_t *changed, int64_t before,
                        plim_advice_t *first, int index)
 {
-    plim_advice_t advice = PLIM_ADVICE_INIT;
+    plim_advice_t advice = difference(advising->training, changed);
     char *place = (char *)first + (size_t)index * first->size;
-    write_change(advising->training, changed, advice.change);
     advice.total_bytes = minimum_line(advising, changed);
     advice.saved_bytes = before > 0 ? plim__max_i64(before - advice.total_bytes, 0) : 0;
     memcpy(place, &first->size, sizeof first->size);
@@ -249,16 +240,35 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     return PLIM_OK;
 }
 
+/* Appends to a text; what does not fit is left out. */
+__attribute__((format(printf, 2, 3))) static void append(char text[PLIM__ADVICE_TEXT],
+                                                         const char *format, ...)
+{
+    const size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text + used, PLIM__ADVICE_TEXT - used, format, arguments);
+    va_end(arguments);
+}
+
 void plim__train_advice(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim_training_t *training, const plim_plan_params_t *params,
                         char text_out[PLIM__ADVICE_TEXT])
 {
-    plim_advice_t advice[NUM_KINDS] = {PLIM_ADVICE_INIT};
-    int count, used = 0;
+    plim_advice_t found[NUM_KINDS] = {PLIM_ADVICE_INIT};
+    int count;
     text_out[0] = '\0';
-    if (plim_train_advise(job, dataset, training, params, NUM_KINDS, advice, &count) != PLIM_OK)
+    if (plim_train_advise(job, dataset, training, params, NUM_KINDS, found, &count) != PLIM_OK)
         return;
-    for (int i = 0; i < count && used < PLIM__ADVICE_TEXT; i++)
-        used += snprintf(text_out + used, (size_t)(PLIM__ADVICE_TEXT - used), ", or %s",
-                         advice[i].change);
+    for (const plim_advice_t *advice = found; advice < found + count; advice++) {
+        append(text_out, ", or");
+        if (advice->batch_size > 0)
+            append(text_out, " `batch_size` %lld", (long long)advice->batch_size);
+        for (int i = 0; i < advice->num_hops; i++)
+            append(text_out, "%s%lld", i == 0 ? " `fanout` " : ",", (long long)advice->fanout[i]);
+        if (advice->hidden > 0)
+            append(text_out, " `hidden` %lld", (long long)advice->hidden);
+        if (advice->bf16)
+            append(text_out, " `precision` bf16");
+    }
 }

@@ -25,27 +25,17 @@ static plim_training_t large_training(void)
     return training;
 }
 
-/* Takes the options that an advice names. */
-static plim_training_t take(plim_training_t training, const char *change)
+static plim_training_t take(plim_training_t training, const plim_advice_t *advice)
 {
-    char text[sizeof((plim_advice_t *)0)->change];
-    char *rest = text, *word;
-    (void)snprintf(text, sizeof text, "%s", change);
-    while ((word = strtok_r(rest, " ", &rest)) != NULL) {
-        const char *value = strtok_r(rest, " ", &rest);
-        assert_non_null(value);
-        if (strcmp(word, "`hidden`") == 0)
-            training.model.hidden = atoll(value);
-        else if (strcmp(word, "`batch_size`") == 0)
-            training.recipe.batch_size = atoll(value);
-        else if (strcmp(word, "`precision`") == 0)
-            training.model.precision = PLIM_PRECISION_BF16;
-        else if (strcmp(word, "`fanout`") == 0)
-            for (int i = 0; i < training.recipe.num_hops; i++, value = strchr(value, ',') + 1)
-                training.recipe.fanout[i] = atoll(value);
-        else
-            fail_msg("what is %s?", word);
-    }
+    if (advice->hidden > 0)
+        training.model.hidden = advice->hidden;
+    if (advice->batch_size > 0)
+        training.recipe.batch_size = advice->batch_size;
+    if (advice->bf16)
+        training.model.precision = PLIM_PRECISION_BF16;
+    assert_true(advice->num_hops == 0 || advice->num_hops == training.recipe.num_hops);
+    for (int i = 0; i < advice->num_hops; i++)
+        training.recipe.fanout[i] = advice->fanout[i];
     return training;
 }
 
@@ -59,7 +49,7 @@ static void check_advice(const test_place_t *place, const plim_training_t *train
         plim_train_advise(&place->job, place->dataset, training, params, CAPACITY, advice, &count));
     assert_true(count >= least_count && count <= CAPACITY);
     for (int i = 0; i < count; i++) {
-        const plim_training_t changed = take(*training, advice[i].change);
+        const plim_training_t changed = take(*training, &advice[i]);
         for (int hop = 0; hop < training->recipe.num_hops; hop++)
             assert_true(changed.recipe.fanout[hop] <= training->recipe.fanout[hop]);
         assert_ok(plim__train_plan(&place->job, place->dataset, &changed, params, &plan));
@@ -114,8 +104,15 @@ static void a_refusal_names_what_would_do(void **state)
     assert_true(count > 0);
     assert_int_equal(plim_train_plan(&place.job, place.dataset, &training, &params, &refused),
                      PLIM_ERR_BUDGET);
-    for (int i = 0; i < count; i++)
-        assert_non_null(strstr(plim_last_error(), advice[i].change));
+    for (int i = 0; i < count; i++) {
+        const int64_t value = advice[i].hidden > 0       ? advice[i].hidden
+                              : advice[i].batch_size > 0 ? advice[i].batch_size
+                                                         : advice[i].fanout[0];
+        char number[32];
+        (void)snprintf(number, sizeof number, "%lld", (long long)value);
+        assert_non_null(advice[i].bf16 ? strstr(plim_last_error(), "bf16")
+                                       : strstr(plim_last_error(), number));
+    }
     assert_non_null(strstr(plim_last_error(), "or more, or `"));
     test_place_close(&place);
 }
