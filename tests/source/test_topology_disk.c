@@ -13,6 +13,7 @@
 #include "support/draws.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -433,6 +434,7 @@ typedef struct drawing {
     const world_t *world;
     plim__topology_t *source;
     int next;
+    pthread_mutex_t disturbing;
 } drawing_t;
 
 /* The kernel takes pages of the cached lists, and the target moves. Between refreshes: no page that
@@ -454,9 +456,16 @@ static plim_status_t draw_as_worker(void *context, int worker)
     drawing_t *drawing = context;
     int64_t *nodes = make_nodes(2000, 3, worker % 2 == 1);
     for (int turn; (turn = __atomic_fetch_add(&drawing->next, 1, __ATOMIC_RELAXED)) < 24;) {
-        if (worker == 1)
+        /* By the turn, not by the worker: a worker can miss all turns. Its own draws then read
+         * pages that no other disturbance has filled again. */
+        const bool disturbs = turn % WORKERS == 1;
+        if (disturbs) {
+            (void)pthread_mutex_lock(&drawing->disturbing);
             PLIM_TRY(disturb(drawing->source, worker, turn));
+        }
         compare(drawing->world, drawing->source, worker, &hops[turn % 6], nodes, 2000, 2000000);
+        if (disturbs)
+            (void)pthread_mutex_unlock(&drawing->disturbing);
     }
     free(nodes);
     return PLIM_OK;
@@ -475,7 +484,7 @@ static void workers_draw_at_once(void **state)
                                         .all = e / 2 == 1,
                                         .cached = &cached,
                                         .cache_bytes = SIZE_MAX / 2};
-        drawing_t drawing = {.world = &world};
+        drawing_t drawing = {.world = &world, .disturbing = PTHREAD_MUTEX_INITIALIZER};
         assert_ok(plim__topology_disk_create(&world.job, world.dataset, world.offsets, &params,
                                              &drawing.source));
         plim__source_stats_t stats;
