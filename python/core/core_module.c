@@ -202,12 +202,17 @@ static PyObject *trim(PyObject *module, PyObject *none)
     Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-/* glibc begins with this threshold, and raises it to as much as 32 MiB when such a block is freed.
- */
-static PyObject *map_large_blocks(PyObject *module, PyObject *none)
+/* glibc begins with a threshold of 128 KiB. As larger blocks are freed, it raises the threshold to
+ * 32 MiB at most, and keeps twice that free at the heap's end. A threshold that is set stays. */
+static PyObject *map_large_blocks(PyObject *module, PyObject *value)
 {
-    (void)module, (void)none;
-    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    const int map = PyObject_IsTrue(value);
+    (void)module;
+    if (map < 0)
+        return NULL;
+    (void)mallopt(M_MMAP_THRESHOLD, map ? 128 << 10 : 32 << 20);
+    if (!map)
+        (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
     Py_RETURN_NONE;
 }
 
@@ -224,8 +229,8 @@ static PyMethodDef functions[] = {
      "Plans as loader() does, under a line of its own, and creates nothing."},
     {"peak", core_peak, METH_NOARGS, "Begins to sample the memory of this process."},
     {"trim", trim, METH_NOARGS, "Gives free memory of the C library's heap back to the kernel."},
-    {"map_large_blocks", map_large_blocks, METH_NOARGS,
-     "Has the C library map each block of 128 KiB or more by itself and unmap it when freed."},
+    {"map_large_blocks", map_large_blocks, METH_O,
+     "Whether the C library maps each block of 128 KiB or more by itself until it is freed."},
     {"limits", WITH_KEYWORDS(core_limits), METH_VARARGS | METH_KEYWORDS,
      "The limits on this process's memory and threads."},
     {"size_parse", core_size_parse, METH_O, "The bytes of a size such as '4G'."},

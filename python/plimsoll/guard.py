@@ -106,7 +106,8 @@ class StepGuard:
         with self._lock:
             self._steps[owner] = _Steps()
             self._steps[owner].expected = self._steps[owner].growth = growth
-            self._before = None  # the rehearsal is no step
+            self._before = None  # the rehearsal is no step, …
+            self._maps = False  # … and has ended with blocks that are not mapped
             self._peak.take()
 
     def forget(self, owner: Any) -> None:
@@ -127,7 +128,7 @@ class StepGuard:
         self._files = max(self._files, now.files)
         slowdown = self._measure(now, peak, faults, began)
         if not self._maps and now.held + 2 * steps.growth > now.free:
-            _core.map_large_blocks()
+            _core.map_large_blocks(True)
             self._maps = True
         self._next_look = began + (time.monotonic() - began) / (_SHARE_WHEN_SHORT if short else _SHARE_OF_TIME)
         usual = now.held + now.cached + steps.growth

@@ -1,16 +1,16 @@
 """A rehearsal: the script's own step on batches of growing size, before the training begins.
 
-    seeds    b/64   2b/64   4b/64   …   b: the largest batch of the next epoch
-    peak      ●       ●       ●     …   ?  run only where the line through the sizes before it predicts that it fits
+    seeds    b/64   b/32   b/16   …   b: the largest batch of the next epoch
+    peak      ●      ●      ●     …   ?  run only where the sizes before it predict that it fits
 
-What a step takes is modelled as a + b · nodes + c · edges. Afterwards everything that the package knows of is as it was: weights, buffers,
-optimisers, gradients, random states, and the position of the loaders. See docs/design/python.md.
+A step takes a + b · nodes + c · edges: blocks that are mapped one by one leave no gaps, so the peaks lie on that line within a percent.
+Afterwards everything that the package knows of is as it was: weights, buffers, optimisers, gradients, random states, and the loaders'
+positions. See docs/design/python.md.
 """
 from __future__ import annotations
 
 import copy
 import gc
-import itertools
 import math
 import random
 import statistics
@@ -29,19 +29,16 @@ if TYPE_CHECKING:
 __all__ = ['Estimate', 'Rehearsal']
 
 _SMALLEST = 64  # the first batch is a 64th of a whole one
-_EVALUATED = 8  # … in evaluation an 8th
-_COUNT_SECONDS = 10.0  # that counting the batches of the next epochs may take, …
-_COUNT_CACHES = 256 << 20  # … with so many bytes of caches
-_CACHES = 32 << 20  # beside which steps are measured
+_CACHES = 32 << 20  # of the loader beside which steps are measured
+_COUNT_CACHES = 256 << 20  # … and beside which batches are counted
+_COUNT_SECONDS = 10.0  # that counting the batches of the next epochs may take
 _SAMPLE = 30  # batches from which the largest of an epoch is estimated
-_SHORT_SECONDS = 0.1  # a shorter step on the largest batch is run …
-_REPEATS = 2  # … so many times
+_SHORT_SECONDS = 0.1  # a step on the largest batch that is shorter is run twice: its peak may lie between two samples
 _CLOSER = 2  # sizes that are tried between one that fits and one that does not
-_SLACK = 1.05  # times what a step takes must fit with a batch size that is named
-_SPARE = 4  # times the seeds of a step, where slots are made smaller for it
 _FITTED = 4  # the largest sizes, through which the line goes
-_SEARCH_SECONDS = 2.0  # as _COUNT_SECONDS, of each batch size that is looked at, …
-_SEARCHES = 8  # of them
+_SEARCHES = 8  # batch sizes that are looked at for one that fits, …
+_SEARCH_SECONDS = 2.0  # each for so long
+_SLACK = 1.05  # times what a step takes must fit with that batch size
 
 
 class Estimate(NamedTuple):
@@ -65,6 +62,9 @@ class Size(NamedTuple):
 
     nodes: int
     edges: int
+
+    def times(self, factor: float) -> Size:
+        return Size(math.ceil(self.nodes * factor), math.ceil(self.edges * factor))
 
 
 class _Largest(NamedTuple):
@@ -103,7 +103,7 @@ class _State:
     """Weights, buffers, gradients, optimisers and random states, to be restored."""
 
     def __init__(self, models: list[Any], optimizers: list[Any], torch: Any) -> None:
-        self.torch, self.models, self.optimizers = torch, models, optimizers
+        self.torch, self.optimizers = torch, optimizers
         self.modules = list(dict.fromkeys(module for model in models for module in model.modules()))
         held = [tensor for module in self.modules for tensor in (*module._parameters.values(), *module._buffers.values())]
         held += [tensor for optimizer in optimizers for group in optimizer.param_groups for tensor in group['params']]
@@ -116,7 +116,7 @@ class _State:
         """Bytes that save() takes."""
         states = [value for optimizer in self.optimizers for state in optimizer.state.values() for value in state.values()]
         kept = [*self.tensors, *(tensor.grad for tensor in self.tensors), *states]
-        return sum(one.numel() * one.element_size() for one in kept if isinstance(one, self.torch.Tensor) and one.device.type == 'cpu')
+        return sum(one.nbytes for one in kept if isinstance(one, self.torch.Tensor) and one.device.type == 'cpu')
 
     def save(self) -> None:
         torch = self.torch
@@ -165,48 +165,30 @@ class _Line:
     def __init__(self, torch: Any, first: int) -> None:
         self.torch = torch
         self.first = first  # what is taken before the first step is known
-        self.points: list[tuple[Size, int]] = []
+        self.points: dict[Size, int] = {}  # in ascending order
 
     def add(self, size: Size, taken: int) -> None:
-        if self.points and self.points[-1][0] == size:
-            before = self.points.pop()[1]
-            taken = max(taken, before) if self.points else taken  # the first step of all also warms up
-        self.points.append((size, max(taken, 0)))
-        # A peak that was missed: by a line that is nowhere negative, a smaller size takes at least its share of a larger one.
-        for place, (small, known) in enumerate(self.points):
-            share = min(small.nodes / size.nodes, small.edges / max(size.edges, 1))
-            self.points[place] = small, max(known, int(share * taken))
-        self.fit = self._fit() if len(self.points) > 2 else (0.0, 0.0, 0.0, 0.0)
-
-    def _fit(self) -> tuple[float, float, float, float]:
-        """The coefficients with the least squares, and the largest residual."""
-        torch = self.torch
-        points = self.points[-_FITTED:]
-        scale = [1.0, float(max(size.nodes for size, _ in points)), float(max(size.edges for size, _ in points) or 1)]
-        rows = torch.tensor([(1.0, size.nodes / scale[1], size.edges / scale[2]) for size, _ in points], dtype=torch.float64)
-        taken = torch.tensor([float(taken) for _, taken in points], dtype=torch.float64)
-        best: tuple[float, Any, Any] | None = None
-        for count in (1, 2, 3):
-            for columns in itertools.combinations(range(3), count):
-                found = torch.linalg.lstsq(rows[:, columns], taken.unsqueeze(1)).solution.squeeze(1)
-                residuals = (rows[:, columns] @ found - taken).abs()
-                off = float(residuals.square().sum())
-                if bool((found >= 0).all()) and (best is None or off < best[0] * 0.99):
-                    best = off, dict(zip(columns, found.tolist(), strict=True)), residuals
-        assert best is not None
-        a, b, c = (best[1].get(column, 0.0) / scale[column] for column in range(3))
-        return a, b, c, float(best[2].max())
+        self.points[size] = max(taken, self.points.get(size, 0))
 
     def at(self, size: Size) -> int:
         """What a step on a batch of that size takes at most."""
         if not self.points:
             return self.first
-        last, taken = self.points[-1]
+        last, taken = next(reversed(self.points.items()))
         times = max(size.nodes / last.nodes, size.edges / max(last.edges, 1))
         if len(self.points) < 3:
             return math.ceil(taken * times)
-        a, b, c, off = self.fit
-        return math.ceil(a + b * size.nodes + c * size.edges + off * max(times, 1.0))
+        torch = self.torch
+        known = torch.tensor([(1, *size, taken) for size, taken in list(self.points.items())[-_FITTED:]], dtype=torch.float64)
+        scale, values = known[:, :3].amax(0).clamp(min=1), known[:, 3]
+        rows, columns = known[:, :3] / scale, [0, 1, 2]
+        while True:  # least squares, without the columns that would be negative
+            found = torch.linalg.lstsq(rows[:, columns], values.unsqueeze(1)).solution.squeeze(1)
+            if len(columns) == 1 or bool((found >= 0).all()):
+                break
+            del columns[int(found.argmin())]
+        off = float((rows[:, columns] @ found - values).abs().max())
+        return math.ceil(float((torch.tensor((1, *size)) / scale)[columns] @ found) + off * max(times, 1.0))
 
 
 class Rehearsal:
@@ -222,51 +204,48 @@ class Rehearsal:
         self.state = _State(_all(model), _all(optimizer), torch)
         self.whole = {one: one.batch_size for one in list(self.shared.loaders)}
         self.peak = _core.peak()
-        self.lines: dict[_StreamLoader, _Line] = {}
         self.line = self.shared.line
-        self.own = 0  # bytes of the library's loader without its caches
+        limit = self._limit()
+        self.now = Headroom(limit, 0, 0, 0, _reserve(limit), limit, '')  # until a loader tells it
+        self.slots = 0  # seeds of the batches that the loader's slots hold
+        self.tight = False  # slots for whole batches leave too little
         self.steps = 0
         self.began = time.monotonic()
 
     def run(self, step: Callable[[Any], Any], evaluate: Callable[[Any], Any] | None) -> Estimate:
         """Runs the steps, restores everything, and makes the loaders as large as the steps allow."""
-        works = [(self.loader, step)]
+        works = {self.loader: step}
         if evaluate is not None:
-            works += [(one, evaluate) for one in self.whole if one is not self.loader]
+            works |= {one: evaluate for one in self.whole if one is not self.loader}
+        first = 4 * sum(tensor.nbytes for tensor in self.state.tensors)  # gradients, two moments, and the results of the smallest batch
+        self.lines = {one: _Line(self.state.torch, first) for one in works}
         with self.shared.lock:
-            self.largest = self._count([one for one, _ in works], _COUNT_SECONDS)
-            first = 4 * sum(tensor.nbytes for tensor in self.state.tensors)  # gradients, two moments, and the results of the smallest batch
-            self.lines = {one: _Line(self.state.torch, first) for one, _ in works}
+            _core.map_large_blocks(True)
             try:
-                self._begin()
-                plan = self.loader.memory_plan
-                bound = _Largest(Size(plan['slot_nodes'], plan['slot_edges']), 0)
-                self.largest = {one: self.largest.get(one, bound) for one, _ in works}
-                kept = self._rehearse(works)
+                self.largest = self._count(_COUNT_SECONDS)
+                return self._estimate(self._rehearse(works))
+            except BaseException:
+                self._let_go()
+                raise
             finally:
                 self._size(None)
-            return self._estimate(kept)
+                _core.map_large_blocks(False)  # the guard maps them again where memory is short
 
-    def _begin(self) -> None:
-        """Makes the library's loader, with slots for whole batches if they fit."""
-        for share in (1, _EVALUATED, _SMALLEST, 0):
-            self._size(max(1, share and self.whole[self.loader] // share))
-            try:
-                return self._create()
-            except MemoryLineError:
-                if share == 0:
-                    raise
-
-    def _rehearse(self, works: list[tuple[_StreamLoader, Callable[[Any], Any]]]) -> int:
+    def _rehearse(self, works: dict[_StreamLoader, Callable[[Any], Any]]) -> int:
         """Runs the steps. Returns the bytes that a training keeps."""
         gc.collect()
-        if not self._fits(self.state.bytes):
-            return self.state.bytes  # no step is run
-        before = self._room().held
+        whole = self.whole[self.loader]
+        fits = self._make_room(max(1, whole // _SMALLEST), self.state.bytes)
+        plan = self.shared.core.plan if self.shared.core is not None else {'slot_nodes': 1, 'slot_edges': 0}
+        bound = Size(plan['slot_nodes'], plan['slot_edges']).times(whole / self.loader.batch_size)
+        self.largest = {one: self.largest.get(one, _Largest(bound, 0)) for one in works}
+        if not fits:
+            return self.state.bytes
+        before = self._held()
         self.state.save()
-        copies = self._room().held - before
+        copies = self._held() - before
         try:
-            for loader, function in works:
+            for loader, function in works.items():
                 self._grow(loader, function)
             held = self._held() - copies
         finally:
@@ -276,30 +255,28 @@ class Rehearsal:
     def _grow(self, loader: _StreamLoader, function: Callable[[Any], Any]) -> None:
         """Runs a function on batches of growing size, as long as the next is predicted to fit."""
         line, whole, largest = self.lines[loader], self.whole[loader], self.largest[loader]
-        seeds = max(1, whole // (_SMALLEST if loader is self.loader else _EVALUATED))
-        last, closer, expected = 0, _CLOSER, Size(0, 0)
+        last, seeds, closer, expected = 0, max(1, whole // _SMALLEST), _CLOSER, Size(0, 0)
         while last < whole:
             if self._make_room(seeds, line.at(expected)):
-                for _ in range(1 if line.points or loader is not self.loader else 2):
+                try:
+                    if last == 0:
+                        self._step(loader, function, seeds, 0)  # which also warms up
                     line.add(*self._step(loader, function, seeds, largest.step if seeds == whole else 0))
+                except MemoryLineError:
+                    return
                 last, seeds = seeds, min(2 * seeds, whole)
-            elif line.points and closer > 0 and last + 1 < seeds:
+            elif last > 0 and closer > 0 and last + 1 < seeds:
                 closer, seeds = closer - 1, (last + seeds) // 2  # tells better how much too large the next is
             else:
                 return
-            scaled = (min(value * seeds // last, most) for value, most in zip(line.points[-1][0], largest.size, strict=True))
-            expected = Size(*scaled) if seeds < whole else largest.size
-        if self._make_room(whole, line.at(largest.size)):
-            line.add(*self._step(loader, function, whole, largest.step))
+            expected = next(reversed(line.points)).times(seeds / last) if seeds < whole else largest.size
 
     def _step(self, loader: _StreamLoader, function: Callable[[Any], Any], seeds: int, step: int) -> tuple[Size, int]:
         """Runs a function on a batch of so many seeds. Returns the batch's size and the bytes that the step took."""
         kept, loader.batch_size, loader._stream = loader.batch_size, seeds, None
         try:
-            held = self._held()
             stream = self.shared.start(loader, loader._next()[0], step)
-            before, known = self._room(), _core.sample()
-            self.own += before.held - held  # slots may have been made larger
+            held, files, known = self._held(), self.now.files, _core.sample()
             self.peak.take()
             batch = loader._receive(stream)
             size = _size_of(batch)
@@ -307,8 +284,8 @@ class Rehearsal:
                 batch = loader.transform(batch)
             if loader.device is not None:
                 batch = batch.to(loader.device)
-            began = time.monotonic()
-            for _ in range(_REPEATS if seeds == self.whole[loader] else 1):  # a short step's peak may lie between two samples
+            for _ in range(2 if seeds == self.whole[loader] else 1):
+                began = time.monotonic()
                 function(batch)
                 self.steps += 1
                 if time.monotonic() - began > _SHORT_SECONDS:
@@ -316,71 +293,53 @@ class Rehearsal:
             del batch
         finally:
             loader.batch_size, loader._stream, loader._serving = kept, None, None
-        peak, files = self.peak.take()[0], min(self.now.files, self._room().files)
-        highest = _core.sample()['rss_peak_bytes']
-        if highest > known['rss_peak_bytes']:  # what was sampled may miss the peak; this does not
-            peak = max(peak, highest - files)
-        return size, peak - self.now.cached - before.held
-
-    def _room(self) -> Headroom:
-        """What the process may hold, with nothing in the C library's heap that could be given back."""
-        assert self.shared.core is not None
-        _core.trim()
-        self.now = Headroom(*self.shared.core.headroom())
-        return self.now
+        peak, highest = self.peak.take()[0], _core.sample()['rss_peak_bytes']
+        self._held()
+        if highest > known['rss_peak_bytes']:  # the kernel's own figure, where this was the process's peak; samples may miss it
+            peak = max(peak, highest - min(files, self.now.files))
+        return size, max(0, peak - self.now.cached - held)
 
     def _held(self) -> int:
-        """Bytes that the process holds without caches."""
+        """Bytes that the process holds without caches, with nothing in the C library's heap that could be given back."""
         _core.trim()
-        return self._room().held if self.shared.core is not None else _core.sample()['anonymous_bytes']
-
-    def _create(self, need: int = 0, small: bool = True) -> None:
-        """Makes the library's loader so that it leaves so many bytes, and measures it. A small one has almost no caches: then each step of
-        growing size is the peak of the process so far, which the kernel knows exactly.
-        """
-        shared = self.shared
-        shared.let_go()
-        before, lines = self._held(), [self.line or self._line()]
-        if need:
-            lines.append(_core.sample()['rss_bytes'] + self.now.reserve + max(0, self.now.free - before - need))
-        if small:
-            lines.append(self._minimum()[1] + _CACHES)
-        shared.line = min(lines)
-        self.loader._connect()
-        self.own = self._room().held - before
-
-    def _fits(self, need: int) -> bool:
-        """Whether so many bytes more fit, with a smaller loader if they must."""
-        if self.shared.core is not None:
-            now = self._room()
-            if now.held + 2 * need > now.free:
-                _core.map_large_blocks()  # as the step guard would
-            if now.held + need <= now.free:
-                return True
-        alone = self._held() - (self.own if self.shared.core is not None else 0)
-        if alone + self._minimum()[0] + need > self.now.free:
-            return False
-        return self._remake(need, small=True)
-
-    def _remake(self, need: int, small: bool) -> bool:
-        """Whether so many bytes fit beside a loader that is made to leave them."""
-        try:
-            self._create(need, small)
-        except MemoryLineError:
-            self.shared.line = self.line
-            return False
-        return self.now.held + need <= self.now.free
+        if self.shared.core is None:
+            return int(_core.sample()['anonymous_bytes'])
+        self.now = Headroom(*self.shared.core.headroom())
+        return self.now.held
 
     def _make_room(self, seeds: int, need: int) -> bool:
-        """The same; where it does not fit beside slots for whole batches, with slots for smaller ones."""
-        large = all(loader.batch_size >= min(whole, seeds) for loader, whole in self.whole.items())
-        if large and self._fits(need):
+        """Whether so many bytes fit beside slots for whole batches, or else for batches of so many seeds."""
+        if seeds <= self.slots and self._held() + need <= self.now.free:
             return True
-        for most in (_SPARE * seeds, seeds):
-            self._size(most)
-            if self._fits(need):
-                return True
-        return False
+        if not self.tight and self._make(max(self.whole.values()), need):
+            return True
+        self.tight = True
+        return self._make(seeds, need)
+
+    def _make(self, seeds: int, need: int) -> bool:
+        """The same, with a loader that is made for it. It has almost no caches: so each step of growing size is the peak of the process
+        so far, which the kernel knows exactly.
+        """
+        self._size(seeds)
+        try:
+            self._create(self._minimum()[1] + _CACHES, need)
+        except MemoryLineError:
+            self.slots = 0
+            return False
+        self.slots = seeds
+        return self._held() + need <= self.now.free
+
+    def _create(self, line: int, need: int) -> None:
+        """Makes the library's loader under a line and so that it leaves so many bytes."""
+        self._let_go()
+        left = max(0, self.now.free - self._held() - need)
+        self.shared.line = min(self.line or self._limit(), line, _core.sample()['rss_bytes'] + self.now.reserve + left)
+        self.loader._connect()
+        self._held()
+
+    def _let_go(self) -> None:
+        self.shared.let_go()
+        self.shared.line = self.line
 
     def _size(self, seeds: int | None) -> None:
         """Gives all loaders batches of at most so many seeds."""
@@ -389,23 +348,22 @@ class Rehearsal:
                 self.shared.let_go()
                 loader.batch_size = min(whole, seeds or whole)
 
-    def _count(self, loaders: list[_StreamLoader], seconds: float) -> dict[_StreamLoader, _Largest]:
+    def _count(self, seconds: float) -> dict[_StreamLoader, _Largest]:
         """The largest batch of each loader's next epoch: its batches are drawn without rows."""
         shared, found = self.shared, {}
-        bits, line = shared.settings['row_bits'], shared.line
-        shared.let_go()
-        shared.settings['row_bits'] = 0
+        bits, shared.settings['row_bits'] = shared.settings['row_bits'], 0
+        self._let_go()
         try:
-            shared.line = min(self._minimum()[1] + _COUNT_CACHES, self._line())
-            for loader in loaders:
-                largest = self._count_epoch(loader, time.monotonic() + seconds / len(loaders))
+            shared.line = min(self._minimum()[1] + _COUNT_CACHES, self._limit())
+            for loader in self.lines:
+                largest = self._count_epoch(loader, time.monotonic() + seconds / len(self.lines))
                 if largest is not None:
                     found[loader] = largest
         except MemoryLineError:
             pass  # then slots for whole batches do not fit either
         finally:
-            shared.let_go()
-            shared.settings['row_bits'], shared.line = bits, line
+            shared.settings['row_bits'] = bits
+            self._let_go()
         return found
 
     def _count_epoch(self, loader: _StreamLoader, until: float) -> _Largest | None:
@@ -430,13 +388,13 @@ class Rehearsal:
         tails = (statistics.mean(values) + beyond * statistics.stdev(values) for values in zip(*sizes, strict=True))
         return _Largest(Size(*(max(known, math.ceil(tail)) for known, tail in zip(most, tails, strict=True))), step)
 
-    def _line(self) -> int:
+    def _limit(self) -> int:
         """The job's memory line."""
         return int(_core.limits(memory=self.shared.settings['memory'] or 0)['line_bytes'])
 
     def _minimum(self) -> tuple[int, int]:
         """Bytes of the smallest loader, and the line that it needs."""
-        job = _core.job(line=self._line(), threads=_core.limits(threads=self.shared.settings['threads'] or 0)['threads'] + 1)
+        job = _core.job(line=self._limit(), threads=_core.limits(threads=self.shared.settings['threads'] or 0)['threads'] + 1)
         try:
             _core.fits(job=job, memory=1, **self.shared._recipe(self.loader))
         except MemoryLineError as error:
@@ -445,56 +403,49 @@ class Rehearsal:
         return 0, 0
 
     def _estimate(self, kept: int) -> Estimate:
-        """The figures, for loaders with batches of their own size again; makes them as large as the steps allow."""
-        growth = {loader: line.at(self.largest[loader].size) for loader, line in self.lines.items()}
-        need = kept + max(growth.values())
-        fits = all(line.points for line in self.lines.values()) and self._fits(need)
-        if fits:
-            fits = self._remake(need, small=False)
-        alone, batch_size = self.now.held - self.own, self.loader.batch_size
-        if not fits:
-            self.shared.let_go()
-            alone = self._held()
-        least = _limit(alone + self._minimum()[0] + need) + self.now.limit - self.now.bound
-        if not fits:
-            batch_size = self._search(alone, kept, dict(growth))
-        for loader, taken in growth.items():
-            if fits and self.shared.guard is not None:
-                self.shared.guard.expect(loader, taken)
-        others = [taken for loader, taken in growth.items() if loader is not self.loader]
+        """The figures. Makes the loaders as large as the steps allow, with batches of their own size again."""
+        taken = {loader: line.at(self.largest[loader].size) for loader, line in self.lines.items()}
+        need = kept + max(taken.values())
+        self._size(None)
+        self._let_go()
+        alone = self._held()
+        held = alone + self._minimum()[0] + need
+        needed = held + _reserve(held + _reserve(held)) + self.now.limit - self.now.bound
+        fits = all(line.points for line in self.lines.values()) and held <= self.now.free
+        try:
+            if fits:
+                self._create(self._limit(), need)
+        except MemoryLineError:
+            fits, needed = False, max(needed, self.now.limit)
+        batch_size = self.loader.batch_size if fits else self._search(alone + kept)
+        if fits and self.shared.guard is not None:
+            for loader in taken:
+                self.shared.guard.expect(loader, taken[loader])
+        others = (value for loader, value in taken.items() if loader is not self.loader)
         return Estimate(
-            fits, least, self.now.limit, batch_size, growth[self.loader], kept, max(others, default=0),
+            fits, needed, self.now.limit, batch_size, taken[self.loader], kept, max(others, default=0),
             *self.largest[self.loader].size, self.steps, time.monotonic() - self.began,
         )
 
-    def _search(self, alone: int, kept: int, growth: dict[_StreamLoader, int]) -> int:
-        """The largest batch size that fits, of this loader and as the most of the others."""
-        whole, share = self.loader.batch_size, 1.0
-        try:
-            for _ in range(_SEARCHES):
-                left = self.now.free - alone - kept - self._minimum()[0]
-                taken = _SLACK * max(growth.values())
-                if left >= taken:
-                    return int(self.loader.batch_size)
-                share *= min(max(left / taken, 0.25), 0.95)
-                self._size(max(1, int(whole * share)))
-                counted = self._count(list(self.lines), _SEARCH_SECONDS)
-                for loader, line in self.lines.items():
-                    of = counted[loader].size if loader in counted else Size(*(int(value * share) for value in self.largest[loader].size))
-                    growth[loader] = line.at(of)
-            return 0
-        finally:
-            self._size(None)
+    def _search(self, held: int) -> int:
+        """The largest batch size that fits beside so many bytes, of this loader and as the most of the others; 0: none."""
+        whole, share = self.whole[self.loader], 1.0
+        sizes = {loader: largest.size for loader, largest in self.largest.items()}
+        for _ in range(_SEARCHES if all(line.points for line in self.lines.values()) else 0):
+            left = self.now.free - held - self._minimum()[0]
+            taken = _SLACK * max(line.at(sizes[loader]) for loader, line in self.lines.items())
+            if left >= taken:
+                return self.loader.batch_size
+            share *= min(max(left / taken, 0.25), 0.95)
+            self._size(max(1, int(whole * share)))
+            counted = self._count(_SEARCH_SECONDS)
+            sizes = {one: counted[one].size if one in counted else largest.size.times(share) for one, largest in self.largest.items()}
+        return 0
 
 
 def _reserve(line: int) -> int:
     """What the library keeps free under a line."""
     return int(_core.job(line=line, threads=_core.limits()['threads'] + 1).accounts()['reserve'])
-
-
-def _limit(held: int) -> int:
-    """The lowest limit under which so many bytes may be held beside the reserve."""
-    return held + _reserve(held + _reserve(held))
 
 
 def _size_of(batch: Any) -> Size:

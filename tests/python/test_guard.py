@@ -138,8 +138,8 @@ class Process:
     def trim(self):
         self.kept = 0
 
-    def map(self):
-        self.maps = True
+    def map(self, on):
+        self.maps = on
 
     def step(self, size, kept):
         """A step whose blocks need `size` bytes; a heap keeps some of them for later, and its gaps are as large."""
@@ -168,7 +168,7 @@ def test_what_the_heap_keeps_is_not_the_next_steps(monkeypatch):
     """An evaluation after a training step, whose blocks the heap keeps: it is measured without them."""
     process = Process(monkeypatch, bound=500 * MIB, held=250 * MIB)
     train, valid = Loader(), Loader()
-    process.map = lambda: None  # as another allocator
+    process.map = lambda on: None  # as another allocator
     monkeypatch.setattr('plimsoll.guard._core.map_large_blocks', process.map)
     for _ in range(3):
         assert process.guard.check(train, process.core) is None

@@ -149,6 +149,12 @@ def test_what_the_stores_hold(ds, whole):
     assert torch.equal(features.get_tensor(None, 'y', rows), whole.y[rows])
     assert torch.equal(features.get_tensor(None, 'y', None), whole.y)
     assert torch.equal(features.get_tensor(None, 'x', slice(5, 9)), whole.x[5:9])
+    mask = torch.zeros(3000, dtype=torch.bool)
+    mask[rows] = True
+    assert torch.equal(features.get_tensor(None, 'x', mask), whole.x[mask]), 'as in PyG'
+    for index in mask[:5], torch.tensor([1.5]), [0.5, 2.0], torch.tensor([1j]):
+        with pytest.raises(plimsoll.UsageError):
+            features.get_tensor(None, 'y', index)
     half = stores(ds, 'float16')[0]
     assert torch.equal(half.get_tensor(None, 'x', rows), whole.x[rows].half())
     assert features.get_tensor_size(None, 'x') == (3000, 20) and features.get_tensor_size(None, 'x', rows) == (4, 20)

@@ -148,6 +148,34 @@ def test_the_largest_batch_of_the_epoch_is_run(path):
     assert sizes[-1] == max(epoch, key=sum)
 
 
+def test_blocks_are_mapped_while_steps_are_measured(path, monkeypatch):
+    """A heap's gaps are as large as small steps, and would be extrapolated; but each mapped block costs time."""
+    script, calls = Script(path), []
+    monkeypatch.setattr('plimsoll.rehearsal._core.map_large_blocks', lambda on: calls.append((on, len(script.seeds))))
+    script.rehearse()
+    assert [on for on, _ in calls[:2]] == [True, False] and calls[0][1] == 0 and calls[1][1] == len(script.seeds)
+
+
+def test_an_estimate_is_figures_whatever_does_not_fit(path):
+    script = Script(path)
+
+    def refuse(batch):
+        script.step(batch)
+        if batch.batch_size > 30:
+            raise plimsoll.MemoryLineError('a loader of the step\'s own')
+    found = script.train.estimate(refuse, script.model, script.optimizer, script.evaluate)
+    assert found.steps > 0 and script.train.batch_size == 128 and script.bits() == Script(path).bits()
+    taken = torch.ones(1 << 28)  # all that the line leaves: not even a loader fits
+    found = script.train.estimate(script.step, script.model, script.optimizer)
+    assert not found.fits and found.batch_size == found.steps == 0 and found.needed_bytes > found.available_bytes
+    with pytest.raises(plimsoll.MemoryLineError) as refused:
+        script.rehearse()
+    assert refused.value.needed_bytes > refused.value.available_bytes
+    del taken
+    assert script.train.estimate(script.step, script.model, script.optimizer).fits
+    assert next(iter(script.train)).batch_size == 128
+
+
 def test_lazy_layers_are_refused(path):
     script = Script(path)
     with pytest.raises(plimsoll.UsageError):
