@@ -7,13 +7,14 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
-import traceback
 
 import numpy as np
 import pytest
 
 SOURCE = pathlib.Path(os.environ['PLIMSOLL_SOURCE'])
+sys.path.insert(0, str(SOURCE / 'tests' / 'support'))
+from fork import run_in_a_fork  # noqa: E402
+
 PLIMSOLL = os.environ['PLIMSOLL']
 # In this order: later pages use the datasets and runs of earlier ones.
 PAGES = ['README.md', 'docs/getting-started.md', 'docs/importing-data.md', 'docs/planning.md', 'docs/training.md', 'docs/memory-line.md',
@@ -84,33 +85,6 @@ def changed_script(diff):
     return ''.join(line[1:] + '\n' for line in diff.splitlines() if not line.startswith('-'))
 
 
-def run_in_a_fork(script, directory, environment):
-    """As a program of its own, but for torch_geometric, whose import takes longer than any of them: this process has done it once."""
-    if 'torch' in script:
-        import torch_geometric  # noqa: F401
-    with tempfile.TemporaryFile('w+') as said:
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                os.chdir(directory)
-                os.dup2(said.fileno(), 1)
-                os.dup2(said.fileno(), 2)
-                sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-                os.environ.update(environment)
-                exec(script, {'__name__': '__main__'})
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-        _, status = os.waitpid(pid, 0)
-        said.seek(0)
-        assert status == 0, (script, said.read())
-
-
 def test_every_example_runs(tmp_path):
     make_inputs(tmp_path)
     environment = dict(os.environ, PATH='%s:%s' % (os.path.dirname(PLIMSOLL), os.environ['PATH']))
@@ -125,7 +99,8 @@ def test_every_example_runs(tmp_path):
             if 'import plimsoll' in script and importlib.util.find_spec('plimsoll') is None:
                 skipped += re.findall(r"Builder\('(\w+)'", script)
                 continue  # tests/python reports it
-            run_in_a_fork(script, tmp_path, environment)
+            done = run_in_a_fork(script, directory=tmp_path, environment=environment)
+            assert done.returncode == 0, (script, done.stderr)
             continue
         for command in commands_of(block):
             if command in ran or (len(command.split()) > 2 and command.split()[2] in skipped):

@@ -10,11 +10,12 @@ import sys
 
 import pytest
 
-for needed in ('plimsoll', 'torch', 'torch_geometric'):  # in processes of their own: not imported here
-    if importlib.util.find_spec(needed) is None:
-        pytest.skip(f'{needed} is not installed', allow_module_level=True)
+pytest.importorskip('plimsoll')
+pytest.importorskip('torch_geometric')
+torch = pytest.importorskip('torch')
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'support'))
+from fork import run_in_a_fork  # noqa: E402
 from importing import SOURCE, real_data  # noqa: E402
 
 PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
@@ -44,12 +45,15 @@ def datasets(tmp_path_factory):
     return make
 
 
-def score(script, dataset, epochs):
-    words = [sys.executable, EXAMPLES / script, dataset, '--epochs', epochs]
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=1500, cwd=dataset.parent,
-                          env={**os.environ, 'OMP_NUM_THREADS': '1'})  # threads that wait for each other take most of the time of small models
+def run(script, dataset, *words):
+    torch.set_num_threads(1)  # threads that wait for each other take most of the time of small models
+    done = run_in_a_fork(EXAMPLES / script, dataset, *words, directory=dataset.parent)
     assert done.returncode == 0, done.stderr
-    return float(re.search(r'^Test: (\S+)$', done.stdout, re.MULTILINE).group(1))
+    return done.stdout
+
+
+def score(script, dataset, epochs):
+    return float(re.search(r'^Test: (\S+)$', run(script, dataset, '--epochs', epochs), re.MULTILINE).group(1))
 
 
 @pytest.mark.parametrize('name', ['papers_sage', *(pytest.param(name, marks=pytest.mark.nightly) for name in CHANGED if name != 'papers_sage')])
@@ -84,10 +88,8 @@ PAIR = {'papers': ['--num_neighbors', '3 2', '--batch_size', '128', '--hidden_di
 
 def epochs_of(name, dataset, *words):
     """The epoch lines of a script to start from, without their times."""
-    script = [sys.executable, EXAMPLES / f'{name}.py', dataset, *PAIR[name], '--log_steps', 1000, *words]
-    done = subprocess.run(list(map(str, script)), capture_output=True, text=True, timeout=1500, cwd=dataset.parent, env={**os.environ, 'OMP_NUM_THREADS': '1'})
-    assert done.returncode == 0, done.stderr
-    return re.findall(r'^(Epoch \d{3} \| Loss: \d+\.\d{4} \| Val: \d+\.\d{4} \| Test: \d+\.\d{4}) \| Time: \d+s$', done.stdout, re.MULTILINE)
+    out = run(f'{name}.py', dataset, *PAIR[name], '--log_steps', 1000, *words)
+    return re.findall(r'^(Epoch \d{3} \| Loss: \d+\.\d{4} \| Val: \d+\.\d{4} \| Test: \d+\.\d{4}) \| Time: \d+s$', out, re.MULTILINE)
 
 
 @pytest.mark.parametrize('name', ['papers', pytest.param('molecules', marks=pytest.mark.nightly)])
