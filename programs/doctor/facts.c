@@ -278,14 +278,15 @@ static void follow_traceback(doctor_t *doctor, const char *begin, const char *en
         doctor->traceback = true;
         return;
     }
-    if (!doctor->traceback)
-        return;
     if (indented) {
         doctor->semaphore =
             doctor->semaphore || memmem(begin, (size_t)(end - begin), "SemLock", 7) != NULL;
         return;
     }
-    doctor->traceback = doctor->semaphore = false;
+    doctor->semaphore = false;
+    if (!doctor->traceback)
+        return;
+    doctor->traceback = false;
     if (recognised || !names_exception(begin, end))
         return;
     const int row = doctor_num_texts + DOCTOR_FACT_PYTHON;

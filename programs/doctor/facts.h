@@ -267,7 +267,7 @@ struct doctor {
     bool triples[DOCTOR_TRIPLES]; /* hashes of the texts that may stand anywhere */
     struct doctor_verdict *verdict;
     bool traceback;             /* the lines of a Python traceback are being read */
-    bool semaphore;             /* … and one of them makes a semaphore, a file in /dev/shm */
+    bool semaphore;             /* its last lines make a semaphore, a file in /dev/shm */
     bool root_cause;            /* torchrun's first failure follows */
     bool expandable;            /* expandable_segments:True was set, and the platform has it */
     bool not_expandable;        /* torch says that the platform does not have it */

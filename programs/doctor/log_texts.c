@@ -530,6 +530,7 @@ const doctor_text_row_t doctor_texts[] = {
      {0, DOCTOR_PID, DOCTOR_SIGNAL}},
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "died with <Signals.%w: %d>", {DOCTOR_SIGNAL}},
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "exits with return code = %d", {DOCTOR_CODE}},
+    {DOCTOR_EXIT_CODE, SYMPTOM, 0, "(interrupted by signal %d: SIG", {DOCTOR_SIGNAL}},
 
     /* Shells: bash in a script, any shell alone, zsh. */
     {DOCTOR_KILLED, SYMPTOM, SIGKILL, "line %d: %d Killed", {0, DOCTOR_PID}},
@@ -539,6 +540,7 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_TERMINATED, SYMPTOM, SIGTERM, "line %d: %d Terminated", {0, DOCTOR_PID}},
     {DOCTOR_KILLED, SYMPTOM, SIGKILL, "^Killed$", {0}},
     {DOCTOR_KILLED, SYMPTOM, SIGKILL, "]Killed$", {0}},
+    {DOCTOR_SEGFAULT, CAUSE, SIGSEGV, "]Segmentation fault", {0}},
     {DOCTOR_KILLED, SYMPTOM, SIGKILL, "^zsh: killed ", {0}},
     {DOCTOR_SEGFAULT, CAUSE, SIGSEGV, "^Segmentation fault$", {0}},
     {DOCTOR_SEGFAULT, CAUSE, SIGSEGV, "^Segmentation fault (core dumped)", {0}},
