@@ -130,7 +130,7 @@ static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim_
     return true;
 }
 
-static void keep_sizes(const char *name, const plim__probe_t *probe)
+static void keep_sizes(const plim_dataset_t *dataset, const char *name, const plim__probe_t *probe)
 {
     char text[PLIM__CACHE_TEXT];
     int used = snprintf(text, sizeof text, "%d\n", probe->count);
@@ -139,6 +139,8 @@ static void keep_sizes(const char *name, const plim__probe_t *probe)
                          (long long)probe->sizes[i].seeds, (long long)probe->sizes[i].nodes,
                          (long long)probe->sizes[i].edges);
     plim__cache_write(name, text);
+    if (!plim__cache_read(name, text)) /* the directory cannot be written */
+        plim__dataset_note(dataset, name, text);
 }
 
 plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -152,7 +154,9 @@ plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t
     if (plim__dataset_is_shape(dataset))
         return PLIM_OK;
     name_draws("probe", info, recipe, name);
-    if (name[0] != '\0' && plim__cache_read(name, text) && parse_sizes(info, text, probe_out))
+    if (name[0] != '\0' &&
+        (plim__cache_read(name, text) || plim__dataset_noted(dataset, name, text)) &&
+        parse_sizes(info, text, probe_out))
         return PLIM_OK;
     if (!reads)
         return PLIM_OK;
@@ -162,7 +166,7 @@ plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t
     if (status != PLIM_OK)
         return status;
     if (name[0] != '\0')
-        keep_sizes(name, &probe);
+        keep_sizes(dataset, name, &probe);
     *probe_out = probe;
     return PLIM_OK;
 }

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,8 +24,10 @@ struct plim_dataset {
     plim__arena_t arena; /* contains this struct and the paths */
     plim__arena_t manifest_arena;
     plim__manifest_t *manifest;
-    bool is_shape;                     /* a dataset without files */
-    _Atomic int64_t max_self_loops;    /* -1: not known */
+    bool is_shape;                  /* a dataset without files */
+    _Atomic int64_t max_self_loops; /* -1: not known */
+    pthread_mutex_t note_lock;
+    char note_name[PLIM__NOTE_BYTES], note[PLIM__NOTE_BYTES]; /* under note_lock; "": none */
     const char *path, *origin;         /* origin: of the dataset that this one is a copy of */
     char *path_copy, *origin_copy;     /* in the arena */
     char *file_paths[PLIM__FILES_MAX]; /* in the order of the manifest's files */
@@ -158,6 +161,7 @@ static plim_status_t make_dataset(const plim_job_t *job, const char *path, const
         (void)snprintf(dataset->file_paths[i], length + strlen(manifest->files[i].name) + 2,
                        "%s/%s", path, manifest->files[i].name);
     atomic_init(&dataset->count, 1);
+    (void)pthread_mutex_init(&dataset->note_lock, NULL);
     atomic_init(&dataset->max_self_loops, manifest->info.max_self_loops);
     plim_job_retain(job);
     manifest->info.size = sizeof manifest->info;
@@ -396,6 +400,26 @@ int64_t plim__dataset_max_self_loops(const plim_dataset_t *dataset)
 void plim__dataset_note_self_loops(const plim_dataset_t *dataset, int64_t most)
 {
     atomic_store(&((plim_dataset_t *)(uintptr_t)dataset)->max_self_loops, most);
+}
+
+void plim__dataset_note(const plim_dataset_t *dataset, const char *name, const char *text)
+{
+    plim_dataset_t *own = (plim_dataset_t *)(uintptr_t)dataset;
+    (void)pthread_mutex_lock(&own->note_lock);
+    (void)snprintf(own->note_name, sizeof own->note_name, "%s", name);
+    (void)snprintf(own->note, sizeof own->note, "%s", text);
+    (void)pthread_mutex_unlock(&own->note_lock);
+}
+
+bool plim__dataset_noted(const plim_dataset_t *dataset, const char *name,
+                         char text_out[PLIM__NOTE_BYTES])
+{
+    plim_dataset_t *own = (plim_dataset_t *)(uintptr_t)dataset;
+    (void)pthread_mutex_lock(&own->note_lock);
+    const bool found = name[0] != '\0' && strcmp(own->note_name, name) == 0;
+    memcpy(text_out, own->note, sizeof own->note);
+    (void)pthread_mutex_unlock(&own->note_lock);
+    return found;
 }
 
 plim_dataset_info_t plim__dataset_known(const plim_dataset_t *dataset)

@@ -28,6 +28,15 @@ void plim__dataset_note_self_loops(const plim_dataset_t *dataset, int64_t most);
 /* The dataset's info with what was noted. */
 plim_dataset_info_t plim__dataset_known(const plim_dataset_t *dataset);
 
+/*
+ * Keeps a short text that was measured of the dataset, while it is open: the last one, by its name.
+ * For statistics where the user's cache cannot be written. Any thread.
+ */
+#define PLIM__NOTE_BYTES 256
+void plim__dataset_note(const plim_dataset_t *dataset, const char *name, const char *text);
+bool plim__dataset_noted(const plim_dataset_t *dataset, const char *name,
+                         char text_out[PLIM__NOTE_BYTES]);
+
 /* The path of the directory, or the name of a shape. */
 const char *plim__dataset_path(const plim_dataset_t *dataset);
 

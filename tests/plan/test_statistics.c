@@ -107,6 +107,22 @@ static void the_second_plan_reads_nothing(void **state)
     close_cached(&cached);
 }
 
+/* Where the user's cache cannot be written, the open dataset keeps the sizes. */
+static void the_second_plan_reads_nothing_without_a_cache(void **state)
+{
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    cached_t cached = open_cached();
+    plim__train_plan_t first, second;
+    cached.training.recipe.fanout[1] = 8;
+    assert_int_equal(setenv("XDG_CACHE_HOME", "/dev/null", 1), 0);
+    assert_ok(plan(&cached, &first));
+    hide_lists(&cached);
+    assert_ok(plan(&cached, &second));
+    assert_int_equal(first.load.slot_nodes, second.load.slot_nodes);
+    close_cached(&cached);
+}
+
 /* Whatever a byte of it is changed to, or wherever it ends: it is read anew, and that fails. */
 static void what_is_damaged_is_not_used(void **state)
 {
@@ -287,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_plan_reads_nothing),
+        cmocka_unit_test(the_second_plan_reads_nothing_without_a_cache),
         cmocka_unit_test(what_is_damaged_is_not_used),
         cmocka_unit_test(self_loops_are_counted_once),
         cmocka_unit_test(a_guessed_largest_graph_says_so),
