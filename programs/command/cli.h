@@ -278,8 +278,8 @@ bool cli_ranks_idle(const char *verb);
 /* The last thing before a rank ends: those that were joined end together. */
 void cli_ranks_leave(int exit_code);
 
-/* Prints a line for each MPI plugin. */
-void cli_ranks_print_plugins(void);
+/* The MPI plugins: objects of `name` and `mpi`, or `error` where one cannot be loaded. */
+json_t *cli_ranks_plugins(void);
 
 /* Starts the clock of the job and looks whether standard error is a terminal. */
 void cli_progress_begin(bool quiet);

@@ -17,7 +17,7 @@ static void print_help(FILE *out)
         (void)fprintf(out, "  %-10s %s\n", cli_verbs[i]->name, cli_verbs[i]->summary);
     (void)fprintf(
         out, "\nOptions:\n"
-             "  --version    the version, and the MPI plugins\n"
+             "  --version    the version, and the MPI plugins; with --json also how it was built\n"
              "  -h, --help   this text\n"
              "\nplimsoll VERB --help and man plimsoll-VERB explain a verb.\n"
              "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
@@ -46,6 +46,30 @@ static int run_verb(int argc, char **argv)
     return CLI_WRONG_USE;
 }
 
+static void print_version(bool json)
+{
+    json_t *plugins = cli_ranks_plugins();
+    if (json) {
+        cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "version", PLIM_VERSION,
+                                 "library_version", plim_version(), "compiler", PLIM_COMPILER,
+                                 "build_type", PLIM_BUILD_TYPE, "onednn", PLIM_ONEDNN_SONAME,
+                                 "mpi_plugins", plugins));
+        return;
+    }
+    size_t i;
+    json_t *plugin;
+    (void)printf("plimsoll %s\n", PLIM_VERSION);
+    json_array_foreach(plugins, i, plugin)
+    {
+        const json_t *mpi = json_object_get(plugin, "mpi");
+        (void)printf("plugin %s: ", json_string_value(json_object_get(plugin, "name")));
+        cli_print_text(stdout,
+                       json_string_value(mpi != NULL ? mpi : json_object_get(plugin, "error")));
+        (void)fputc('\n', stdout);
+    }
+    json_decref(plugins);
+}
+
 static int run(int argc, char **argv)
 {
     static char help_option[] = "--help";
@@ -71,8 +95,7 @@ static int run(int argc, char **argv)
         return CLI_DONE;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        (void)printf("plimsoll %s\n", PLIM_VERSION);
-        cli_ranks_print_plugins();
+        print_version(argc > 2 && strcmp(argv[2], "--json") == 0);
         return CLI_DONE;
     }
     return run_verb(argc - 1, argv + 1);

@@ -445,27 +445,27 @@ void cli_ranks_leave(int exit_code)
     ranks.abort(ranks.state, exit_code != CLI_DONE ? exit_code : CLI_FAILED);
 }
 
-/* The MPI of a plugin, or why it cannot be loaded. */
-static void print_plugin(const char *path, const char *name)
+static json_t *plugin_json(const char *path, const char *name)
 {
     plim_plugin_describe_fn describe = NULL;
     void *plugin = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     void *address = plugin != NULL ? dlsym(plugin, PLIM_PLUGIN_DESCRIBE) : NULL;
     memcpy(&describe, &address, sizeof describe);
-    (void)printf("plugin %s: ", name);
-    cli_print_text(stdout, describe != NULL ? describe() : dlerror());
-    (void)fputc('\n', stdout);
+    return json_pack("{s:s, s:o}", "name", name, describe != NULL ? "mpi" : "error",
+                     cli_json_text(describe != NULL ? describe() : dlerror()));
 }
 
-void cli_ranks_print_plugins(void)
+json_t *cli_ranks_plugins(void)
 {
     static const char *const names[] = {"plimsoll-openmpi.so", "plimsoll-mpich.so",
                                         "plimsoll-mpi.so"};
     const char *own = getenv("PLIMSOLL_MPI");
+    json_t *plugins = json_array();
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (find_file(names[i], path))
-            print_plugin(path, names[i]);
+            (void)json_array_append_new(plugins, plugin_json(path, names[i]));
     if (own != NULL && own[0] != '\0')
-        print_plugin(own, "of PLIMSOLL_MPI");
+        (void)json_array_append_new(plugins, plugin_json(own, "of PLIMSOLL_MPI"));
+    return plugins;
 }

@@ -1,4 +1,5 @@
 """Installed into any prefix, it runs from there, and other programs build against it."""
+import json
 import os
 import pathlib
 import shutil
@@ -70,6 +71,13 @@ def flags(prefix):
 
 def test_binary_runs_from_the_prefix(prefix):
     assert run(prefix / 'bin' / 'plimsoll', '--version', env={'PATH': os.environ['PATH']}).startswith('plimsoll ')
+
+
+def test_version_says_how_it_was_built(prefix):
+    facts = json.loads(run(prefix / 'bin' / 'plimsoll', '--version', '--json'))
+    assert facts['version'] == facts['library_version'] == run(prefix / 'bin' / 'plimsoll', '--version').split()[1]
+    assert facts['compiler'] and facts['build_type'] and facts['onednn'].startswith('libdnnl.')
+    assert all(plugin['name'] and plugin['mpi'] for plugin in facts['mpi_plugins'])
 
 
 def test_moved_prefix_still_works(prefix):
