@@ -9,9 +9,10 @@ import pytest
 
 SOURCE = pathlib.Path(os.environ['PLIMSOLL_SOURCE'])
 FIRST = ['README.md', 'README.zh-CN.md']
-PAGES = [*FIRST, 'CONTRIBUTING.md', *sorted(str(page.relative_to(SOURCE)) for page in SOURCE.glob('docs/**/*.md'))]
+PAGES = [*FIRST, 'CONTRIBUTING.md', 'SECURITY.md', 'packaging/README.md', *sorted(str(page.relative_to(SOURCE)) for page in SOURCE.glob('docs/**/*.md'))]
 COLUMNS = 100
-STATED_VERSIONS = {'CHANGELOG.md': r'^## (\S+)'}
+STATED_VERSIONS = {'CHANGELOG.md': r'^## (\S+)', 'CITATION.cff': r'^version: (\S+)', 'debian/changelog': r'^plimsoll \((\S+)\)',
+                   'packaging/conda/recipe.yaml': r'^  version: "(\S+)"', 'packaging/spack/package.py': r'^    version\("(\S+)"'}
 
 
 def text_of(page):
@@ -68,6 +69,12 @@ def test_files_that_state_the_version_state_the_same():
     version = re.search(r'^project\(plimsoll VERSION ([0-9.]+)', (SOURCE / 'CMakeLists.txt').read_text(), re.M).group(1)
     stated = {file: re.search(pattern, (SOURCE / file).read_text(), re.M).group(1) for file, pattern in STATED_VERSIONS.items()}
     assert stated == dict.fromkeys(STATED_VERSIONS, version)
+
+
+def test_debians_symbols_are_those_of_the_map():
+    exported = re.findall(r'^        (plim_\w+);', (SOURCE / 'cmake' / 'plimsoll.map').read_text(), re.M)
+    listed = re.findall(r'^ (plim_\w+)@Base', (SOURCE / 'debian' / 'libplimsoll0.2.symbols').read_text(), re.M)
+    assert listed == sorted(exported)
 
 
 def test_the_benchmarks_are_those_of_the_results():

@@ -1,0 +1,5 @@
+#!/bin/sed -Ef
+# Comments of the headers as doxygen takes them: before what they describe, or behind it.
+1s,^/\*,/** @file,
+s,^( *)/\*( |$),\1/**\2,
+s,^( *[^ /*].*)/\* ,\1/**< ,

@@ -1,0 +1,10 @@
+#!/usr/bin/env python3
+"""A manual page, as mandoc writes it in Markdown, as a page of the site: one title, links to other pages."""
+import re
+import sys
+
+text = sys.stdin.read()
+text = '\n'.join(line for line in text.splitlines()[1:-1])  # without the header and the footer of a printed page
+text = re.sub(r'^# ', '## ', text, flags=re.M)
+text = re.sub(r'(?:\*\*|)\b(plimsoll(?:-[a-z]+)?)(?:\*\*|)\(1\)', lambda found: f'[{found[1]}(1)]({found[1]}.md)' if found[1] != sys.argv[1] else found[0], text)
+print(f'# {sys.argv[1]}\n\n{text}')
