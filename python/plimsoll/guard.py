@@ -28,6 +28,7 @@ _SHARE_OF_TIME = 0.01  # that reading the kernel's figures may take, …
 _SHARE_WHEN_SHORT = 0.2  # … and where the next step may not fit
 _SLOWER = 10  # times: a step that takes so much longer while code is read again and again
 _THRASHING_SECONDS = 1.0  # a shorter step is let pass
+_FEW = 4  # steps: so many tell little of how much more a later one takes
 
 
 class Headroom(NamedTuple):
@@ -89,6 +90,7 @@ class StepGuard:
         self._faults = 0  # at the last look
         self._batches = 0  # asked for since the last look
         self._margin: float = float('inf')  # bytes that the tightest step left without being slow for it
+        self._measured = 0  # steps of all loaders
         self._maps = False  # the C library maps large blocks by themselves
         self._files = 0  # the most bytes of code and libraries that were in memory
 
@@ -134,7 +136,8 @@ class StepGuard:
         usual = now.held + now.cached + steps.growth
         self._alarm = usual + (now.free + now.cached - usual) // 4
         self._owner, self._before, self._faults, self._since, self._batches = weakref.ref(owner), now, faults, time.monotonic(), 0
-        if now.held + steps.growth <= now.bound - min(now.reserve, self._margin) and slowdown < _SLOWER:
+        reserve = min(now.reserve, self._margin) if self._measured >= _FEW else now.reserve
+        if now.held + steps.growth <= now.bound - reserve and slowdown < _SLOWER:
             return None
         return Shortage(steps.growth, now, slowdown)
 
@@ -149,6 +152,7 @@ class StepGuard:
             # What the first step has allocated and keeps is no need of the next.
             held = max(before.held, now.held) if steps.measured == 0 else before.held
             steps.add(max(0, peak - now.cached - held))
+            self._measured += 1
         steps.seconds = min(steps.seconds, seconds)
         read_again = (faults - self._faults) * mmap.PAGESIZE >= now.files
         short = now.held + steps.growth + self._files > now.bound

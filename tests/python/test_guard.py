@@ -164,6 +164,21 @@ def test_each_loader_has_its_own_steps():
     assert short is not None and short.needed >= 530 * MIB and short.step >= 300 * MIB
 
 
+def test_after_few_steps_the_whole_reserve_is_left():
+    guard, core, peak = make(230 * MIB)
+    loader = Loader()
+    assert guard.check(loader, core) is None
+    peak.bytes = 210 * MIB  # leaves less than the reserve of 30 MiB
+    assert guard.check(loader, core) is not None
+    guard, core, peak = make(230 * MIB)
+    for _ in range(6):
+        assert guard.check(loader, core) is None
+        peak.bytes = 190 * MIB
+    peak.bytes = 210 * MIB
+    guard._next_look = 0
+    assert guard.check(loader, core) is None, 'many steps did without it'
+
+
 def test_what_the_heap_keeps_is_not_the_next_steps(monkeypatch):
     """An evaluation after a training step, whose blocks the heap keeps: it is measured without them."""
     process = Process(monkeypatch, bound=500 * MIB, held=250 * MIB)
