@@ -34,7 +34,6 @@ _COUNT_CACHES = 256 << 20  # … and beside which batches are counted
 _COUNT_SECONDS = 10.0  # that counting the batches of the next epochs may take
 _SAMPLE = 30  # batches from which the largest of an epoch is estimated
 _SHORT_SECONDS = 0.1  # a step on the largest batch that is shorter is run twice: its peak may lie between two samples
-_CLOSER = 2  # sizes that are tried between one that fits and one that does not
 _FITTED = 4  # the largest sizes, through which the line goes
 _SEARCHES = 8  # batch sizes that are looked at for one that fits, …
 _SEARCH_SECONDS = 2.0  # each for so long
@@ -78,29 +77,8 @@ def _all(given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
 
 
-def _keep(value: Any, torch: Any) -> Callable[[], Any]:
-    """A copy; calling it returns the value as it was. Tensors stay the same objects."""
-    if isinstance(value, torch.Tensor):
-        saved = value.detach().clone()
-
-        def restore() -> Any:
-            with torch.no_grad():
-                value.copy_(saved)
-            return value
-
-        return restore
-    if isinstance(value, dict):
-        items = {key: _keep(item, torch) for key, item in value.items()}
-        return lambda: {key: item() for key, item in items.items()}
-    if isinstance(value, list):
-        listed = [_keep(item, torch) for item in value]
-        return lambda: [item() for item in listed]
-    other = copy.deepcopy(value)
-    return lambda: other
-
-
 class _State:
-    """Weights, buffers, gradients, optimisers and random states, to be restored."""
+    """Weights, buffers, gradients, optimisers and random states, to be restored. Parameters and gradients stay the same objects."""
 
     def __init__(self, models: list[Any], optimizers: list[Any], torch: Any) -> None:
         self.torch, self.optimizers = torch, optimizers
@@ -119,18 +97,13 @@ class _State:
         return sum(one.nbytes for one in kept if isinstance(one, self.torch.Tensor) and one.device.type == 'cpu')
 
     def save(self) -> None:
-        torch = self.torch
-        self.kept = [(tensor, _keep(tensor, torch), tensor.grad, _keep(tensor.grad, torch)) for tensor in self.tensors]
+        torch, numpy = self.torch, sys.modules.get('numpy')
+        held = [*self.tensors, *(tensor.grad for tensor in self.tensors if tensor.grad is not None)]
+        self.values = [(tensor, tensor.detach().clone()) for tensor in held]
+        self.gradients = [tensor.grad for tensor in self.tensors]
         self.places = [(module, module.training, dict(module._parameters), dict(module._buffers)) for module in self.modules]
-        self.optimized = [
-            (
-                optimizer,
-                [(parameter, _keep(state, torch)) for parameter, state in optimizer.state.items()],
-                [_keep({name: value for name, value in group.items() if name != 'params'}, torch) for group in optimizer.param_groups],
-            )
-            for optimizer in self.optimizers
-        ]
-        numpy = sys.modules.get('numpy')
+        given = {id(tensor): tensor for tensor in self.tensors}  # which a copy of a state refers to, and does not copy
+        self.states = [copy.deepcopy((dict(one.state), one.param_groups), dict(given)) for one in self.optimizers]
         self.random: list[tuple[Callable[[Any], Any], Any]] = [(random.setstate, random.getstate())]
         self.random.append((torch.set_rng_state, torch.get_rng_state()))
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -143,20 +116,20 @@ class _State:
             module.training = training
             module._parameters.update(parameters)
             module._buffers.update(buffers)
-        for tensor, values, gradient, gradient_values in self.kept:
-            values()
+        with self.torch.no_grad():
+            for tensor, values in self.values:
+                tensor.copy_(values)
+        for tensor, gradient in zip(self.tensors, self.gradients, strict=True):
             tensor.grad = gradient
-            gradient_values()
-        for optimizer, states, groups in self.optimized:
+        for optimizer, (states, groups) in zip(self.optimizers, self.states, strict=True):
             optimizer.state.clear()
-            optimizer.state.update({parameter: state() for parameter, state in states})
+            optimizer.state.update(states)
             for group, values in zip(optimizer.param_groups, groups, strict=True):
-                given = group['params']
                 group.clear()
-                group.update(params=given, **values())
+                group.update(values)
         for restore, state in self.random:
             restore(state)
-        self.kept, self.places, self.optimized = [], [], []
+        self.values, self.gradients, self.places, self.states = [], [], [], []
 
 
 class _Line:
@@ -255,20 +228,15 @@ class Rehearsal:
     def _grow(self, loader: _StreamLoader, function: Callable[[Any], Any]) -> None:
         """Runs a function on batches of growing size, as long as the next is predicted to fit."""
         line, whole, largest = self.lines[loader], self.whole[loader], self.largest[loader]
-        last, seeds, closer, expected = 0, max(1, whole // _SMALLEST), _CLOSER, Size(0, 0)
-        while last < whole:
-            if self._make_room(seeds, line.at(expected)):
-                try:
-                    if last == 0:
-                        self._step(loader, function, seeds, 0)  # which also warms up
-                    line.add(*self._step(loader, function, seeds, largest.step if seeds == whole else 0))
-                except MemoryLineError:
-                    return
-                last, seeds = seeds, min(2 * seeds, whole)
-            elif last > 0 and closer > 0 and last + 1 < seeds:
-                closer, seeds = closer - 1, (last + seeds) // 2  # tells better how much too large the next is
-            else:
+        last, seeds, expected, self.tight = 0, max(1, whole // _SMALLEST), Size(0, 0), False
+        while last < whole and self._make_room(seeds, line.at(expected)):
+            try:
+                if last == 0:
+                    self._step(loader, function, seeds, 0)  # which also warms up
+                line.add(*self._step(loader, function, seeds, largest.step if seeds == whole else 0))
+            except MemoryLineError:
                 return
+            last, seeds = seeds, min(2 * seeds, whole)
             expected = next(reversed(line.points)).times(seeds / last) if seeds < whole else largest.size
 
     def _step(self, loader: _StreamLoader, function: Callable[[Any], Any], seeds: int, step: int) -> tuple[Size, int]:
