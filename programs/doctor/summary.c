@@ -100,11 +100,12 @@ static const char *plain_sentence(doctor_cause_t cause)
     }
 }
 
-static void say_cuda(const doctor_t *doctor, doctor_verdict_t *verdict, char *to, size_t room)
+static void describe_cuda(const doctor_t *doctor, doctor_verdict_t *verdict, char *to,
+                          size_t capacity)
 {
     const doctor_fact_t *fact = verdict->root;
     if (fact == NULL || fact->figure[DOCTOR_TRIED] < 0) {
-        (void)snprintf(to, room, "the GPU ran out of memory");
+        (void)snprintf(to, capacity, "the GPU ran out of memory");
         doctor_verdict_unknown(verdict,
                                "how much GPU memory was in use: this message has no figures");
         return;
@@ -114,20 +115,21 @@ static void say_cuda(const doctor_t *doctor, doctor_verdict_t *verdict, char *to
     const int64_t allocated = fact->figure[DOCTOR_ALLOCATED], idle = doctor_cuda_idle(fact);
     if (used < 0 && allocated >= 0 && idle >= 0)
         used = allocated + idle;
-    int length = snprintf(to, room, "the GPU ran out of memory: an allocation of %s failed",
+    int length = snprintf(to, capacity, "the GPU ran out of memory: an allocation of %s failed",
                           size(fact->figure[DOCTOR_TRIED]).text);
-    if (total > 0 && free_now >= 0 && (size_t)length < room)
-        length += snprintf(to + length, room - (size_t)length, ", %s of %s were free",
+    if (total > 0 && free_now >= 0 && (size_t)length < capacity)
+        length += snprintf(to + length, capacity - (size_t)length, ", %s of %s were free",
                            size(free_now).text, size(total).text);
-    if (fact->figure[DOCTOR_ALLOWED] >= 0 && (size_t)length < room)
-        length += snprintf(to + length, room - (size_t)length, " (this process may use %s of it)",
-                           size(fact->figure[DOCTOR_ALLOWED]).text);
-    if ((size_t)length >= room)
+    if (fact->figure[DOCTOR_ALLOWED] >= 0 && (size_t)length < capacity)
+        length +=
+            snprintf(to + length, capacity - (size_t)length, " (this process may use %s of it)",
+                     size(fact->figure[DOCTOR_ALLOWED]).text);
+    if ((size_t)length >= capacity)
         return;
     to += length;
-    room -= (size_t)length;
+    capacity -= (size_t)length;
     if (doctor_cuda_fragmented(fact))
-        (void)snprintf(to, room,
+        (void)snprintf(to, capacity,
                        "; PyTorch held %s unused in pieces, and in one piece it would have fitted: "
                        "fragmentation%s",
                        size(idle).text,
@@ -135,17 +137,18 @@ static void say_cuda(const doctor_t *doctor, doctor_verdict_t *verdict, char *to
                            ? ", although expandable_segments is on"
                            : "");
     else if (total > 0 && used >= 0 && total - free_now - used > total / 10)
-        (void)snprintf(to, room, "; other processes (or CUDA itself) hold %s of it, this one %s",
+        (void)snprintf(to, capacity,
+                       "; other processes (or CUDA itself) hold %s of it, this one %s",
                        size(total - free_now - used).text, size(used).text);
     else if (idle >= 0)
-        (void)snprintf(to, room,
+        (void)snprintf(to, capacity,
                        "; tensors hold %s, and what is free or unused (%s in pieces) is too little "
                        "in one piece too: not fragmentation",
                        size(allocated).text, size(idle).text);
 }
 
 /* A watch does not record what the command prints: its log may hold the reason. */
-static void say_why_unknown(const doctor_t *doctor, doctor_verdict_t *verdict)
+static void note_why_unknown(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     int length = 3;
     const char *run = doctor_run(doctor, &length);
@@ -157,20 +160,21 @@ static void say_why_unknown(const doctor_t *doctor, doctor_verdict_t *verdict)
         doctor_verdict_unknown(verdict, "why: the texts hold no message that explains the code");
 }
 
-static void say_code(const doctor_t *doctor, doctor_verdict_t *verdict, char *to, size_t room)
+static void describe_code(const doctor_t *doctor, doctor_verdict_t *verdict, char *to,
+                          size_t capacity)
 {
     const int64_t code = verdict->code;
     const bool watched = doctor->growth.ended;
     if (watched && code > 128 && verdict->signal < 0) {
-        (void)snprintf(to, room,
+        (void)snprintf(to, capacity,
                        "the program chose to exit with code %" PRId64
                        "; no signal ended it and the kernel killed nothing",
                        code);
-        say_why_unknown(doctor, verdict);
+        note_why_unknown(doctor, verdict);
         return;
     }
     if (code == 137 || (code == 9 && doctor->slurm.code == 9)) {
-        (void)snprintf(to, room,
+        (void)snprintf(to, capacity,
                        "exit code %s: SIGKILL, or a code that the program chose; the number alone "
                        "does not tell who sent it",
                        code == 9 ? "9:0, which sacct before 25.11 also prints for 137," : "137");
@@ -180,13 +184,14 @@ static void say_code(const doctor_t *doctor, doctor_verdict_t *verdict, char *to
         return;
     }
     if (code > 0)
-        (void)snprintf(to, room, "the program ended with exit code %" PRId64, code);
+        (void)snprintf(to, capacity, "the program ended with exit code %" PRId64, code);
     else
-        (void)snprintf(to, room, "the program ended with an error");
-    say_why_unknown(doctor, verdict);
+        (void)snprintf(to, capacity, "the program ended with an error");
+    note_why_unknown(doctor, verdict);
 }
 
-static void say_cause(const doctor_t *doctor, doctor_verdict_t *verdict, char *to, size_t room)
+static void describe_cause(const doctor_t *doctor, doctor_verdict_t *verdict, char *to,
+                           size_t capacity)
 {
     const char *sentence = plain_sentence(verdict->cause);
     const doctor_fact_t *root = verdict->root;
@@ -194,28 +199,28 @@ static void say_cause(const doctor_t *doctor, doctor_verdict_t *verdict, char *t
     const int64_t tried = root != NULL ? root->figure[DOCTOR_TRIED] : -1;
     if (doctor_cause_is_memory(verdict->cause, false) && verdict->limit > 0 &&
         verdict->cause != DOCTOR_OOM_HOST)
-        (void)snprintf(to, room, "%s (limit %s)", sentence, size(verdict->limit).text);
+        (void)snprintf(to, capacity, "%s (limit %s)", sentence, size(verdict->limit).text);
     else if (verdict->cause == DOCTOR_OOM_HOST && growth->on_host)
-        (void)snprintf(to, room, "%s: this job held %s, other processes %s of %s", sentence,
+        (void)snprintf(to, capacity, "%s: this job held %s, other processes %s of %s", sentence,
                        size(growth->peak).text, size(growth->others).text,
                        size(growth->limit).text);
     else if (sentence != NULL)
-        (void)snprintf(to, room, "%s", sentence);
+        (void)snprintf(to, capacity, "%s", sentence);
     else if (verdict->cause == DOCTOR_CUDA_OOM)
-        say_cuda(doctor, verdict, to, room);
+        describe_cuda(doctor, verdict, to, capacity);
     else if (verdict->cause == DOCTOR_ALLOC_REFUSED && tried > 0)
-        (void)snprintf(to, room,
+        (void)snprintf(to, capacity,
                        "the system refused an allocation of %s: not a kill, but an error that the "
                        "program could catch",
                        size(tried).text);
     else if (verdict->cause == DOCTOR_ALLOC_REFUSED)
-        (void)snprintf(to, room,
+        (void)snprintf(to, capacity,
                        "the system refused memory to the program (ulimit -v, overcommit, "
                        "or no memory left): an error, not a kill");
     else if (verdict->cause == DOCTOR_PYTHON_ERROR && root != NULL)
-        (void)snprintf(to, room, "Python ended with an error: %s", root->text);
+        (void)snprintf(to, capacity, "Python ended with an error: %s", root->text);
     else if (verdict->cause == DOCTOR_KILLED)
-        (void)snprintf(to, room, "SIGKILL ended %s; the texts do not say who sent it%s",
+        (void)snprintf(to, capacity, "SIGKILL ended %s; the texts do not say who sent it%s",
                        root != NULL && strstr(root->text, "DataLoader") != NULL
                            ? "a DataLoader worker"
                            : "a process",
@@ -223,29 +228,30 @@ static void say_cause(const doctor_t *doctor, doctor_verdict_t *verdict, char *t
                            ? ", but not the kernel for memory: its counter of kills stood still"
                            : "; most often it is the kernel for memory");
     else
-        say_code(doctor, verdict, to, room);
+        describe_code(doctor, verdict, to, capacity);
 }
 
 /* How much memory a run that ended well had used. */
-static void say_used(const doctor_t *doctor, doctor_verdict_t *verdict, char *to, size_t room)
+static void describe_used(const doctor_t *doctor, doctor_verdict_t *verdict, char *to,
+                          size_t capacity)
 {
     const doctor_growth_t *growth = &doctor->growth;
     const doctor_slurm_t *slurm = &doctor->slurm;
     if (growth->peak > 0 && growth->limit > 0 && !growth->on_host)
-        (void)snprintf(to, room, "; it used at most %s of its limit of %s (%.0f %%)",
+        (void)snprintf(to, capacity, "; it used at most %s of its limit of %s (%.0f %%)",
                        size(growth->peak).text, size(growth->limit).text,
                        100.0 * (double)growth->peak / (double)growth->limit);
     else if (growth->peak > 0)
-        (void)snprintf(to, room, "; it held at most %s and had no memory limit of its own",
+        (void)snprintf(to, capacity, "; it held at most %s and had no memory limit of its own",
                        size(growth->peak).text);
     else if (slurm->resident > 0 && slurm->requested > 0) {
-        (void)snprintf(to, room, "; it used at most %s of the %s that it asked for",
+        (void)snprintf(to, capacity, "; it used at most %s of the %s that it asked for",
                        size(slurm->resident).text, size(slurm->requested).text);
         doctor_verdict_unknown(verdict, "spikes of memory: Slurm looks every 30 seconds only");
     }
 }
 
-static void say_nothing(const doctor_t *doctor, doctor_verdict_t *verdict)
+static void describe_no_cause(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     char *to = verdict->summary;
     int64_t lines = 0;
@@ -253,7 +259,7 @@ static void say_nothing(const doctor_t *doctor, doctor_verdict_t *verdict)
         lines += doctor->source[i].lines;
     if (verdict->outcome == DOCTOR_OUTCOME_FINISHED) {
         (void)snprintf(to, DOCTOR_SENTENCE, "it ended normally");
-        say_used(doctor, verdict, to + strlen(to), DOCTOR_SENTENCE - strlen(to));
+        describe_used(doctor, verdict, to + strlen(to), DOCTOR_SENTENCE - strlen(to));
     } else if (lines == 0) {
         (void)snprintf(to, DOCTOR_SENTENCE,
                        doctor->num_sources == 0
@@ -283,7 +289,7 @@ static void say_nothing(const doctor_t *doctor, doctor_verdict_t *verdict)
                                "(plimsoll doctor JOBID) or the kernel's log too");
 }
 
-static void say_unknown(const doctor_t *doctor, doctor_verdict_t *verdict)
+static void note_unknown(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     const bool memory = doctor_cause_is_memory(verdict->cause, false);
     if (memory && verdict->limit < 0 && verdict->cause != DOCTOR_OOM_HOST)
@@ -311,12 +317,12 @@ void doctor_verdict_summarise(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     char *to = verdict->summary;
     if (verdict->cause == DOCTOR_NONE) {
-        say_nothing(doctor, verdict);
+        describe_no_cause(doctor, verdict);
         return;
     }
-    say_cause(doctor, verdict, to, DOCTOR_SENTENCE);
+    describe_cause(doctor, verdict, to, DOCTOR_SENTENCE);
     if (verdict->outcome == DOCTOR_OUTCOME_SURVIVED)
         (void)snprintf(to + strlen(to), DOCTOR_SENTENCE - strlen(to),
                        "; but the program went on, so this did not end it");
-    say_unknown(doctor, verdict);
+    note_unknown(doctor, verdict);
 }

@@ -469,8 +469,9 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
 }
 
 /* Checks that this kind of output exists for the requested nodes, and counts them. */
-static plim_status_t check_wish(const plim__session_t *session, const plim_inference_t *inference,
-                                plim_split_t split, plim_predict_kind_t kind, int64_t *rows_out)
+static plim_status_t check_prediction(const plim__session_t *session,
+                                      const plim_inference_t *inference, plim_split_t split,
+                                      plim_predict_kind_t kind, int64_t *rows_out)
 {
     const plim_dataset_info_t *info = session->info;
     const char *path = plim__dataset_path(session->dataset);
@@ -509,7 +510,7 @@ static plim_status_t predict(plim__session_t *session, const char *run,
     const plim_training_t *training = &session->training;
     const bool writes = plim__peers_rank(session->peers) == 0;
     plim__output_t output = {.kind = kind};
-    PLIM_TRY(check_wish(session, inference, split, kind, &output.rows));
+    PLIM_TRY(check_prediction(session, inference, split, kind, &output.rows));
     const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS
                               ? plim__max_i64(training->model.hidden, session->info->num_features)
                               : session->num_outputs;
