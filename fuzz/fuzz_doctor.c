@@ -11,10 +11,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_ASSERT(doctor_create(fuzz_job(), &doctor) == PLIM_OK);
     /* The first byte cuts the rest in two sources, the second one a script. */
     const size_t first = size > 0 ? size * data[0] / 256 : 0;
-    doctor_source(doctor, "log");
+    doctor_source(doctor, "log", false);
     doctor_log_bytes(doctor, (const char *)data, first);
     doctor_log_end(doctor);
-    doctor_source(doctor, "train.py");
+    doctor_source(doctor, "train.py", true);
     doctor_log_bytes(doctor, (const char *)data + first, size - first);
     doctor_log_end(doctor);
     json_t *object = doctor_verdict(doctor);

@@ -42,18 +42,17 @@ void doctor_destroy(doctor_t *doctor)
     free(doctor);
 }
 
-void doctor_source(doctor_t *doctor, const char *name)
+void doctor_source(doctor_t *doctor, const char *name, bool script)
 {
     /* More than so many are read as one. */
     if (doctor->num_sources < DOCTOR_SOURCES) {
         doctor_source_t *source = &doctor->source[doctor->num_sources++];
-        const size_t length = strlen(name);
-        plim__text_printable(name, length, source->name, sizeof source->name);
-        source->script = length > 3 && strcmp(name + length - 3, ".py") == 0;
+        plim__text_printable(name, strlen(name), source->name, sizeof source->name);
+        source->script = script;
     }
     doctor->lines.length = 0;
     doctor->script = (doctor_script_t){0};
-    doctor->traceback = doctor->root_cause = doctor->heading = false;
+    doctor->traceback = doctor->semaphore = doctor->root_cause = doctor->heading = false;
 }
 
 const char *doctor_run(const doctor_t *doctor, int *length_out)
@@ -68,9 +67,9 @@ const char *doctor_run(const doctor_t *doctor, int *length_out)
     return NULL;
 }
 
-plim_status_t doctor_read(doctor_t *doctor, const char *name, int file)
+static plim_status_t read_source(doctor_t *doctor, const char *name, bool script, int file)
 {
-    doctor_source(doctor, name);
+    doctor_source(doctor, name, script);
     for (;;) {
         PLIM_TRY(cli_check_stopped());
         const ssize_t got = read(file, doctor->buffer, sizeof doctor->buffer);
@@ -86,14 +85,30 @@ plim_status_t doctor_read(doctor_t *doctor, const char *name, int file)
     return PLIM_OK;
 }
 
-plim_status_t doctor_read_path(doctor_t *doctor, const char *path)
+plim_status_t doctor_read(doctor_t *doctor, const char *name, int file)
+{
+    return read_source(doctor, name, false, file);
+}
+
+static plim_status_t read_path(doctor_t *doctor, const char *path, bool script)
 {
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return PLIM_ERR_IO;
-    const plim_status_t status = doctor_read(doctor, path, file);
+    const plim_status_t status = read_source(doctor, path, script, file);
     (void)close(file);
     return status;
+}
+
+plim_status_t doctor_read_path(doctor_t *doctor, const char *path)
+{
+    const size_t length = strlen(path);
+    return read_path(doctor, path, length > 3 && strcmp(path + length - 3, ".py") == 0);
+}
+
+plim_status_t doctor_read_script(doctor_t *doctor, const char *path)
+{
+    return read_path(doctor, path, true);
 }
 
 static json_t *json_fact(const doctor_t *doctor, const doctor_fact_t *fact)

@@ -27,8 +27,12 @@ void doctor_destroy(doctor_t *doctor);
  */
 plim_status_t doctor_read(doctor_t *doctor, const char *name, int file);
 
-/* The same of a file. PLIM_ERR_IO also where it cannot be opened: errno says why. */
+/* The same of a file, which is a Python script if its name ends with .py. PLIM_ERR_IO also where it
+ * cannot be opened: errno says why. */
 plim_status_t doctor_read_path(doctor_t *doctor, const char *path);
+
+/* The same of a Python script of any name. */
+plim_status_t doctor_read_script(doctor_t *doctor, const char *path);
 
 /* Reads the texts about a job in a directory: logs and timelines, known by their names. Texts that
  * cannot be read are left out. PLIM_ERR_STOPPED. */

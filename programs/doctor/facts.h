@@ -353,8 +353,8 @@ const char *doctor_pattern_name(doctor_pattern_t pattern);
 void doctor_log_bytes(doctor_t *doctor, const char *bytes, size_t size);
 void doctor_log_end(doctor_t *doctor);
 
-/* Begins a source; its lines are numbered from 1. */
-void doctor_source(doctor_t *doctor, const char *name);
+/* Begins a source; its lines are numbered from 1. `script`: it is Python's source, not a log. */
+void doctor_source(doctor_t *doctor, const char *name, bool script);
 
 /* The directory of the run whose timeline was read, not terminated; NULL: none was read by name. */
 const char *doctor_run(const doctor_t *doctor, int *length_out);

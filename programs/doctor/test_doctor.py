@@ -698,5 +698,10 @@ def test_habits_of_the_script_stand_with_their_lines(tmp_path):
     assert {(one['kind'], one['line']) for one in found['script']} == {
         ('loss_list', 9), ('loss_sum', 10), ('loss_sum', 11), ('evaluation_gradients', 22), ('pinned_workers', 27), ('output_list', 29)}
     assert f'{script}:9' in found['advice'][1]['change'] and 'expandable_segments' in found['advice'][0]['change']
+    named = tmp_path / 'train'  # with --script a name is any
+    named.write_text(SCRIPT)
+    assert [one['line'] for one in examine(tmp_path / 'log', '--script', named)['script']] == [one['line'] for one in found['script']]
+    done = subprocess.run([PLIMSOLL, 'doctor', tmp_path / 'log', '--script', tmp_path / 'none'], capture_output=True, check=False, timeout=1500)
+    assert done.returncode == 2
     script.write_bytes(b'x = """\xff\n' * 1000 + b'def test(' * 5000)
     assert examine(script)['script'] == []

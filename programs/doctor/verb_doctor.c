@@ -29,7 +29,8 @@ static const char help[] =
     "Without an argument, or with -, it reads standard input.\n";
 
 typedef struct patient {
-    const cli_common_t *common;
+    cli_common_t common;
+    const char *script; /* NULL: none */
     plim_job_t *job;
     doctor_t *doctor;
 } patient_t;
@@ -287,12 +288,14 @@ static void print_text(const json_t *object)
 /* Prints the verdict; `task` (NULL: none) is the task of an array that it is about. */
 static plim_status_t print_verdict(const patient_t *patient, const char *task, size_t length)
 {
+    if (patient->script != NULL && doctor_read_script(patient->doctor, patient->script) != PLIM_OK)
+        return plim__fail_errno(errno, "%s: cannot be read", patient->script);
     json_t *object = doctor_verdict(patient->doctor);
     if (object == NULL)
         return plim__fail_errno(ENOMEM, "the verdict");
     if (task != NULL)
         (void)json_object_set_new(object, "task", json_stringn(task, length));
-    if (patient->common->json) {
+    if (patient->common.json) {
         cli_print_json(object);
         return PLIM_OK;
     }
@@ -464,10 +467,10 @@ static int read_word(patient_t *patient, char *word, bool alone, bool *printed_o
         status = alone && strpbrk(word, "_.") == NULL ? examine_array(patient, word, printed_out)
                                                       : PLIM_OK;
         if (status != PLIM_OK)
-            return cli_program_failed(patient->common, status);
+            return cli_program_failed(&patient->common, status);
         if (*printed_out || ask_slurm(patient, word))
             return CLI_DONE;
-        return cli_wrong_use(patient->common,
+        return cli_wrong_use(&patient->common,
                              "there is no file %s, and sacct, which would know a job of that "
                              "number, is not in PATH",
                              word);
@@ -475,9 +478,9 @@ static int read_word(patient_t *patient, char *word, bool alone, bool *printed_o
         errno = 0;
         status = doctor_read_path(patient->doctor, word);
         if (status == PLIM_ERR_IO && errno != 0)
-            return cli_wrong_use(patient->common, "%s cannot be read: %s", word, strerror(errno));
+            return cli_wrong_use(&patient->common, "%s cannot be read: %s", word, strerror(errno));
     }
-    return status == PLIM_OK ? CLI_DONE : cli_program_failed(patient->common, status);
+    return status == PLIM_OK ? CLI_DONE : cli_program_failed(&patient->common, status);
 }
 
 static int examine(patient_t *patient, int count, char **words)
@@ -497,36 +500,46 @@ static int examine(patient_t *patient, int count, char **words)
     if (printed)
         return CLI_DONE;
     const plim_status_t status = print_verdict(patient, NULL, 0);
-    return status == PLIM_OK ? CLI_DONE : cli_program_failed(patient->common, status);
+    return status == PLIM_OK ? CLI_DONE : cli_program_failed(&patient->common, status);
 }
 
 static int run(int argc, char **argv)
 {
     static plim_limits_t limits;
-    cli_common_t common = {.verb = &cli_verb_doctor};
-    patient_t patient = {.common = &common};
+    patient_t patient = {.common = {.verb = &cli_verb_doctor}};
+    cli_common_t *common = &patient.common;
     int exit_code;
-    if (!cli_read_options(argc, argv, &common, &exit_code))
+    if (!cli_read_options(argc, argv, &patient, &exit_code))
         return exit_code;
+    if (patient.script != NULL && access(patient.script, R_OK) != 0)
+        return cli_wrong_use(common, "--script %s cannot be read: %s", patient.script,
+                             strerror(errno));
     if (optind == argc && isatty(STDIN_FILENO))
-        return cli_wrong_use(&common, "give a log, a directory, a Slurm job's number, or - and a "
-                                      "text on standard input");
-    plim_status_t status = cli_find_limits(&common, &limits);
+        return cli_wrong_use(common, "give a log, a directory, a Slurm job's number, or - and a "
+                                     "text on standard input");
+    plim_status_t status = cli_find_limits(common, &limits);
     if (status == PLIM_OK)
-        status = cli_job_start_under(&common, &limits, limits.memory[limits.line].value, false,
-                                     true, &patient.job);
+        status = cli_job_start_under(common, &limits, limits.memory[limits.line].value, false, true,
+                                     &patient.job);
     status = cli_pass_failure(status);
     if (status == PLIM_OK)
         status = doctor_create(patient.job, &patient.doctor);
     exit_code = status == PLIM_OK ? examine(&patient, argc - optind, argv + optind)
-                                  : cli_program_failed(&common, status);
+                                  : cli_program_failed(common, status);
     doctor_destroy(patient.doctor);
     if (patient.job != NULL)
         cli_job_end(patient.job);
     return exit_code;
 }
 
-static const cli_group_t groups[] = {CLI_COMMON_GROUP, {.options = NULL}};
+static const cli_option_t options[] = {
+    {"script", "FILE", "the job's Python script: its settings, and lines that keep memory",
+     "A log's name that ends with .py is taken as one too.", CLI_AT(patient_t, script),
+     .kind = CLI_TEXT},
+    CLI_OPTIONS_END};
+
+static const cli_group_t groups[] = {
+    {.title = "Options", .options = options}, CLI_COMMON_GROUP, {.options = NULL}};
 
 const cli_verb_t cli_verb_doctor = {
     .name = "doctor",
