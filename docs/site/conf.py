@@ -10,7 +10,7 @@ sys.path.insert(0, str(SOURCE / 'python'))
 project = 'Plimsoll'
 copyright = 'Plimsoll maintainers, Apache-2.0'
 release = version = re.search(r'^project\(plimsoll VERSION ([0-9.]+)', (SOURCE / 'CMakeLists.txt').read_text(), re.M).group(1)
-extensions = ['myst_parser', 'sphinx.ext.autodoc']
+extensions = ['myst_parser', 'sphinx.ext.autodoc', 'breathe']
 root_doc = 'README'
 include_patterns = ['*.md', 'docs/*.md', 'docs/*/*.md', 'packaging/*.md', 'reference/*.md']
 default_role = 'code'
@@ -21,11 +21,9 @@ myst_heading_anchors = 4
 autodoc_mock_imports = ['plimsoll._core', 'torch', 'torch_geometric', 'numpy']
 autodoc_typehints = 'none'
 autodoc_default_options = {'members': True, 'undoc-members': False}
-if 'PLIMSOLL_DOXYGEN' in os.environ:
-    extensions.append('breathe')
-    breathe_projects = {'plimsoll': os.environ['PLIMSOLL_DOXYGEN']}
-    breathe_default_project = 'plimsoll'
-    breathe_domain_by_extension = {'h': 'c'}
+breathe_projects = {'plimsoll': os.environ['PLIMSOLL_DOXYGEN']}
+breathe_default_project = 'plimsoll'
+breathe_domain_by_extension = {'h': 'c'}
 highlight_language = 'none'
 html_theme = 'furo'
 html_title = f'Plimsoll {version}'
@@ -51,7 +49,8 @@ def add_contents(app, name, source):
     if name != root_doc:
         return
     for caption, pages in PAGES.items():
-        source[0] += '\n\n```{toctree}\n:hidden:\n:maxdepth: 1\n:glob:\n:caption: %s\n\n%s\n```\n' % (caption, '\n'.join(pages))
+        lines = ['', '', '```{toctree}', ':hidden:', ':maxdepth: 1', ':glob:', f':caption: {caption}', '', *pages, '```', '']
+        source[0] += '\n'.join(lines)
 
 
 def read_docstring(app, what, name, obj, options, lines):

@@ -6,5 +6,11 @@ import sys
 text = sys.stdin.read()
 text = '\n'.join(line for line in text.splitlines()[1:-1])  # without the header and the footer of a printed page
 text = re.sub(r'^# ', '## ', text, flags=re.M)
-text = re.sub(r'(?:\*\*|)\b(plimsoll(?:-[a-z]+)?)(?:\*\*|)\(1\)', lambda found: f'[{found[1]}(1)]({found[1]}.md)' if found[1] != sys.argv[1] else found[0], text)
+
+
+def link(found):
+    return found[0] if found[1] == sys.argv[1] else f'[{found[1]}(1)]({found[1]}.md)'
+
+
+text = re.sub(r'(?:\*\*|)\b(plimsoll(?:-[a-z]+)?)(?:\*\*|)\(1\)', link, text)
 print(f'# {sys.argv[1]}\n\n{text}')

@@ -1,0 +1,35 @@
+# labels: plain long
+"""The source archive is reproducible, and the pages make a site without a warning. tools/prove release has the rest of a release."""
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tarfile
+
+import pytest
+
+SOURCE = pathlib.Path(os.environ['PLIMSOLL_SOURCE'])
+
+
+@pytest.mark.skipif(not (SOURCE / '.git').exists(), reason='not a clone')
+def test_the_archive_is_the_same_twice(tmp_path):
+    for name in ('one', 'two'):
+        subprocess.run([SOURCE / 'tools' / 'release', tmp_path / name, '--only', 'archive'], check=True)
+    assert (tmp_path / 'one' / 'SHA256SUMS').read_bytes() == (tmp_path / 'two' / 'SHA256SUMS').read_bytes()
+    [archive] = (tmp_path / 'one').glob('*.tar.xz')
+    with tarfile.open(archive) as tar:
+        assert {'CMakeLists.txt', 'LICENSE', 'debian/control'} <= {name.partition('/')[2] for name in tar.getnames()}
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ('doxygen', 'mandoc'))) or not all(map(importlib.util.find_spec, ('sphinx', 'furo', 'myst_parser', 'breathe'))),
+                    reason='doxygen, mandoc, sphinx, furo, myst-parser or breathe is not installed')
+def test_the_site_builds_without_warnings(tmp_path):
+    subprocess.run([SOURCE / 'tools' / 'site', tmp_path / 'site'], check=True)
+    pages = {path.stem for path in (tmp_path / 'site' / 'reference').glob('*.html')}
+    assert pages == {page.stem for page in SOURCE.glob('programs/*/*.1')} | {'command', 'c', 'python'}
+    c_page = (tmp_path / 'site' / 'reference' / 'c.html').read_text()
+    assert 'plim_loader_create' in c_page and 'NeighborLoader' in (tmp_path / 'site' / 'reference' / 'python.html').read_text()
+    fetched = [found for page in (tmp_path / 'site').rglob('*.html') for found in re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)', page.read_text())]
+    assert not fetched, 'readable offline'
