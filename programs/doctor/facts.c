@@ -70,6 +70,7 @@ static doctor_cause_t cause_of_signal(int64_t number)
         return DOCTOR_ABORTED;
     case SIGTERM:
     case SIGINT:
+    case SIGHUP:
         return DOCTOR_TERMINATED;
     case SIGXCPU:
         return DOCTOR_TIME_LIMIT;

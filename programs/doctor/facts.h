@@ -50,7 +50,7 @@ typedef enum doctor_cause {
     DOCTOR_WORKER_EXIT,
     DOCTOR_PYTHON_ERROR,
     DOCTOR_PEER_LOST,  /* a rank waited for another one in vain */
-    DOCTOR_TERMINATED, /* SIGTERM or SIGINT */
+    DOCTOR_TERMINATED, /* SIGTERM, SIGINT or SIGHUP */
     DOCTOR_EXIT_CODE,  /* only a code */
     DOCTOR_NONE,
     DOCTOR_NUM_CAUSES

@@ -25,6 +25,12 @@
 const doctor_text_row_t doctor_texts[] = {
     /* Slurm. task/cgroup: 23.02 to 26.05; 21.08 to 22.05; 20.11; 17.11 to 19.05. */
     {DOCTOR_OOM_SLURM, CAUSE, 0, "^Detected %d oom_kill event%*in StepId=%w. Some", {DOCTOR_COUNT}},
+    /* Behind the label of a launcher. */
+    {DOCTOR_OOM_SLURM,
+     CAUSE,
+     0,
+     "slurmstepd: error: Detected %d oom_kill event%*in StepId=%w. Some",
+     {DOCTOR_COUNT}},
     {DOCTOR_OOM_SLURM,
      CAUSE,
      0,
@@ -199,6 +205,7 @@ const doctor_text_row_t doctor_texts[] = {
      "Workers (tasks / actors) killed due to memory pressure (OOM), ",
      {0}},
     {DOCTOR_OOM_DAEMON, CAUSE, SIGKILL, "^ray.exceptions.OutOfMemoryError: Task was killed", {0}},
+    {DOCTOR_OOM_DAEMON, CAUSE, 0, "^%wRayOutOfMemoryError: More than", {0}},
     {DOCTOR_WORKER_EXIT, CONSEQUENCE, 0, "Worker unexpectedly exits with a connection error", {0}},
     {DOCTOR_WORKER_EXIT, CONSEQUENCE, 0, "A worker died or was killed while executing a task", {0}},
     /* Containers. */
@@ -302,6 +309,11 @@ const doctor_text_row_t doctor_texts[] = {
      CAUSE,
      0,
      "RESOURCE_EXHAUSTED: Out of memory %*allocat%w %d bytes",
+     {DOCTOR_TRIED}},
+    {DOCTOR_CUDA_OOM,
+     CAUSE,
+     0,
+     "RESOURCE_EXHAUSTED: Failed to allocate request for %z",
      {DOCTOR_TRIED}},
     /* As programs print it, in any class and behind any label. */
     {DOCTOR_CUDA_OOM, CAUSE, 0, "~CUDA error: out of memory", {0}},
@@ -416,6 +428,12 @@ const doctor_text_row_t doctor_texts[] = {
      0,
      "BrokenProcessPool: A process in the process pool was terminated abruptly",
      {0}},
+    {DOCTOR_EXIT_CODE, SYMPTOM, 0, "exit codes of the workers are {SIG%w(%d)", {DOCTOR_CODE}},
+    {DOCTOR_WORKER_EXIT,
+     CONSEQUENCE,
+     0,
+     "TerminatedWorkerError: A worker process managed by the executor was",
+     {0}},
 
     /* Refused memory: PyTorch, NumPy, Python, C++, the system. */
     {DOCTOR_ALLOC_REFUSED,
@@ -438,6 +456,7 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^MemoryError: ", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "posix_memalign(&data, gAlignment, nbytes) == 0. 12 vs", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "~Cannot allocate memory", {0}},
+    {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "OSError: [WinError 1455]", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "instance of 'std::bad_alloc'", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "~std::bad_alloc", {0}},
     {DOCTOR_THREADS, CAUSE, 0, "^RuntimeError: can't start new thread", {0}},
@@ -531,6 +550,9 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "died with <Signals.%w: %d>", {DOCTOR_SIGNAL}},
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "exits with return code = %d", {DOCTOR_CODE}},
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "(interrupted by signal %d: SIG", {DOCTOR_SIGNAL}},
+    {DOCTOR_EXIT_CODE, SYMPTOM, 0, "(interrupted by signal %d:SIG", {DOCTOR_SIGNAL}},
+    {DOCTOR_EXIT_CODE, SYMPTOM, 0, "Received %d death signal, shutting down", {DOCTOR_SIGNAL}},
+    {DOCTOR_TERMINATED, SYMPTOM, 0, "Received Signals.%w death signal, shutting down", {0}},
 
     /* Shells: bash in a script, any shell alone, zsh. */
     {DOCTOR_KILLED, SYMPTOM, SIGKILL, "line %d: %d Killed", {0, DOCTOR_PID}},
@@ -545,6 +567,7 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_SEGFAULT, CAUSE, SIGSEGV, "^Segmentation fault$", {0}},
     {DOCTOR_SEGFAULT, CAUSE, SIGSEGV, "^Segmentation fault (core dumped)", {0}},
     {DOCTOR_SEGFAULT, CAUSE, SIGSEGV, "^Fatal Python error: Segmentation fault", {0}},
+    {DOCTOR_SEGFAULT, CAUSE, SIGSEGV, "received signal SIGSEGV, Segmentation fault", {0}},
     {DOCTOR_BUS_ERROR, CAUSE, SIGBUS, "^Bus error$", {0}},
     {DOCTOR_BUS_ERROR, CAUSE, SIGBUS, "^Bus error (core dumped)", {0}},
     {DOCTOR_BUS_ERROR, CAUSE, SIGBUS, "^Fatal Python error: Bus error", {0}},

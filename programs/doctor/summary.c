@@ -94,7 +94,9 @@ static const char *plain_sentence(doctor_cause_t cause)
     case DOCTOR_WORKER_EXIT:
         return "a worker process ended; the main process only reports that";
     case DOCTOR_TERMINATED:
-        return "the process was asked to end (SIGTERM or SIGINT), by a user or the scheduler";
+        return "the process was asked to end (SIGTERM, SIGINT or SIGHUP) by a user, the scheduler "
+               "or "
+               "a terminal that closed";
     default:
         return NULL;
     }

@@ -367,8 +367,9 @@ def test_healthy_timelines():
     assert (spike['cause'], spike['outcome']) == ('none', 'finished')
     chosen = doctor(timeline(ticks, code=137, signal=None, kills=0, hits=0))
     assert chosen['cause'] == 'exit_code' and 'chose' in chosen['summary'] and 'next_mem' not in chosen
-    user = doctor(timeline(ticks, code=143, signal='TERM', kills=0, hits=0))
-    assert user['cause'] == 'terminated' and 'next_mem' not in user
+    for code, name in (143, 'TERM'), (129, 'HUP'):
+        user = doctor(timeline(ticks, code=code, signal=name, kills=0, hits=0))
+        assert user['cause'] == 'terminated' and 'next_mem' not in user
     stranger = doctor(timeline(ticks, code=137, signal='KILL', kills=0, hits=0))
     assert stranger['cause'] == 'killed' and 'not the kernel' in stranger['summary']
 

@@ -89,7 +89,7 @@ static void take_timeline(const doctor_t *doctor, doctor_verdict_t *verdict)
         cause = DOCTOR_ABORTED;
     else if (growth->signal == SIGKILL)
         cause = DOCTOR_KILLED;
-    else if (growth->signal == SIGTERM || growth->signal == SIGINT)
+    else if (growth->signal == SIGTERM || growth->signal == SIGINT || growth->signal == SIGHUP)
         cause = DOCTOR_TERMINATED;
     else if (growth->code > 0)
         cause = DOCTOR_EXIT_CODE;
