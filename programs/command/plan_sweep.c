@@ -216,21 +216,21 @@ static json_t *json_row(const plan_t *plan, const train_t *train, const row_t *r
 static plim_status_t sweep_pyg(plan_t *plan, char *const values[PLAN_SWEEP_KEYS], json_t *rows,
                                bool *fits_out, bool *wrong_out)
 {
-    json_t *estimate = NULL;
-    const plim_status_t status =
-        plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, wrong_out);
+    pyg_plan_t estimate;
+    const pyg_params_t *params = &plan->pyg.pyg;
+    const plim_status_t status = plan_pyg_find(plan, &estimate, wrong_out);
     if (*wrong_out || status != PLIM_OK)
         return status;
-    *fits_out = !json_is_false(json_object_get(estimate, "fits"));
+    *fits_out = params->line == 0 || pyg_killed(&estimate, params->line) < 0;
     if (rows != NULL) {
-        (void)json_object_set_new(estimate, "choice", json_choice(plan, values));
-        (void)json_array_append(rows, estimate);
+        json_t *row = pyg_json(&estimate, params);
+        (void)json_object_set_new(row, "choice", json_choice(plan, values));
+        (void)json_array_append_new(rows, row);
     } else {
         print_values(plan, values);
-        plan_pyg_print_row(estimate);
+        plan_pyg_print_row(&estimate, params);
         cli_flush();
     }
-    json_decref(estimate);
     return PLIM_OK;
 }
 

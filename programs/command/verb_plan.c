@@ -323,8 +323,7 @@ plim_status_t plan_prepare(plan_t *plan)
     return status;
 }
 
-plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
-                            json_t **estimate_out, bool *wrong_out)
+plim_status_t plan_pyg_find(plan_t *plan, pyg_plan_t *estimate_out, bool *wrong_out)
 {
     plim_dataset_t *dataset;
     plim_job_t *job;
@@ -334,13 +333,9 @@ plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_o
         status = begin(plan, plan->line, true, &job, &dataset);
     if (status != PLIM_OK)
         return cli_pass_failure(status);
-    *wrong_out = !train_resolve(train, plim_dataset_info(dataset));
-    if (!*wrong_out) {
-        pyg_plan_t estimate;
-        status = pyg_plan(job, dataset, &train->training, &options->pyg, &estimate);
-        if (status == PLIM_OK)
-            *estimate_out = pyg_json(&estimate, &options->pyg);
-    }
+    *wrong_out = !train_resolve(&plan->train, plim_dataset_info(dataset));
+    if (!*wrong_out)
+        status = pyg_plan(job, dataset, &plan->train.training, &plan->pyg.pyg, estimate_out);
     end(job, dataset);
     return status;
 }
@@ -349,17 +344,16 @@ plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_o
 static int run_for_pyg(plan_t *plan, const plan_found_t *found)
 {
     const cli_common_t *common = &plan->train.common;
-    json_t *estimate = NULL;
+    pyg_plan_t estimate;
     bool wrong;
     plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
     plan->pyg.ours = cli_minimum_line(&found->plan);
-    const plim_status_t status = plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, &wrong);
+    const plim_status_t status = plan_pyg_find(plan, &estimate, &wrong);
     if (wrong)
         return CLI_WRONG_USE;
     if (status != PLIM_OK)
         return cli_program_failed(common, status);
-    plan_pyg_print(common, &plan->train.training, &plan->pyg, estimate);
-    json_decref(estimate);
+    plan_pyg_print(common, &plan->train.training, &plan->pyg, &estimate);
     return CLI_DONE;
 }
 

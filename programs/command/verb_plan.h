@@ -32,13 +32,13 @@ extern const cli_option_t plan_pyg_script_options[];
 /* --late-loaders of a sweep: yes or no. False after an error message. */
 bool plan_pyg_set_late(const cli_common_t *common, const char *value, plan_pyg_options_t *options);
 
-/* Prints an estimate for PyTorch Geometric (pyg_json). */
+/* Prints an estimate for PyTorch Geometric, as a table or as JSON. */
 void plan_pyg_print(const cli_common_t *common, const plim_training_t *training,
-                    const plan_pyg_options_t *options, json_t *estimate);
+                    const plan_pyg_options_t *options, const pyg_plan_t *plan);
 
 /* The columns of a sweep, and an estimate as their row. */
 void plan_pyg_print_head(void);
-void plan_pyg_print_row(const json_t *estimate);
+void plan_pyg_print_row(const pyg_plan_t *plan, const pyg_params_t *params);
 
 typedef struct plan {
     train_t train;                 /* first: its options are parsed with the others */
@@ -80,10 +80,8 @@ plim_status_t plan_prepare(plan_t *plan);
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *wrong_out);
 
-/* Resolves `train` and estimates it for PyTorch Geometric; the caller releases the object.
- * *wrong_out as above. */
-plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
-                            json_t **estimate_out, bool *wrong_out);
+/* Resolves plan->train and estimates it for PyTorch Geometric. *wrong_out as above. */
+plim_status_t plan_pyg_find(plan_t *plan, pyg_plan_t *estimate_out, bool *wrong_out);
 
 /* MPI's memory in each of plan->ranks ranks, which plans count in the process: measured if the
  * command runs under mpirun. Open MPI and MPICH take 10 to 18 MiB on one machine; fast networks

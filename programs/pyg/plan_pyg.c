@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define GIB ((int64_t)1 << 30)
-#define NUM_PHASES 5
 
 #define AT(member) CLI_AT(plan_pyg_options_t, pyg.member)
 
@@ -38,147 +37,117 @@ bool plan_pyg_set_late(const cli_common_t *common, const char *value, plan_pyg_o
     return false;
 }
 
-static const char *const phase_names[NUM_PHASES] = {"start", "load", "sort", "train", "evaluate"};
-
-static const char *word(const json_t *object, const char *key)
+static const char *doing(const pyg_plan_t *plan, pyg_phase_t phase)
 {
-    return json_string_value(json_object_get(object, key));
-}
-
-static bool is(const json_t *object, const char *key)
-{
-    return json_is_true(json_object_get(object, key));
-}
-
-static const char *doing(const json_t *estimate, const char *phase)
-{
-    static const char *const words[NUM_PHASES] = {
+    static const char *const words[PYG_PHASES] = {
         "while it imports torch", "while the dataset is read", "while its loaders are made",
         "while it trains", "while it evaluates"};
-    const json_t *account;
-    size_t i;
-    int index = 0;
-    json_array_foreach(json_object_get(estimate, "accounts"), i, account)
-    {
-        const json_t *phases = json_object_get(account, "phases");
-        if (cli_json_int(phases, phase) <= cli_json_int(phases, "train") ||
-            !cli_json_is(account, "name", "sort of the edges"))
-            continue;
-        return strcmp(phase, "sort") == 0
-                   ? "while edge_index is sorted for a loader"
-                   : "after the first epoch, while edge_index is sorted for a late loader";
+    for (int i = 0; i < plan->num_accounts; i++) {
+        const int64_t *bytes = plan->accounts[i].phase;
+        if (bytes[phase] > bytes[PYG_TRAIN] &&
+            strcmp(plan->accounts[i].name, "sort of the edges") == 0)
+            return phase == PYG_SORT
+                       ? "while edge_index is sorted for a loader"
+                       : "after the first epoch, while edge_index is sorted for a late loader";
     }
-    while (strcmp(phase_names[index], phase) != 0)
-        index++;
-    return words[index];
+    return words[phase];
 }
 
-static void print_row(const char *name, bool file, const json_t *phases)
+static void print_row(const char *name, bool file, const int64_t phase[PYG_PHASES])
 {
     char text[24];
     (void)printf("%-28s%c", name, file ? '*' : ' ');
-    for (int i = 0; i < NUM_PHASES; i++) {
-        const int64_t bytes = cli_json_int(phases, phase_names[i]);
-        (void)printf(" %10s", bytes == 0 ? "-" : plim_size_text(bytes, text));
-    }
+    for (int i = 0; i < PYG_PHASES; i++)
+        (void)printf(" %10s", phase[i] == 0 ? "-" : plim_size_text(phase[i], text));
     (void)printf("\n");
 }
 
-static void print_table(const json_t *estimate)
+static void print_table(const pyg_plan_t *plan)
 {
-    const json_t *account;
-    size_t index;
     bool files = false;
     (void)printf("%-29s", "");
-    for (int i = 0; i < NUM_PHASES; i++)
-        (void)printf(" %10s", phase_names[i]);
+    for (int i = 0; i < PYG_PHASES; i++)
+        (void)printf(" %10s", pyg_phase_names[i]);
     (void)printf("\n");
-    json_array_foreach(json_object_get(estimate, "accounts"), index, account)
-    {
-        const bool file = is(account, "reclaimable");
-        print_row(word(account, "name"), file, json_object_get(account, "phases"));
-        files |= file;
+    for (int i = 0; i < plan->num_accounts; i++) {
+        const pyg_account_t *account = &plan->accounts[i];
+        print_row(account->name, account->file, account->phase);
+        files |= account->file;
     }
-    print_row("total", false, json_object_get(estimate, "phases"));
+    print_row("total", false, plan->phase);
     if (files)
         (void)printf("* pages of files, which the kernel reclaims first; not in the total\n");
 }
 
-static void print_gpu(const json_t *gpu, const plim_training_t *training)
+static void print_gpu(const pyg_gpu_t *gpu, int64_t memory, const plim_training_t *training)
 {
-    const char *asked = plim_words(PLIM_WORDS_PRECISION)[training->model.precision];
-    const json_t *largest = json_object_get(gpu, "largest_batch");
-    const bool fits = is(gpu, "fits");
-    const int64_t microbatch = cli_json_int(gpu, "microbatch");
-    char memory[24], total[24], context[24], model[24], batch[24], activations[24];
+    const char *const *precisions = plim_words(PLIM_WORDS_PRECISION);
+    char size[24], total[24], context[24], model[24], batch[24], activations[24];
     (void)printf("GPU of %s: batches of %" PRId64 " in %s need %s, which %s\n",
-                 plim_size_text(cli_json_int(gpu, "memory_bytes"), memory),
-                 training->recipe.batch_size, asked,
-                 plim_size_text(cli_json_int(gpu, "total_bytes"), total),
-                 fits ? "fits" : "does not fit");
+                 plim_size_text(memory, size), training->recipe.batch_size,
+                 precisions[training->model.precision], plim_size_text(gpu->total, total),
+                 gpu->fits ? "fits" : "does not fit");
     (void)printf("  context %s, weights, gradients, moments %s, batch %s, activations %s,\n"
                  "  plus 10 %%; an assumption, not measured on a GPU\n",
-                 plim_size_text(cli_json_int(gpu, "context_bytes"), context),
-                 plim_size_text(cli_json_int(gpu, "model_bytes"), model),
-                 plim_size_text(cli_json_int(gpu, "batch_bytes"), batch),
-                 plim_size_text(cli_json_int(gpu, "activation_bytes"), activations));
+                 plim_size_text(gpu->context, context), plim_size_text(gpu->model, model),
+                 plim_size_text(gpu->batch_bytes, batch),
+                 plim_size_text(gpu->activations, activations));
     (void)printf("  largest batch: %" PRId64 " in f32, %" PRId64 " in bf16\n",
-                 cli_json_int(largest, "f32"), cli_json_int(largest, "bf16"));
-    if (!fits && microbatch > 0)
+                 gpu->largest_batch[PLIM_PRECISION_F32], gpu->largest_batch[PLIM_PRECISION_BF16]);
+    if (!gpu->fits && gpu->microbatch > 0)
         (void)printf("  the same batch: %" PRId64 " seeds at a time in %s, gradients added up\n",
-                     microbatch, word(gpu, "microbatch_precision"));
-    else if (!fits)
+                     gpu->microbatch, precisions[gpu->micro_precision]);
+    else if (!gpu->fits)
         (void)printf("  not even one seed fits: take fewer hidden channels or smaller fan-outs\n");
 }
 
 /* Changes to the script that lower its peak, and the memory that plimsoll needs. */
-static void print_remedies(const json_t *estimate, const plan_pyg_options_t *options)
+static void print_remedies(const pyg_plan_t *plan, int64_t ours)
 {
-    const int64_t csc = cli_json_int(estimate, "csc_bytes"),
-                  mapped = cli_json_int(estimate, "csc_mapped_bytes");
     char bytes[24];
-    if (csc < cli_json_int(estimate, "total_bytes"))
-        (void)printf("with edges sorted once for all loaders: %s\n", plim_size_text(csc, bytes));
-    if (mapped < csc)
+    if (plan->peak_csc < plan->peak)
+        (void)printf("with edges sorted once for all loaders: %s\n",
+                     plim_size_text(plan->peak_csc, bytes));
+    if (plan->peak_mapped < plan->peak_csc)
         (void)printf("with that and features mapped, not loaded: %s\n",
-                     plim_size_text(mapped, bytes));
-    if (options->ours > 0)
-        (void)printf("plimsoll: minimum %lld MiB for the same training\n",
-                     (long long)(options->ours >> 20));
+                     plim_size_text(plan->peak_mapped, bytes));
+    if (ours > 0)
+        (void)printf("plimsoll: minimum %lld MiB for the same training\n", (long long)(ours >> 20));
 }
 
-static void print_text(const json_t *estimate, const plim_training_t *training,
+static void print_text(const pyg_plan_t *plan, const plim_training_t *training,
                        const plan_pyg_options_t *options)
 {
+    const int64_t limit = options->pyg.line;
+    const int killed = pyg_killed(plan, limit);
     char peak[24], line[24];
-    const char *killed = word(estimate, "killed_phase");
     (void)printf("Estimate for PyTorch Geometric; batches of %" PRId64 " nodes and %" PRId64
                  " edges\n",
-                 cli_json_int(estimate, "batch_nodes"), cli_json_int(estimate, "batch_edges"));
-    print_table(estimate);
-    (void)printf("peak: %s, %s\n", plim_size_text(cli_json_int(estimate, "total_bytes"), peak),
-                 doing(estimate, word(estimate, "peak_phase")));
-    (void)printf("ask the scheduler for: --mem=%" PRId64 "G\n",
-                 cli_json_int(estimate, "ask_bytes") / GIB);
-    if (killed != NULL)
-        (void)printf("with %s it would be killed %s\n", plim_size_text(options->pyg.line, line),
-                     doing(estimate, killed));
-    else if (options->pyg.line > 0)
-        (void)printf("with %s it fits\n", plim_size_text(options->pyg.line, line));
+                 plan->batch_nodes, plan->batch_edges);
+    print_table(plan);
+    (void)printf("peak: %s, %s\n", plim_size_text(plan->peak, peak), doing(plan, plan->peak_phase));
+    (void)printf("ask the scheduler for: --mem=%" PRId64 "G\n", plan->ask / GIB);
+    if (limit > 0 && killed >= 0)
+        (void)printf("with %s it would be killed %s\n", plim_size_text(limit, line),
+                     doing(plan, (pyg_phase_t)killed));
+    else if (limit > 0)
+        (void)printf("with %s it fits\n", plim_size_text(limit, line));
     if (options->pyg.gpu_memory > 0)
-        print_gpu(json_object_get(estimate, "gpu"), training);
-    print_remedies(estimate, options);
+        print_gpu(&plan->gpu, options->pyg.gpu_memory, training);
+    print_remedies(plan, options->ours);
 }
 
 void plan_pyg_print(const cli_common_t *common, const plim_training_t *training,
-                    const plan_pyg_options_t *options, json_t *estimate)
+                    const plan_pyg_options_t *options, const pyg_plan_t *plan)
 {
     if (!common->json) {
-        print_text(estimate, training, options);
+        print_text(plan, training, options);
         return;
     }
     json_t *object = json_pack("{s:s, s:s}", "event", "plan", "for", "pyg");
+    json_t *estimate = pyg_json(plan, &options->pyg);
     (void)json_object_update(object, estimate);
+    json_decref(estimate);
     if (options->ours > 0)
         (void)json_object_set_new(object, "plimsoll_minimum_bytes", json_integer(options->ours));
     cli_print_json(object);
@@ -190,19 +159,17 @@ void plan_pyg_print_head(void)
                  "peak in");
 }
 
-void plan_pyg_print_row(const json_t *estimate)
+void plan_pyg_print_row(const pyg_plan_t *plan, const pyg_params_t *params)
 {
-    const json_t *gpu = json_object_get(estimate, "gpu");
-    const json_t *fits = json_object_get(estimate, "fits");
-    char peak[24], needed[24], seeds[24] = "-";
-    if (gpu != NULL)
-        (void)snprintf(seeds, sizeof seeds, "%" PRId64, cli_json_int(gpu, "microbatch"));
-    (void)printf("%10s %5" PRId64 "G  %-4s %10s %10s  %s\n",
-                 plim_size_text(cli_json_int(estimate, "total_bytes"), peak),
-                 cli_json_int(estimate, "ask_bytes") / GIB,
-                 fits == NULL         ? "-"
-                 : json_is_true(fits) ? "yes"
-                                      : "no",
-                 gpu == NULL ? "-" : plim_size_text(cli_json_int(gpu, "total_bytes"), needed),
-                 seeds, word(estimate, "peak_phase"));
+    char peak[24], needed[24] = "-", seeds[24] = "-";
+    if (params->gpu_memory > 0) {
+        (void)snprintf(seeds, sizeof seeds, "%" PRId64, plan->gpu.microbatch);
+        (void)plim_size_text(plan->gpu.total, needed);
+    }
+    (void)printf("%10s %5" PRId64 "G  %-4s %10s %10s  %s\n", plim_size_text(plan->peak, peak),
+                 plan->ask / GIB,
+                 params->line == 0                    ? "-"
+                 : pyg_killed(plan, params->line) < 0 ? "yes"
+                                                      : "no",
+                 needed, seeds, pyg_phase_names[plan->peak_phase]);
 }

@@ -27,13 +27,13 @@ plim_status_t pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
     return PLIM_OK;
 }
 
-static const char *const phase_names[PYG_PHASES] = {"start", "load", "sort", "train", "evaluate"};
+const char *const pyg_phase_names[PYG_PHASES] = {"start", "load", "sort", "train", "evaluate"};
 
 static json_t *json_phases(const int64_t phase[PYG_PHASES])
 {
     json_t *object = json_object();
     for (int i = 0; i < PYG_PHASES; i++)
-        (void)json_object_set_new(object, phase_names[i], json_integer(phase[i]));
+        (void)json_object_set_new(object, pyg_phase_names[i], json_integer(phase[i]));
     return object;
 }
 
@@ -77,7 +77,7 @@ json_t *pyg_json(const pyg_plan_t *plan, const pyg_params_t *params)
 {
     json_t *object = json_pack(
         "{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "accounts", json_accounts(plan), "phases",
-        json_phases(plan->phase), "peak_phase", phase_names[plan->peak_phase], "total_bytes",
+        json_phases(plan->phase), "peak_phase", pyg_phase_names[plan->peak_phase], "total_bytes",
         (json_int_t)plan->peak, "ask_bytes", (json_int_t)plan->ask, "csc_bytes",
         (json_int_t)plan->peak_csc, "csc_mapped_bytes", (json_int_t)plan->peak_mapped,
         "batch_nodes", (json_int_t)plan->batch_nodes, "batch_edges", (json_int_t)plan->batch_edges);
@@ -86,7 +86,7 @@ json_t *pyg_json(const pyg_plan_t *plan, const pyg_params_t *params)
         (void)json_object_set_new(object, "line_bytes", json_integer(params->line));
         (void)json_object_set_new(object, "fits", json_boolean(killed < 0));
         if (killed >= 0)
-            (void)json_object_set_new(object, "killed_phase", json_string(phase_names[killed]));
+            (void)json_object_set_new(object, "killed_phase", json_string(pyg_phase_names[killed]));
     }
     if (params->gpu_memory > 0)
         (void)json_object_set_new(object, "gpu", json_gpu(&plan->gpu, params->gpu_memory));

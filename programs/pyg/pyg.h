@@ -48,6 +48,9 @@ typedef enum pyg_phase {
 #define PYG_PHASES 5
 #define PYG_ACCOUNTS 16
 
+/* "start", "load", … */
+extern const char *const pyg_phase_names[PYG_PHASES];
+
 typedef struct pyg_account {
     const char *name;
     bool file;     /* pages of files: the kernel takes them back before it kills anything */
