@@ -19,13 +19,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     report_run_record_t *record;
     FUZZ_ASSERT(report_run_record_begin("run", &record) == PLIM_OK);
-    /* Half of it is the timeline; the first bytes of the rest are run.json and the verdict. */
+    /* Half of it is the timeline; the rest are metrics, run.json and the log of the verdict. */
     const char *text = (const char *)data, *rest = text + size / 2;
     const size_t length = size - size / 2 < 4096 ? size - size / 2 : 4096;
     feed(record, text, size / 2, report_run_record_timeline);
     feed(record, rest, size - size / 2, report_run_record_metrics);
     memcpy(record->about, rest, length);
-    memcpy(record->verdict, rest, length);
+    FUZZ_ASSERT(doctor_create(fuzz_job(), &record->doctor) == PLIM_OK);
+    doctor_source(record->doctor, "log", false);
+    doctor_log_bytes(record->doctor, rest, length);
+    doctor_log_end(record->doctor);
+    record->verdict = doctor_verdict(record->doctor);
     report_page_t page = {NULL, 0, 0};
     report_page(&page, 1, &record);
     const size_t counted = page.used;

@@ -216,7 +216,7 @@ static int64_t round_up(int64_t bytes)
 static void next_by_peak(doctor_verdict_t *verdict, int64_t peak)
 {
     verdict->next_mem = round_up(peak + peak / 5);
-    verdict->next_mem_basis = "measured";
+    verdict->next_mem_basis = DOCTOR_BASIS_MEASURED;
 }
 
 static void choose_next(const doctor_t *doctor, doctor_verdict_t *verdict)
@@ -240,7 +240,7 @@ static void choose_next(const doctor_t *doctor, doctor_verdict_t *verdict)
         next_by_peak(verdict, growth->peak);
         return;
     }
-    verdict->next_mem_basis = "guess";
+    verdict->next_mem_basis = DOCTOR_BASIS_GUESS;
     if (tried > 0 && tried < ((int64_t)1 << 50)) {
         verdict->next_mem = round_up((limit + tried) / 10 * 11);
         return;
@@ -334,7 +334,7 @@ static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
         if (pattern != DOCTOR_PATTERN_LEAK && pattern != DOCTOR_PATTERN_EPOCHS &&
             script.plan.ask > verdict->limit) {
             verdict->next_mem = script.plan.ask;
-            verdict->next_mem_basis = "estimate";
+            verdict->next_mem_basis = DOCTOR_BASIS_ESTIMATE;
         }
         plim_dataset_release(script.dataset);
         return;

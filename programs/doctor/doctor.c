@@ -253,24 +253,51 @@ static json_t *json_changes(const doctor_verdict_t *verdict)
     return array;
 }
 
-static json_t *json_verdict(const doctor_t *doctor, const doctor_verdict_t *verdict)
+const char *doctor_outcome_name(doctor_outcome_t outcome)
 {
-    static const char *const outcomes[] = {"unknown", "died", "survived", "finished"};
-    static const char *const confidences[] = {"possible", "likely", "proven"};
+    static const char *const names[] = {"unknown", "died", "survived", "finished"};
+    return names[outcome];
+}
+
+const char *doctor_confidence_name(doctor_confidence_t confidence)
+{
+    static const char *const names[] = {"possible", "likely", "proven"};
+    return names[confidence];
+}
+
+const char *doctor_basis_name(doctor_basis_t basis)
+{
+    static const char *const names[] = {"guess", "measured", "estimate"};
+    return names[basis];
+}
+
+const char *doctor_next_mem_text(const doctor_verdict_t *verdict, char text_out[24])
+{
+    const int64_t mebibytes = verdict->next_mem >> 20;
+    const bool whole = verdict->next_mem % ((int64_t)1 << 30) == 0;
+    (void)snprintf(text_out, 24, "%lld%c", (long long)(whole ? mebibytes >> 10 : mebibytes),
+                   whole ? 'G' : 'M');
+    return text_out;
+}
+
+json_t *doctor_verdict_json(const doctor_t *doctor)
+{
+    const doctor_verdict_t *verdict = doctor->verdict;
+    char next_mem[24];
     json_t *unknown = json_array(), *sources = json_array();
     for (int i = 0; i < doctor->num_sources; i++)
         (void)json_array_append_new(sources, json_string(doctor->source[i].name));
     for (int i = 0; i < verdict->num_unknown; i++)
         (void)json_array_append_new(unknown, json_string(verdict->unknown[i]));
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "outcome",
-                  outcomes[verdict->outcome], "cause", doctor_cause_name(verdict->cause),
-                  "confidence", confidences[verdict->confidence], "summary", verdict->summary,
-                  "sources", sources, "figures", json_figures(doctor, verdict), "evidence",
-                  json_facts(doctor, verdict->evidence, verdict->num_evidence), "consequences",
-                  json_facts(doctor, verdict->consequence, verdict->num_consequences), "recipe",
-                  json_recipe(&doctor->recipe), "script", json_habits(doctor), "advice",
-                  json_changes(verdict), "unknown", unknown);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "outcome",
+        doctor_outcome_name(verdict->outcome), "cause", doctor_cause_name(verdict->cause),
+        "confidence", doctor_confidence_name(verdict->confidence), "summary", verdict->summary,
+        "sources", sources, "figures", json_figures(doctor, verdict), "evidence",
+        json_facts(doctor, verdict->evidence, verdict->num_evidence), "consequences",
+        json_facts(doctor, verdict->consequence, verdict->num_consequences), "recipe",
+        json_recipe(&doctor->recipe), "script", json_habits(doctor), "advice",
+        json_changes(verdict), "unknown", unknown);
     set_text(object, "job_id",
              doctor->slurm.job[0] != '\0' ? doctor->slurm.job : doctor->growth.job);
     set_text(object, "state", doctor->slurm.state);
@@ -281,24 +308,19 @@ static json_t *json_verdict(const doctor_t *doctor, const doctor_verdict_t *verd
     if (doctor->growth.samples > 0)
         (void)json_object_set_new(object, "growth", json_growth(doctor, verdict));
     if (verdict->next_mem > 0) {
-        const int64_t mib = (int64_t)1 << 20;
         set_int(object, "next_mem_bytes", verdict->next_mem);
-        (void)json_object_set_new(
-            object, "next_mem",
-            verdict->next_mem % (1024 * mib) == 0
-                ? json_sprintf("%lldG", (long long)(verdict->next_mem / (1024 * mib)))
-                : json_sprintf("%lldM", (long long)(verdict->next_mem / mib)));
-        set_text(object, "next_mem_basis", verdict->next_mem_basis);
+        set_text(object, "next_mem", doctor_next_mem_text(verdict, next_mem));
+        set_text(object, "next_mem_basis", doctor_basis_name(verdict->next_mem_basis));
     }
     set_text(object, "command", verdict->command);
     return object;
 }
 
-json_t *doctor_verdict(doctor_t *doctor)
+const doctor_verdict_t *doctor_verdict(doctor_t *doctor)
 {
     doctor_verdict_t *verdict = doctor->verdict;
     doctor_verdict_find(doctor, verdict);
     doctor_verdict_summarise(doctor, verdict);
     doctor_verdict_advise(doctor, verdict);
-    return json_verdict(doctor, verdict);
+    return verdict;
 }

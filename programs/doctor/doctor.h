@@ -12,6 +12,7 @@
 #include <plimsoll/job.h>
 
 typedef struct doctor doctor_t;
+typedef struct doctor_verdict doctor_verdict_t; /* doctor/verdict.h */
 
 /* Begins an examination. The job, which must outlive it, is of the estimates. PLIM_ERR_NOMEM.
  * Memory: about 1 MiB. Failures as in base/fail.h. */
@@ -38,8 +39,11 @@ plim_status_t doctor_read_script(doctor_t *doctor, const char *path);
  * cannot be read are left out. PLIM_ERR_STOPPED. */
 plim_status_t doctor_read_directory(doctor_t *doctor, const char *directory);
 
+/* The verdict on everything read so far. The doctor's own: valid until it reads on or ends. */
+const doctor_verdict_t *doctor_verdict(doctor_t *doctor);
+
 /*
- * The verdict on everything read so far; NULL without memory:
+ * The last verdict as JSON; NULL without memory:
  *
  *   outcome        "died", "survived" (a part was killed, or an error caught; the work went on),
  *                  "finished", or "unknown"
@@ -60,6 +64,6 @@ plim_status_t doctor_read_directory(doctor_t *doctor, const char *directory);
  *   command        the same training with plimsoll, if the recipe shows
  *   unknown        array of sentences: what the texts do not tell
  */
-json_t *doctor_verdict(doctor_t *doctor);
+json_t *doctor_verdict_json(const doctor_t *doctor);
 
 #endif

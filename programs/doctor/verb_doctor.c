@@ -1,7 +1,8 @@
 /* plimsoll doctor: why a job died, from what it left behind. */
+#include "base/check.h"
 #include "base/fail.h"
 #include "command/cli.h"
-#include "doctor/doctor.h"
+#include "doctor/verdict.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -182,107 +183,102 @@ plim_status_t doctor_read_directory(doctor_t *doctor, const char *directory)
     return status;
 }
 
-static void print_list(const json_t *object, const char *key, const char *title)
+static void print_title(const char *title, bool first)
 {
-    const json_t *one;
-    size_t i;
-    json_array_foreach(json_object_get(object, key), i, one)
-    {
-        (void)printf(i == 0 ? "%-13s" : "%13s", i == 0 ? title : "");
-        if (json_is_string(one)) {
-            cli_print_text(stdout, json_string_value(one));
-        } else {
-            cli_print_text(stdout, json_string_value(json_object_get(one, "source")));
-            (void)printf(":%" PRId64 ": ", cli_json_int(one, "line"));
-            cli_print_text(stdout, json_string_value(json_object_get(one, "text")));
-        }
+    (void)printf("%-13s", first ? title : "");
+}
+
+static void print_facts(const doctor_t *doctor, const doctor_fact_t *const *list, int count,
+                        const char *title)
+{
+    for (int i = 0; i < count; i++) {
+        print_title(title, i == 0);
+        cli_print_text(stdout, doctor->source[list[i]->source].name);
+        (void)printf(":%" PRId64 ": ", list[i]->line);
+        cli_print_text(stdout, list[i]->text);
         (void)printf("\n");
     }
 }
 
-static void print_advice(const json_t *object)
+static void print_advice(const doctor_verdict_t *verdict)
 {
-    const json_t *one;
-    size_t i;
     char saves[24], peak[24];
-    json_array_foreach(json_object_get(object, "advice"), i, one)
-    {
-        (void)printf("%-13s%zu. ", i == 0 ? "change" : "", i + 1);
-        if (json_object_get(one, "saves_bytes") != NULL)
-            (void)printf(
-                "saves %s, peak %s: ", plim_size_text(cli_json_int(one, "saves_bytes"), saves),
-                plim_size_text(cli_json_int(one, "peak_bytes"), peak));
-        cli_print_text(stdout, json_string_value(json_object_get(one, "change")));
+    for (int i = 0; i < verdict->num_changes; i++) {
+        const doctor_change_t *change = &verdict->change[i];
+        print_title("change", i == 0);
+        (void)printf("%d. ", i + 1);
+        if (change->saves >= 0)
+            (void)printf("saves %s, peak %s: ", plim_size_text(change->saves, saves),
+                         plim_size_text(plim__max_i64(change->peak, 0), peak));
+        cli_print_text(stdout, change->text);
         (void)printf("\n");
     }
 }
 
-static void print_growth(const json_t *growth)
+static void print_growth(const doctor_growth_t *growth, const doctor_shape_t *shape)
 {
-    static const struct {
-        const char *pattern, *words;
-    } meanings[] = {{"start", "rose from the beginning to the end"},
-                    {"leak", "rose steadily until the end: a leak"},
-                    {"growth_per_epoch", "every phase kept more than the one before"},
-                    {"spike", "flat, then rose at once"},
-                    {"workers", "several processes, each with memory of its own"},
-                    {"tmpfs", "files in memory (tmpfs, /dev/shm)"},
-                    {"page_cache", "page cache filled the group, which is harmless"},
-                    {"none", "no remarkable growth"}};
-    const char *phase = json_string_value(json_object_get(growth, "phase"));
-    char peak[24], limit[24], rate[24];
-    if (growth == NULL)
+    static const char *const meanings[] = {
+        [DOCTOR_PATTERN_NONE] = "no remarkable growth",
+        [DOCTOR_PATTERN_START] = "rose from the beginning to the end",
+        [DOCTOR_PATTERN_LEAK] = "rose steadily until the end: a leak",
+        [DOCTOR_PATTERN_EPOCHS] = "every phase kept more than the one before",
+        [DOCTOR_PATTERN_SPIKE] = "flat, then rose at once",
+        [DOCTOR_PATTERN_WORKERS] = "several processes, each with memory of its own",
+        [DOCTOR_PATTERN_TMPFS] = "files in memory (tmpfs, /dev/shm)",
+        [DOCTOR_PATTERN_CACHE] = "page cache filled the group, which is harmless"};
+    const int64_t rate = (int64_t)shape->bytes_per_s;
+    const bool leak = shape->pattern == DOCTOR_PATTERN_LEAK;
+    char peak[24], limit[24], text[24];
+    if (growth->samples == 0)
         return;
-    (void)printf("%-13s", "growth");
-    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++)
-        if (cli_json_is(growth, "pattern", meanings[i].pattern))
-            (void)printf("%s", meanings[i].words);
-    (void)printf("; peak %s", plim_size_text(cli_json_int(growth, "peak_bytes"), peak));
-    if (cli_json_is(growth, "limit_of", "host"))
+    print_title("growth", true);
+    (void)printf("%s; peak %s", meanings[shape->pattern],
+                 plim_size_text(plim__max_i64(growth->peak, 0), peak));
+    if (growth->on_host)
         (void)printf(" without a limit of its own (the host has %s, others held %s)",
-                     plim_size_text(cli_json_int(growth, "limit_bytes"), limit),
-                     plim_size_text(cli_json_int(growth, "others_bytes"), rate));
-    else if (cli_json_int(growth, "limit_bytes") > 0)
-        (void)printf(" of %s", plim_size_text(cli_json_int(growth, "limit_bytes"), limit));
-    if ((cli_json_is(growth, "pattern", "leak") || cli_json_is(growth, "pattern", "start")) &&
-        cli_json_int(growth, "bytes_per_s") > 0)
-        (void)printf(", %s a second", plim_size_text(cli_json_int(growth, "bytes_per_s"), rate));
-    if (cli_json_is(growth, "pattern", "leak") && cli_json_int(growth, "bytes_per_step") > 0)
-        (void)printf(", %s a step", plim_size_text(cli_json_int(growth, "bytes_per_step"), rate));
-    if (cli_json_int(growth, "bytes_per_phase") > 0)
-        (void)printf(", %s a phase", plim_size_text(cli_json_int(growth, "bytes_per_phase"), rate));
-    if (phase != NULL) {
+                     plim_size_text(plim__max_i64(growth->limit, 0), limit),
+                     plim_size_text(plim__max_i64(growth->others, 0), text));
+    else if (growth->limit > 0)
+        (void)printf(" of %s", plim_size_text(growth->limit, limit));
+    if (rate > 0 && (leak || (shape->pattern == DOCTOR_PATTERN_START && !growth->steps)))
+        (void)printf(", %s a %s", plim_size_text(rate, text), growth->steps ? "step" : "second");
+    if (shape->bytes_per_phase > 0)
+        (void)printf(", %s a phase", plim_size_text(shape->bytes_per_phase, text));
+    if (shape->phase != NULL && shape->phase[0] != '\0') {
         (void)printf(", in phase ");
-        cli_print_text(stdout, phase);
+        cli_print_text(stdout, shape->phase);
     }
     (void)printf("\n");
 }
 
-static void print_text(const json_t *object)
+static void print_text(const doctor_t *doctor, const doctor_verdict_t *verdict)
 {
-    const char *summary = json_string_value(json_object_get(object, "summary"));
-    const char *basis = json_string_value(json_object_get(object, "next_mem_basis"));
-    const char *command = json_string_value(json_object_get(object, "command"));
-    (void)printf("%-13s", "verdict");
-    cli_print_text(stdout, summary);
-    (void)printf("\n%-13s%s (%s)\n", "cause", json_string_value(json_object_get(object, "cause")),
-                 json_string_value(json_object_get(object, "confidence")));
-    print_list(object, "evidence", "evidence");
-    print_list(object, "consequences", "consequence");
-    print_growth(json_object_get(object, "growth"));
-    print_advice(object);
-    if (basis != NULL)
-        (void)printf("%-13s--mem=%s (%s)\n", "next",
-                     json_string_value(json_object_get(object, "next_mem")),
-                     strcmp(basis, "estimate") == 0   ? "by estimate, as it is written now"
-                     : strcmp(basis, "measured") == 0 ? "the measured peak and a fifth"
-                                                      : "a guess");
-    if (command != NULL) {
-        (void)printf("%-13s", "or");
-        cli_print_text(stdout, command);
+    static const char *const bases[] = {[DOCTOR_BASIS_GUESS] = "a guess",
+                                        [DOCTOR_BASIS_MEASURED] = "the measured peak and a fifth",
+                                        [DOCTOR_BASIS_ESTIMATE] =
+                                            "by estimate, as it is written now"};
+    char next_mem[24];
+    print_title("verdict", true);
+    cli_print_text(stdout, verdict->summary);
+    (void)printf("\n%-13s%s (%s)\n", "cause", doctor_cause_name(verdict->cause),
+                 doctor_confidence_name(verdict->confidence));
+    print_facts(doctor, verdict->evidence, verdict->num_evidence, "evidence");
+    print_facts(doctor, verdict->consequence, verdict->num_consequences, "consequence");
+    print_growth(&doctor->growth, &verdict->shape);
+    print_advice(verdict);
+    if (verdict->next_mem > 0)
+        (void)printf("%-13s--mem=%s (%s)\n", "next", doctor_next_mem_text(verdict, next_mem),
+                     bases[verdict->next_mem_basis]);
+    if (verdict->command[0] != '\0') {
+        print_title("or", true);
+        cli_print_text(stdout, verdict->command);
         (void)printf("\n");
     }
-    print_list(object, "unknown", "not known");
+    for (int i = 0; i < verdict->num_unknown; i++) {
+        print_title("not known", i == 0);
+        cli_print_text(stdout, verdict->unknown[i]);
+        (void)printf("\n");
+    }
 }
 
 /* Prints the verdict; `task` (NULL: none) is the task of an array that it is about. */
@@ -290,21 +286,21 @@ static plim_status_t print_verdict(const patient_t *patient, const char *task, s
 {
     if (patient->script != NULL && doctor_read_script(patient->doctor, patient->script) != PLIM_OK)
         return plim__fail_errno(errno, "%s: cannot be read", patient->script);
-    json_t *object = doctor_verdict(patient->doctor);
-    if (object == NULL)
-        return plim__fail_errno(ENOMEM, "the verdict");
-    if (task != NULL)
-        (void)json_object_set_new(object, "task", json_stringn(task, length));
+    const doctor_verdict_t *verdict = doctor_verdict(patient->doctor);
     if (patient->common.json) {
+        json_t *object = doctor_verdict_json(patient->doctor);
+        if (object == NULL)
+            return plim__fail_errno(ENOMEM, "the verdict");
+        if (task != NULL)
+            (void)json_object_set_new(object, "task", json_stringn(task, length));
         cli_print_json(object);
         return PLIM_OK;
     }
     if (task != NULL)
         (void)printf("%-13s%.*s\n", "task", (int)length, task);
-    print_text(object);
+    print_text(patient->doctor, verdict);
     if (task != NULL)
         (void)printf("\n");
-    json_decref(object);
     return PLIM_OK;
 }
 

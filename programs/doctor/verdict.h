@@ -17,6 +17,13 @@ typedef enum doctor_confidence {
     DOCTOR_PROVEN
 } doctor_confidence_t;
 
+/* What the next request for memory rests on. */
+typedef enum doctor_basis {
+    DOCTOR_BASIS_GUESS,
+    DOCTOR_BASIS_MEASURED,
+    DOCTOR_BASIS_ESTIMATE
+} doctor_basis_t;
+
 #define DOCTOR_LISTED 8
 #define DOCTOR_SENTENCE 512
 
@@ -26,7 +33,7 @@ typedef struct doctor_change {
     int64_t saves, peak;
 } doctor_change_t;
 
-typedef struct doctor_verdict {
+struct doctor_verdict {
     doctor_cause_t cause;
     doctor_outcome_t outcome;
     doctor_confidence_t confidence;
@@ -41,9 +48,17 @@ typedef struct doctor_verdict {
     int64_t limit;        /* of the machine's memory, that the job had; -1 */
     int64_t code, signal; /* -1 */
     int64_t next_mem;     /* -1 */
-    const char *next_mem_basis;
+    doctor_basis_t next_mem_basis;
     char command[DOCTOR_SENTENCE]; /* "": the recipe does not show */
-} doctor_verdict_t;
+};
+
+/* Names in JSON: "died", "likely", "estimate". */
+const char *doctor_outcome_name(doctor_outcome_t outcome);
+const char *doctor_confidence_name(doctor_confidence_t confidence);
+const char *doctor_basis_name(doctor_basis_t basis);
+
+/* The next request as --mem takes it, "12G"; not to be called without one. */
+const char *doctor_next_mem_text(const doctor_verdict_t *verdict, char text_out[24]);
 
 /* verdict.c: cause, outcome, evidence. */
 void doctor_verdict_find(const doctor_t *doctor, doctor_verdict_t *verdict_out);

@@ -19,19 +19,21 @@ void report_clear(report_t *report)
     report->num_records = 0;
 }
 
-plim_status_t report_add(report_t *report, const char *directory, const char *verdict)
+plim_status_t report_add(report_t *report, const char *directory, doctor_t *doctor)
 {
     bool found;
     if (report->num_records == REPORT_RUNS)
         return plim__fail(PLIM_ERR_USAGE, "a report shows at most %d runs", REPORT_RUNS);
     report_run_record_t **record = &report->record[report->num_records];
-    PLIM_TRY(report_run_record_create(directory, verdict, &found, record));
+    PLIM_TRY(report_run_record_create(directory, &found, record));
     if (!found)
         return plim__fail(
             PLIM_ERR_USAGE,
             "%s: no run; a run's directory has a timeline.jsonl, which plimsoll train "
             "and plimsoll watch write",
             directory);
+    (*record)->doctor = doctor;
+    (*record)->verdict = doctor != NULL ? doctor_verdict(doctor) : NULL;
     report->num_records++;
     return PLIM_OK;
 }

@@ -8,7 +8,7 @@
 #ifndef REPORT_H
 #define REPORT_H
 
-#include <plimsoll/status.h>
+#include "doctor/doctor.h"
 
 #define REPORT_RUNS 8 /* most runs in a report */
 
@@ -20,11 +20,12 @@ typedef struct report {
 /*
  * Reads the files of a run directory: run.json, metrics.jsonl, timeline.jsonl, as far as they
  * exist, into a report that was {0} in the beginning. A last line that is cut off, as a killed
- * process leaves it, is ignored. `verdict` (may be NULL) is the doctor's about this run, as JSON.
- * Memory: a MiB for each run. PLIM_ERR_USAGE for a directory without any of these files and for
- * more than REPORT_RUNS; PLIM_ERR_IO, PLIM_ERR_STOPPED, PLIM_ERR_NOMEM.
+ * process leaves it, is ignored. The doctor (may be NULL) has read the run's texts; on success the
+ * report takes it over with its verdict. Memory: two MiB for each run. PLIM_ERR_USAGE for a
+ * directory without any of these files and for more than REPORT_RUNS; PLIM_ERR_IO,
+ * PLIM_ERR_STOPPED, PLIM_ERR_NOMEM.
  */
-plim_status_t report_add(report_t *report, const char *directory, const char *verdict);
+plim_status_t report_add(report_t *report, const char *directory, doctor_t *doctor);
 
 /*
  * Writes the page to `path`, whole or not at all. An existing file is replaced only if it is empty

@@ -47,43 +47,38 @@ static void put_name(report_page_t *page, const runs_t *runs, int index)
     report_page_text(page, short_name(runs->record[index]->name));
 }
 
-/* How a run ended, in a word that is also its class. */
-static const char *outcome_of(const report_run_record_t *record)
+static doctor_outcome_t outcome_of(const report_run_record_t *record)
 {
-    static const char *const outcomes[] = {"died", "survived", "finished"};
-    const plim__json_t outcome = get(record->verdict, "outcome");
     const double wanted = plim__json_real(get_in(record->about, "settings", "epochs"), -1);
-    for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++)
-        if (plim__json_is(outcome, outcomes[i]))
-            return outcomes[i];
-    return record->training && wanted > 0 && record->epochs >= wanted ? "finished" : "unknown";
+    if (record->verdict != NULL && record->verdict->outcome != DOCTOR_OUTCOME_UNKNOWN)
+        return record->verdict->outcome;
+    return record->training && wanted > 0 && record->epochs >= wanted ? DOCTOR_OUTCOME_FINISHED
+                                                                      : DOCTOR_OUTCOME_UNKNOWN;
 }
 
 /* Of a training, the doctor knows only whether something killed it. */
 static bool has_findings(const report_run_record_t *record)
 {
-    return record->verdict[0] != '\0' &&
-           !(record->training && plim__json_is(get(record->verdict, "cause"), "none"));
+    return record->verdict != NULL && !(record->training && record->verdict->cause == DOCTOR_NONE);
 }
 
 static void put_state(report_page_t *page, const report_run_record_t *record)
 {
-    const char *outcome = outcome_of(record);
-    const plim__json_t settings = get(record->about, "settings");
-    const double epochs = plim__json_real(plim__json_get(settings, "epochs"), -1);
-    const plim__json_t summary = get(record->verdict, "summary");
-    report_page_format(page, "<p class=\"state %s\">", outcome);
-    report_page_put(page, strcmp(outcome, "died") == 0       ? "Died"
-                          : strcmp(outcome, "survived") == 0 ? "Survived"
-                          : strcmp(outcome, "finished") == 0 ? "Finished"
-                          : record->training                 ? "Not finished"
-                                                             : "End not known");
+    static const char *const words[] = {[DOCTOR_OUTCOME_DIED] = "Died",
+                                        [DOCTOR_OUTCOME_SURVIVED] = "Survived",
+                                        [DOCTOR_OUTCOME_FINISHED] = "Finished"};
+    const doctor_outcome_t outcome = outcome_of(record);
+    const double epochs = plim__json_real(get_in(record->about, "settings", "epochs"), -1);
+    report_page_format(page, "<p class=\"state %s\">", doctor_outcome_name(outcome));
+    report_page_put(page, outcome != DOCTOR_OUTCOME_UNKNOWN ? words[outcome]
+                          : record->training                ? "Not finished"
+                                                            : "End not known");
     if (record->training && epochs > 0)
         report_page_format(page, ": %.0f of %.0f epochs", record->epochs, epochs);
     report_page_put(page, "</p>");
-    if (is_there(summary) && has_findings(record)) {
+    if (has_findings(record)) {
         report_page_put(page, "<p>");
-        report_page_json(page, summary);
+        report_page_text(page, record->verdict->summary);
         report_page_put(page, "</p>");
     }
 }
@@ -583,42 +578,46 @@ static void put_machine(report_page_t *page, const runs_t *runs)
     end_table(page);
 }
 
-/* A list of the verdict: texts, {source, line, text}, or {change, saves_bytes}. */
-static void put_list(report_page_t *page, const char *verdict, const char *key, const char *title,
-                     const char *element)
+/* Begins a list under its title with the first element. */
+static void begin_item(report_page_t *page, int index, const char *title, const char *element)
 {
-    const plim__json_t list = get(verdict, key);
-    const char *at = NULL;
-    bool any = false;
-    for (plim__json_t one; plim__json_next_element(list, &at, &one); any = true) {
-        const plim__json_t text = plim__json_get(one, "text"),
-                           change = plim__json_get(one, "change");
-        const double saves = plim__json_real(plim__json_get(one, "saves_bytes"), -1);
-        if (!any)
-            report_page_format(page, "<h4>%s</h4><%s>", title, element);
-        report_page_put(page, "<li>");
-        if (is_there(text)) {
-            report_page_put(page, "<code>");
-            report_page_json(page, text);
-            report_page_put(page, "</code> <small>");
-            report_page_json(page, plim__json_get(one, "source"));
-            report_page_put(page, ":");
-            report_page_json(page, plim__json_get(one, "line"));
-            report_page_put(page, "</small>");
-        } else {
-            report_page_json(page, is_there(change) ? change : one);
-        }
-        if (saves >= 0) {
+    if (index == 0)
+        report_page_format(page, "<h4>%s</h4><%s>", title, element);
+    report_page_put(page, "<li>");
+}
+
+static const char plain_list[] = "ul class=\"plain\"";
+
+static void put_facts(report_page_t *page, const doctor_t *doctor, const doctor_fact_t *const *list,
+                      int count, const char *title)
+{
+    for (int i = 0; i < count; i++) {
+        begin_item(page, i, title, plain_list);
+        report_page_put(page, "<code>");
+        report_page_text(page, list[i]->text);
+        report_page_put(page, "</code> <small>");
+        report_page_text(page, doctor->source[list[i]->source].name);
+        report_page_format(page, ":%lld</small></li>", (long long)list[i]->line);
+    }
+    report_page_put(page, count > 0 ? "</ul>" : "");
+}
+
+static void put_changes(report_page_t *page, const doctor_verdict_t *verdict)
+{
+    for (int i = 0; i < verdict->num_changes; i++) {
+        const doctor_change_t *change = &verdict->change[i];
+        begin_item(page, i, "What to change", "ol");
+        report_page_text(page, change->text);
+        if (change->saves >= 0) {
             report_page_put(page, " <small>saves ");
-            report_page_bytes(page, saves);
+            report_page_bytes(page, (double)change->saves);
             report_page_put(page, ", peak ");
-            report_page_bytes(page, plim__json_real(plim__json_get(one, "peak_bytes"), -1));
+            report_page_bytes(page, (double)change->peak);
             report_page_put(page, "</small>");
         }
         report_page_put(page, "</li>");
     }
-    if (any)
-        report_page_format(page, "</%.2s>", element);
+    report_page_put(page, verdict->num_changes > 0 ? "</ol>" : "");
 }
 
 static void put_phase_table(report_page_t *page, const report_run_record_t *record)
@@ -643,30 +642,32 @@ static void put_phase_table(report_page_t *page, const report_run_record_t *reco
                            (long long)record->stride, (long long)record->num_marks);
 }
 
-static void put_findings(report_page_t *page, const char *verdict)
+static void put_findings(report_page_t *page, const report_run_record_t *record)
 {
-    const plim__json_t basis = get(verdict, "next_mem_basis"), command = get(verdict, "command");
-    report_page_put(page, "<p><small>cause</small> <code>");
-    report_page_json(page, get(verdict, "cause"));
-    report_page_put(page, "</code> <small>");
-    report_page_json(page, get(verdict, "confidence"));
-    report_page_put(page, "</small></p>");
-    put_list(page, verdict, "evidence", "Evidence", "ul class=\"plain\"");
-    put_list(page, verdict, "consequences", "Consequences", "ul class=\"plain\"");
-    put_list(page, verdict, "advice", "What to change", "ol");
-    if (is_there(basis)) {
-        report_page_put(page, "<h4>Next request</h4><p><code>--mem=");
-        report_page_json(page, get(verdict, "next_mem"));
-        report_page_put(page, "</code> <small>");
-        report_page_json(page, basis);
-        report_page_put(page, "</small></p>");
-    }
-    if (is_there(command)) {
+    const doctor_verdict_t *verdict = record->verdict;
+    char next_mem[24];
+    report_page_format(page, "<p><small>cause</small> <code>%s</code> <small>%s</small></p>",
+                       doctor_cause_name(verdict->cause),
+                       doctor_confidence_name(verdict->confidence));
+    put_facts(page, record->doctor, verdict->evidence, verdict->num_evidence, "Evidence");
+    put_facts(page, record->doctor, verdict->consequence, verdict->num_consequences,
+              "Consequences");
+    put_changes(page, verdict);
+    if (verdict->next_mem > 0)
+        report_page_format(
+            page, "<h4>Next request</h4><p><code>--mem=%s</code> <small>%s</small></p>",
+            doctor_next_mem_text(verdict, next_mem), doctor_basis_name(verdict->next_mem_basis));
+    if (verdict->command[0] != '\0') {
         report_page_put(page, "<h4>The same with plimsoll</h4><p><code>");
-        report_page_json(page, command);
+        report_page_text(page, verdict->command);
         report_page_put(page, "</code></p>");
     }
-    put_list(page, verdict, "unknown", "Not known", "ul class=\"plain\"");
+    for (int i = 0; i < verdict->num_unknown; i++) {
+        begin_item(page, i, "Not known", plain_list);
+        report_page_text(page, verdict->unknown[i]);
+        report_page_put(page, "</li>");
+    }
+    report_page_put(page, verdict->num_unknown > 0 ? "</ul>" : "");
 }
 
 static void put_verdict(report_page_t *page, const runs_t *runs, int index)
@@ -677,7 +678,7 @@ static void put_verdict(report_page_t *page, const runs_t *runs, int index)
     report_page_put(page, "</h3>");
     put_state(page, record);
     if (has_findings(record))
-        put_findings(page, record->verdict);
+        put_findings(page, record);
     else
         report_page_put(page, "<p>The texts in its directory hold no cause of death.</p>");
     put_phase_table(page, record);

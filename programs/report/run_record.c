@@ -466,6 +466,7 @@ void report_run_record_destroy(report_run_record_t *record)
 {
     if (record == NULL)
         return;
+    doctor_destroy(record->doctor);
     report_track_destroy(&record->memory);
     report_track_destroy(&record->speed);
     report_track_destroy(&record->rows);
@@ -496,14 +497,12 @@ static plim_status_t read_files(report_run_record_t *record, const char *directo
     return PLIM_OK;
 }
 
-plim_status_t report_run_record_create(const char *directory, const char *verdict, bool *found_out,
+plim_status_t report_run_record_create(const char *directory, bool *found_out,
                                        report_run_record_t **record_out)
 {
     report_run_record_t *record;
     PLIM_TRY(report_run_record_begin(directory, &record));
     *found_out = false;
-    if (verdict != NULL)
-        keep_text(record->verdict, report_run_record_json(verdict));
     const plim_status_t status = read_files(record, directory, found_out);
     if (status != PLIM_OK || !*found_out) {
         report_run_record_destroy(record);

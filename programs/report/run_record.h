@@ -3,6 +3,7 @@
 #define REPORT_RUN_RECORD_H
 
 #include "base/json_scan.h"
+#include "doctor/verdict.h"
 #include "report/track.h"
 
 #include <plimsoll/status.h>
@@ -36,9 +37,10 @@ typedef struct report_phase {
 } report_phase_t;
 
 typedef struct report_run_record {
-    char name[256];                   /* the directory as given, printable */
-    char verdict[REPORT_RECORD_TEXT]; /* the doctor's; "": none */
-    char about[REPORT_RECORD_TEXT];   /* run.json; "": none */
+    char name[256];   /* the directory as given, printable */
+    doctor_t *doctor; /* its own, after its verdict; NULL: none */
+    const doctor_verdict_t *verdict;
+    char about[REPORT_RECORD_TEXT]; /* run.json; "": none */
     char
         begin[REPORT_RECORD_TEXT]; /* the last begin of a watch, its end, the last plan; "": none */
     char end[REPORT_RECORD_TEXT];  /* … */
@@ -84,7 +86,7 @@ typedef struct report_run_record {
 extern const char *const report_stage_names[REPORT_RECORD_STAGES];
 
 /* Reads a directory. `found_out`: it holds at least one file of a run. Errors of report_add. */
-plim_status_t report_run_record_create(const char *directory, const char *verdict, bool *found_out,
+plim_status_t report_run_record_create(const char *directory, bool *found_out,
                                        report_run_record_t **record_out);
 void report_run_record_destroy(report_run_record_t *record);
 

@@ -1,9 +1,7 @@
 /* plimsoll report: runs as one HTML page. */
 #include "command/cli.h"
-#include "doctor/doctor.h"
 #include "report/report.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,14 +26,10 @@ static plim_status_t add_run(const plim_job_t *job, report_t *report, const char
     if (status != PLIM_OK)
         return status;
     status = doctor_read_directory(doctor, directory);
-    if (status == PLIM_OK) {
-        json_t *verdict = doctor_verdict(doctor);
-        char *text = json_dumps(verdict, JSON_COMPACT);
-        status = report_add(report, directory, text);
-        free(text);
-        json_decref(verdict);
-    }
-    doctor_destroy(doctor);
+    if (status == PLIM_OK)
+        status = report_add(report, directory, doctor);
+    if (status != PLIM_OK)
+        doctor_destroy(doctor);
     return status;
 }
 

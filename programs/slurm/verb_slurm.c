@@ -1,7 +1,7 @@
 /* `plimsoll slurm VERB …`: a batch script for another verb's command; and the check of one. */
 #include "base/fail.h"
 #include "command/verb_plan.h"
-#include "doctor/doctor.h"
+#include "doctor/verdict.h"
 #include "slurm/slurm_check.h"
 #include "slurm/slurm_script.h"
 
@@ -249,9 +249,8 @@ static plim_status_t read_like(const char *path, doctor_t *doctor, int64_t *memo
         if (status == PLIM_ERR_IO && errno != 0)
             return plim__fail_errno(errno, "%s: cannot be read", path);
     }
-    json_t *found = status == PLIM_OK ? doctor_verdict(doctor) : NULL;
-    *memory_out = cli_json_int(found, "next_mem_bytes");
-    json_decref(found);
+    if (status == PLIM_OK)
+        *memory_out = doctor_verdict(doctor)->next_mem;
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* plimsoll watch: runs a command and records its memory until it ends, however that is. */
 #include "base/fail.h"
-#include "doctor/doctor.h"
+#include "doctor/verdict.h"
 #include "watch/watch.h"
 #include "watch/watch_process.h"
 
@@ -413,24 +413,18 @@ static void how_it_ended(const watch_run_t *run, const watch_end_t *end, char te
 static void print_verdict(const plim_job_t *job, const char *directory)
 {
     doctor_t *doctor;
-    json_t *verdict = NULL;
     if (doctor_create(job, &doctor) != PLIM_OK)
         return;
-    if (doctor_read_directory(doctor, directory) == PLIM_OK)
-        verdict = doctor_verdict(doctor);
+    if (doctor_read_directory(doctor, directory) == PLIM_OK) {
+        const doctor_verdict_t *verdict = doctor_verdict(doctor);
+        cli_remark("watch: verdict (%s, %s): %s", doctor_cause_name(verdict->cause),
+                   doctor_confidence_name(verdict->confidence), verdict->summary);
+        if (verdict->cause == DOCTOR_EXIT_CODE && verdict->num_unknown > 0)
+            cli_remark("watch: not known %s", verdict->unknown[0]);
+        if (verdict->num_changes > 0)
+            cli_remark("watch: change first: %s", verdict->change[0].text);
+    }
     doctor_destroy(doctor);
-    const json_t *first = json_array_get(json_object_get(verdict, "advice"), 0);
-    const json_t *unknown = json_array_get(json_object_get(verdict, "unknown"), 0);
-    if (verdict != NULL)
-        cli_remark("watch: verdict (%s, %s): %s",
-                   json_string_value(json_object_get(verdict, "cause")),
-                   json_string_value(json_object_get(verdict, "confidence")),
-                   json_string_value(json_object_get(verdict, "summary")));
-    if (cli_json_is(verdict, "cause", "exit_code") && unknown != NULL)
-        cli_remark("watch: not known %s", json_string_value(unknown));
-    if (first != NULL)
-        cli_remark("watch: change first: %s", json_string_value(json_object_get(first, "change")));
-    json_decref(verdict);
 }
 
 static void print_end(const plim_job_t *job, const watch_run_t *run, const watch_end_t *end,
