@@ -1,4 +1,5 @@
 /* The job of a verb: limits, signals, and the report at the end. */
+#include "base/clock.h"
 #include "base/fail.h"
 #include "command/cli.h"
 
@@ -8,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 static plim_job_t *_Atomic current; /* the job that a signal stops; NULL: no job */
 static volatile bool stopped;       /* a signal has arrived */
@@ -22,14 +22,13 @@ static void raise_stop_flag(int signal_number)
 {
     static _Atomic int64_t first; /* time of the first ^C */
     const int64_t patience = 2000000000;
-    struct timespec now;
     plim_job_t *job = atomic_load(&current);
     stopped = true;
     if (job != NULL)
         plim_job_stop(job, true);
-    if (signal_number != SIGINT || clock_gettime(CLOCK_MONOTONIC, &now) != 0)
+    if (signal_number != SIGINT)
         return;
-    const int64_t at = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    const int64_t at = plim__clock_ns();
     int64_t before = 0;
     if (!atomic_compare_exchange_strong(&first, &before, at) && at - before > patience) {
         (void)signal(SIGINT, SIG_DFL);

@@ -6,6 +6,7 @@
  * erasing from there on erases all of it. In a file a phase writes a line when it ends for the
  * first time; all other lines wait for a minute after the last one.
  */
+#include "base/clock.h"
 #include "command/cli.h"
 
 #include <math.h>
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ERASE "\r\033[J"
@@ -31,10 +31,10 @@ static const double file_seconds = 60;
 static struct {
     bool terminal;
     bool quiet;
-    bool bar_open;         /* a bar is on the terminal, the cursor at its beginning */
-    struct timespec began; /* the job */
-    struct timespec line;  /* the last line or drawing */
-    struct timespec event; /* the last event of a phase, or its end */
+    bool bar_open; /* a bar is on the terminal, the cursor at its beginning */
+    double began;  /* the job */
+    double line;   /* the last line or drawing */
+    double event;  /* the last event of a phase, or its end */
 } display;
 
 /* The phase; its name is "" between two phases. */
@@ -42,7 +42,7 @@ static struct {
     char name[64], unit[16];
     int64_t first, done, total;
     double loss; /* NAN: none */
-    struct timespec began;
+    double began;
     bool ended; /* its last line is written */
 } phase;
 
@@ -53,16 +53,9 @@ static struct {
 } phases[PHASES_MAX];
 static int num_phases;
 
-static double seconds_between(const struct timespec *from, const struct timespec *to)
+static double clock_now(void)
 {
-    return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) * 1e-9;
-}
-
-static struct timespec clock_now(void)
-{
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return now;
+    return plim__clock_seconds(CLOCK_MONOTONIC);
 }
 
 void cli_progress_begin(bool quiet)
@@ -76,8 +69,7 @@ void cli_progress_begin(bool quiet)
 
 double cli_job_seconds(void)
 {
-    const struct timespec now = clock_now();
-    return seconds_between(&display.began, &now);
+    return clock_now() - display.began;
 }
 
 void cli_clear_bar(void)
@@ -225,14 +217,14 @@ static void compose(double seconds, int width, char line_out[LINE_MAX_CHARS])
         line_out[width] = '\0';
 }
 
-static void draw(const struct timespec *now, bool last)
+static void draw(double now, bool last)
 {
     char line[LINE_MAX_CHARS];
-    compose(seconds_between(&phase.began, now), columns(), line);
+    compose(now - phase.began, columns(), line);
     (void)fprintf(stderr, "%s%s%s", display.terminal ? ERASE : "", line,
                   last || !display.terminal ? "\n" : "\r");
     display.bar_open = display.terminal && !last;
-    display.line = *now;
+    display.line = now;
 }
 
 static int find_phase(const char *name)
@@ -250,10 +242,10 @@ static void write_last(void)
     if (phase.ended)
         return;
     phase.ended = true;
-    if (display.quiet || (!display.terminal && again &&
-                          seconds_between(&display.line, &display.event) < file_seconds))
+    if (display.quiet ||
+        (!display.terminal && again && display.event - display.line < file_seconds))
         return;
-    draw(&display.event, true);
+    draw(display.event, true);
 }
 
 static void add_seconds(const char *name, double seconds)
@@ -276,7 +268,7 @@ static void end_phase(void)
         return;
     write_last();
     cli_clear_bar();
-    add_seconds(phase.name, seconds_between(&phase.began, &display.event));
+    add_seconds(phase.name, display.event - phase.began);
     phase.name[0] = '\0';
 }
 
@@ -288,18 +280,17 @@ void cli_leave_phase(void)
 
 void cli_pass_time(const char *name)
 {
-    const struct timespec now = clock_now();
-    const double seconds = seconds_between(&display.event, &now);
+    const double now = clock_now();
+    const double seconds = now - display.event;
     if (phase.ended)
         end_phase();
     add_seconds(name, seconds);
     /* The phase goes on as if this time had not passed. */
-    phase.began.tv_sec += now.tv_sec - display.event.tv_sec;
-    phase.began.tv_nsec += now.tv_nsec - display.event.tv_nsec;
+    phase.began += seconds;
     display.event = now;
 }
 
-static void begin_phase(const plim_progress_t *progress, int64_t first, struct timespec began)
+static void begin_phase(const plim_progress_t *progress, int64_t first, double began)
 {
     end_phase();
     (void)snprintf(phase.name, sizeof phase.name, "%s", progress->phase);
@@ -313,37 +304,37 @@ static void begin_phase(const plim_progress_t *progress, int64_t first, struct t
         display.line = began;
 }
 
-static void advance(const plim_progress_t *progress, const struct timespec *now)
+static void advance(const plim_progress_t *progress, double now)
 {
     /* Threads may report out of order: the largest counts. */
     if (phase.ended || progress->done < phase.done)
         return;
     phase.done = progress->done;
     phase.total = progress->total;
-    display.event = *now;
+    display.event = now;
     if (phase.total > 0 && phase.done >= phase.total)
         write_last();
-    else if (!display.quiet && seconds_between(&display.line, now) >=
-                                   (display.terminal ? terminal_seconds : file_seconds))
+    else if (!display.quiet &&
+             now - display.line >= (display.terminal ? terminal_seconds : file_seconds))
         draw(now, false);
 }
 
 void cli_progress(void *user, const plim_progress_t *progress)
 {
-    const struct timespec now = clock_now();
+    const double now = clock_now();
     (void)user;
     if (strcmp(phase.name, progress->phase) != 0 || (phase.ended && progress->done == 0))
         begin_phase(progress, progress->done, now);
-    advance(progress, &now);
+    advance(progress, now);
 }
 
 void cli_show_steps(const plim_progress_t *progress, double loss)
 {
-    const struct timespec now = clock_now();
+    const double now = clock_now();
     if (strcmp(phase.name, progress->phase) != 0 || progress->done < phase.done)
         begin_phase(progress, progress->done > 0 ? progress->done - 1 : 0, display.event);
     phase.loss = loss;
-    advance(progress, &now);
+    advance(progress, now);
 }
 
 bool cli_phase(int index, const char **name_out, double *seconds_out)

@@ -1,10 +1,10 @@
 /* `plimsoll bench`: measures how fast batches are sampled or loaded. */
+#include "base/clock.h"
 #include "command/cli.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct bench {
     cli_common_t common;
@@ -107,13 +107,6 @@ static const cli_group_t groups[] = {
     CLI_COMMON_GROUP,
     {.options = NULL}};
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static plim_load_stats_t difference(const plim_load_stats_t *from, const plim_load_stats_t *to)
 {
     plim_load_stats_t stats = *to; /* window_steps is that of the last window */
@@ -144,7 +137,7 @@ static plim_status_t run_epoch(const bench_t *bench, plim_loader_t *loader, plim
     int64_t done = 0;
     uint64_t hash = 0;
     plim_loader_stats(loader, &before);
-    double began = seconds_now();
+    const int64_t began = plim__clock_ns();
     plim_status_t status =
         plim_stream_start(stream, number, number == bench->first_epoch ? bench->first_step : 0);
     while (status == PLIM_OK && (bench->batches == 0 || done < bench->batches)) {
@@ -156,7 +149,7 @@ static plim_status_t run_epoch(const bench_t *bench, plim_loader_t *loader, plim
         done += batch->last_part;
         plim_batch_release(batch);
     }
-    double seconds = seconds_now() - began;
+    const double seconds = plim__clock_seconds_since(began);
     plim_loader_stats(loader, &after);
     *epoch_out = (bench_epoch_t){number, seconds, difference(&before, &after), bench->hash, hash};
     return status;
@@ -304,7 +297,7 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
         (void)json_object_set_new(object, "epochs", epochs);
     if (bench->epochs == 0)
         return PLIM_OK;
-    double began = seconds_now();
+    const int64_t began = plim__clock_ns();
     plim_status_t status = plim_loader_create(job, dataset, plan, &loader);
     if (status != PLIM_OK)
         return status;
@@ -312,7 +305,8 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     params.shuffle = bench->split == PLIM_TRAIN;
     status = plim_loader_stream(loader, &params, &stream);
     if (object != NULL)
-        (void)json_object_set_new(object, "create_seconds", json_real(seconds_now() - began));
+        (void)json_object_set_new(object, "create_seconds",
+                                  json_real(plim__clock_seconds_since(began)));
     for (int64_t i = 0; i < bench->epochs && status == PLIM_OK; i++) {
         status = run_epoch(bench, loader, stream, bench->first_epoch + i, &epoch);
         if (status == PLIM_OK) {

@@ -1,4 +1,5 @@
 /* plimsoll watch: runs a command and records its memory until it ends, however that is. */
+#include "base/clock.h"
 #include "base/fail.h"
 #include "doctor/verdict.h"
 #include "watch/watch.h"
@@ -343,24 +344,17 @@ static void reap(watch_run_t *run, pid_t monitor)
     }
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static void watch_until_end(watch_run_t *run, pid_t monitor)
 {
     const int64_t interval = (int64_t)(run->options.interval * 1e9);
-    int64_t next = now_ns();
+    int64_t next = plim__clock_ns();
     siginfo_t info;
     reap(run, monitor);
     while (!run->ended) {
         tick(run);
         next += interval;
-        if (next < now_ns()) /* stopped, or the machine was busy */
-            next = now_ns() + interval;
+        if (next < plim__clock_ns()) /* stopped, or the machine was busy */
+            next = plim__clock_ns() + interval;
         int number;
         while (!run->ended && (number = watch_next_signal(next, &info)) != 0) {
             if (number == SIGCHLD)

@@ -328,14 +328,14 @@ static void append_resource_limit(watch_record_t *record, const char *key,
 
 static void append_time(watch_record_t *record)
 {
-    struct timespec now = {0};
+    const double now = plim__clock_seconds(CLOCK_REALTIME);
+    const time_t second = (time_t)now;
     struct tm parts;
     char text[32] = "";
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    if (gmtime_r(&now.tv_sec, &parts) != NULL)
+    if (gmtime_r(&second, &parts) != NULL)
         (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
     plim__json_put_printable(&record->json, "time", text, sizeof text);
-    watch_record_real(record, "time_s", 3, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+    watch_record_real(record, "time_s", 3, now);
 }
 
 static void append_machine(watch_t *watch)
@@ -695,7 +695,7 @@ static void append_peaks(watch_t *watch, const struct rusage *usage)
 static void append_own(watch_t *watch)
 {
     watch_record_real(&watch->record, "watcher_cpu_s", 4,
-                      plim__clock_used(CLOCK_PROCESS_CPUTIME_ID));
+                      plim__clock_seconds(CLOCK_PROCESS_CPUTIME_ID));
     watch_record_number(&watch->record, "watcher_peak_bytes", watch->sample.rss_peak_bytes);
     watch_record_number(&watch->record, "ticks", watch->ticks);
 }

@@ -1,6 +1,9 @@
 /* The watcher's process: signals, the command, the GPU monitor, and who is killed first. */
 #include "watch/watch_process.h"
 
+#include "base/check.h"
+#include "base/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -9,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FILES_MOST 8192 /* two for each process of a large tree, and ours */
@@ -123,11 +125,7 @@ int watch_release(pid_t command)
 
 int watch_next_signal(int64_t deadline, siginfo_t *info_out)
 {
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t left = deadline - ((int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
-    if (left < 0)
-        left = 0;
+    const int64_t left = plim__max_i64(0, deadline - plim__clock_ns());
     const struct timespec wait = {.tv_sec = (time_t)(left / 1000000000),
                                   .tv_nsec = (long)(left % 1000000000)};
     const int number = sigtimedwait(&handled, info_out, &wait);

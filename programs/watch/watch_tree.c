@@ -1,6 +1,7 @@
 #include "watch/watch_tree.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "mem/kernel_text.h"
 
 #include <fcntl.h>
@@ -9,7 +10,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SECOND ((int64_t)1000000000)
@@ -250,13 +250,6 @@ static void read_counters(watch_tree_t *tree, watch_tree_process_t *process)
     }
 }
 
-static int64_t thread_ns(void)
-{
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (int64_t)now.tv_sec * SECOND + now.tv_nsec;
-}
-
 /* A copy of a shared page changes the PSS of two processes and the RSS of none, so an old PSS is
  * read again too. */
 static bool wants_pss(const watch_tree_process_t *process, int64_t now)
@@ -282,13 +275,14 @@ static void read_pss(watch_tree_t *tree, int64_t now)
     watch_tree_process_t *process = &tree->process[tree->pss_next % tree->count];
     tree->pss_next = (tree->pss_next + 1) % tree->count;
     process->pss_at = now;
-    const int64_t began = thread_ns();
+    const double began = plim__clock_seconds(CLOCK_THREAD_CPUTIME_ID);
     if (read_of(tree, process->pid, "smaps_rollup")) {
         process->pss = bytes_of(tree->text, "Pss");
         process->pss_rss = process->rss;
         process->pss_new = true;
     }
-    tree->pss_spent += thread_ns() - began;
+    const double spent = plim__clock_seconds(CLOCK_THREAD_CPUTIME_ID) - began;
+    tree->pss_spent += (int64_t)(spent * (double)SECOND);
 }
 
 /* A process's memory with shared pages divided among their users, as far as known. */

@@ -1,4 +1,4 @@
-/* Monotonic time, and processor time. */
+/* Monotonic time, and other clocks. */
 #ifndef PLIM_BASE_CLOCK_H
 #define PLIM_BASE_CLOCK_H
 
@@ -17,12 +17,12 @@ static inline double plim__clock_seconds_since(int64_t start_ns)
     return (double)(plim__clock_ns() - start_ns) * 1e-9;
 }
 
-/* Seconds of a clock of processor time; 0 if there is no such clock. */
-static inline double plim__clock_used(clockid_t clock)
+/* Seconds of a clock: of the date (CLOCK_REALTIME), of processor time; 0 if there is none. */
+static inline double plim__clock_seconds(clockid_t clock)
 {
-    struct timespec used = {0};
-    (void)clock_gettime(clock, &used);
-    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+    struct timespec now = {0};
+    (void)clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 #endif

@@ -9,13 +9,6 @@
 
 #define LINE_BYTES 4096
 
-static double unix_seconds(void)
-{
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static plim__spent_t spent_until_now(const plim__timeline_t *timeline,
                                      const plim_trainer_t *trainer, const plim_loader_t *loader)
 {
@@ -56,7 +49,7 @@ plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, int num_ranks,
     plim__json_writer_t json = plim__json_writer(line, sizeof line);
     plim__json_open(&json, NULL, '{');
     plim__json_put_text(&json, "kind", "plan", SIZE_MAX);
-    plim__json_put_real(&json, "time_s", 3, unix_seconds());
+    plim__json_put_real(&json, "time_s", 3, plim__clock_seconds(CLOCK_REALTIME));
     plim__json_put_bool(&json, "resumed", resumed);
     plim__json_put_integer(&json, "ranks", num_ranks);
     plim__json_put_integer(&json, "total_bytes", plan->total);
@@ -102,7 +95,7 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_traine
     plim__json_put_integer(&json, "epoch", position->epoch + 1);
     plim__json_put_integer(&json, "step", position->step);
     plim__json_put_integer(&json, "updates", position->updates);
-    plim__json_put_real(&json, "time_s", 3, unix_seconds());
+    plim__json_put_real(&json, "time_s", 3, plim__clock_seconds(CLOCK_REALTIME));
     plim__json_put_real(&json, "seconds", 3, seconds);
     plim__json_put_real(&json, "steps_per_s", 2,
                         training > 0 ? (double)(timeline->steps - timeline->steps_then) / training
