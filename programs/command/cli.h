@@ -195,10 +195,6 @@ const char *cli_phase_name(plim_phase_t phase);
 int64_t cli_minimum_line(const cli_plan_t *plan);
 const char *cli_minimum_text(const cli_plan_t *plan, char text_out[24]);
 
-/* An integer of an object, 0 if missing; whether one of its words is `word`. */
-int64_t cli_json_int(const json_t *object, const char *name);
-bool cli_json_is(const json_t *object, const char *name, const char *word);
-
 /* Flushes standard output and stores the first error. */
 void cli_flush(void);
 
@@ -225,6 +221,11 @@ void cli_job_end(plim_job_t *job);
  * `silent`: without messages. Does not print the limit. */
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
                                   int64_t line, bool plan_only, bool silent, plim_job_t **job_out);
+
+/* A job for estimates: under the line found here, or (plan_only) without a line, and without
+ * messages. */
+plim_status_t cli_job_start_silent(const cli_common_t *common, bool plan_only,
+                                   plim_job_t **job_out);
 
 /* Appends a line to the marks of a watch, PLIMSOLL_WATCH. False with errno. */
 bool cli_mark(const char *path, const char *line);

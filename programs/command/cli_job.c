@@ -155,6 +155,16 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out)
     return status;
 }
 
+plim_status_t cli_job_start_silent(const cli_common_t *common, bool plan_only, plim_job_t **job_out)
+{
+    static plim_limits_t limits;
+    const plim_status_t status = cli_find_limits(common, &limits);
+    if (status != PLIM_OK)
+        return status;
+    return cli_job_start_under(common, &limits, limits.memory[limits.line].value, plan_only, true,
+                               job_out);
+}
+
 void cli_job_end(plim_job_t *job)
 {
     cli_leave_phase();

@@ -129,17 +129,6 @@ json_t *cli_json_text(const char *text)
     return json_string(plain);
 }
 
-int64_t cli_json_int(const json_t *object, const char *name)
-{
-    return json_integer_value(json_object_get(object, name));
-}
-
-bool cli_json_is(const json_t *object, const char *name, const char *word)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text != NULL && strcmp(text, word) == 0;
-}
-
 static int flush_error; /* errno of the first flush that failed */
 
 void cli_flush(void)

@@ -501,7 +501,6 @@ static int examine(patient_t *patient, int count, char **words)
 
 static int run(int argc, char **argv)
 {
-    static plim_limits_t limits;
     patient_t patient = {.common = {.verb = &cli_verb_doctor}};
     cli_common_t *common = &patient.common;
     int exit_code;
@@ -513,11 +512,7 @@ static int run(int argc, char **argv)
     if (optind == argc && isatty(STDIN_FILENO))
         return cli_wrong_use(common, "give a log, a directory, a Slurm job's number, or - and a "
                                      "text on standard input");
-    plim_status_t status = cli_find_limits(common, &limits);
-    if (status == PLIM_OK)
-        status = cli_job_start_under(common, &limits, limits.memory[limits.line].value, false, true,
-                                     &patient.job);
-    status = cli_pass_failure(status);
+    plim_status_t status = cli_pass_failure(cli_job_start_silent(common, false, &patient.job));
     if (status == PLIM_OK)
         status = doctor_create(patient.job, &patient.doctor);
     exit_code = status == PLIM_OK ? examine(&patient, argc - optind, argv + optind)

@@ -83,7 +83,6 @@ static const char *choose_page(const cli_common_t *common, int count, char **run
 
 static int run(int argc, char **argv)
 {
-    static plim_limits_t limits;
     report_request_t request = {.common = {.verb = &cli_verb_report}};
     const cli_common_t *common = &request.common;
     plim_job_t *job = NULL;
@@ -98,10 +97,7 @@ static int run(int argc, char **argv)
         out = choose_page(common, argc - optind, argv + optind);
     if (out == NULL)
         return CLI_WRONG_USE;
-    plim_status_t status = cli_find_limits(common, &limits);
-    if (status == PLIM_OK)
-        status = cli_job_start_under(common, &limits, limits.memory[limits.line].value, false, true,
-                                     &job);
+    const plim_status_t status = cli_job_start_silent(common, false, &job);
     exit_code = status == PLIM_OK ? write_report(common, job, out, argc - optind, argv + optind)
                                   : cli_failed(common, status);
     if (job != NULL)

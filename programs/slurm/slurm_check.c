@@ -290,7 +290,6 @@ static const char *dataset_name(const script_check_t *check)
 /* The estimated peak of the script in PyTorch Geometric; -1: the graph is not known. */
 static int64_t estimate(const script_check_t *check, const read_loader_t *loader)
 {
-    static plim_limits_t limits;
     plim_generate_options_t shape = PLIM_GENERATE_OPTIONS_INIT;
     plim_training_t training = PLIM_TRAINING_INIT;
     pyg_params_t pyg = PYG_PARAMS_INIT;
@@ -304,9 +303,7 @@ static int64_t estimate(const script_check_t *check, const read_loader_t *loader
     if (shape.shape == NULL || strcmp(shape.shape, "free") == 0 ||
         strcmp(loader->name, "NeighborLoader") != 0 ||
         !take_fanout(loader_value(check, loader, "num_neighbors"), &training.recipe) ||
-        cli_find_limits(check->common, &limits) != PLIM_OK ||
-        cli_job_start_under(check->common, &limits, limits.memory[limits.line].value, true, true,
-                            &job) != PLIM_OK)
+        cli_job_start_silent(check->common, true, &job) != PLIM_OK)
         return -1;
     training.model.kind = PLIM_SAGE;
     training.model.num_layers = training.recipe.num_hops;
@@ -550,7 +547,7 @@ static void print_findings(const script_check_t *check)
     size_t i;
     json_array_foreach(check->findings, i, one)
     {
-        const int64_t line = cli_json_int(one, "line");
+        const int64_t line = json_integer_value(json_object_get(one, "line"));
         cli_print_text(stdout, json_string_value(json_object_get(one, "source")));
         if (line > 0)
             (void)printf(":%" PRId64, line);

@@ -257,15 +257,10 @@ static plim_status_t read_like(const char *path, doctor_t *doctor, int64_t *memo
 /* Returns CLI_DONE, or the exit code after an error message. */
 static int take_like(slurm_t *slurm)
 {
-    static plim_limits_t limits;
     plim_job_t *job = NULL;
     doctor_t *doctor = NULL;
     int64_t memory = 0;
-    plim_status_t status = cli_find_limits(&slurm->common, &limits);
-    if (status == PLIM_OK)
-        status = cli_job_start_under(&slurm->common, &limits, limits.memory[limits.line].value,
-                                     false, true, &job);
-    status = cli_pass_failure(status);
+    plim_status_t status = cli_pass_failure(cli_job_start_silent(&slurm->common, false, &job));
     if (status == PLIM_OK)
         status = doctor_create(job, &doctor);
     if (status == PLIM_OK)
