@@ -154,12 +154,11 @@ LANES_INLINE void sum_edges(const plim__row_sums_t *sums, block_t block, plim__e
             const lanes_t weight = lanes_set(inner[source]);
             UNROLL
             for (int i = 0; i < vectors; i++)
-                total[i] = lanes_add(
-                    total[i], lanes_mul(weight, load_part(x + i * width, element, block.part)));
+                total[i] += weight * load_part(x + i * width, element, block.part);
         } else {
             UNROLL
             for (int i = 0; i < vectors; i++)
-                total[i] = lanes_add(total[i], load_part(x + i * width, element, block.part));
+                total[i] += load_part(x + i * width, element, block.part);
         }
     }
 }
@@ -173,14 +172,13 @@ LANES_INLINE void sum_self(const plim__row_sums_t *sums, block_t block, plim__el
         const lanes_t weight = lanes_set(sums->self[block.row]);
         UNROLL
         for (int i = 0; i < vectors; i++)
-            total[i] = lanes_add(total[i],
-                                 lanes_mul(weight, load_part(x + i * width, element, block.part)));
+            total[i] += weight * load_part(x + i * width, element, block.part);
     }
     if (sums->extra != NULL) {
         const char *extra = place(sums->extra, block.row, block.column);
         UNROLL
         for (int i = 0; i < vectors; i++)
-            total[i] = lanes_add(total[i], load_part(extra + i * LANES * 4, PLIM__F32, block.part));
+            total[i] += load_part(extra + i * LANES * 4, PLIM__F32, block.part);
     }
     if (sums->root != NULL)
         copy_root(sums->x, sums->root, block, element, vectors);
@@ -195,7 +193,7 @@ LANES_INLINE void sum_block(const plim__row_sums_t *sums, block_t block, plim__e
         const lanes_t scale = lanes_set(sums->outer[block.row]);
         UNROLL
         for (int i = 0; i < vectors; i++)
-            total[i] = lanes_mul(scale, total[i]);
+            total[i] = scale * total[i];
     }
     if (block.row < sums->num_self)
         sum_self(sums, block, element, vectors, total);
@@ -304,15 +302,14 @@ LANES_INLINE void max_back_block(const plim__row_max_back_t *back, block_t block
         const char *dout = place(back->dout, v, block.column);
         UNROLL
         for (int i = 0; i < vectors; i++)
-            total[i] = lanes_add(
-                total[i], lanes_where_equal(load_ints(chosen + i * LANES, block.part), edge,
-                                            load_part(dout + i * LANES * 4, element, block.part)));
+            total[i] += lanes_where_equal(load_ints(chosen + i * LANES, block.part), edge,
+                                          load_part(dout + i * LANES * 4, element, block.part));
     }
     if (block.row < back->num_self && back->droot != NULL) {
         const char *droot = place(back->droot, block.row, block.column);
         UNROLL
         for (int i = 0; i < vectors; i++)
-            total[i] = lanes_add(total[i], load_part(droot + i * LANES * 4, element, block.part));
+            total[i] += load_part(droot + i * LANES * 4, element, block.part);
     }
     char *dx = (char *)place(back->dx, block.row, block.column);
     UNROLL
@@ -359,18 +356,18 @@ LANES_TARGET static void scales_gcn(const int32_t *indptr, const int32_t *degree
     for (int64_t u = 0; u < num_src; u += LANES) {
         const lanes_t whole = load_int32(degrees + u, num_src - u);
         const lanes_t degree = lanes_choose(lanes_exceeds(whole, cap), cap, whole);
-        store_count(src + u, num_src - u, lanes_div(one, lanes_sqrt(lanes_add(degree, one))));
+        store_count(src + u, num_src - u, one / lanes_sqrt(degree + one));
     }
-    const lanes_t most_drawn = lanes_add(cap, one);
+    const lanes_t most_drawn = cap + one;
     const lanes_t root = lanes_sqrt(most_drawn);
     for (int64_t v = 0; v < num_dst; v += LANES) {
         const int64_t count = num_dst - v;
-        const lanes_t drawn = lanes_add(load_drawn(indptr + v, count), one);
-        const lanes_t scale = lanes_choose(lanes_exceeds(drawn, most_drawn), lanes_div(root, drawn),
-                                           lanes_div(one, lanes_sqrt(drawn)));
+        const lanes_t drawn = load_drawn(indptr + v, count) + one;
+        const lanes_t scale =
+            lanes_choose(lanes_exceeds(drawn, most_drawn), root / drawn, one / lanes_sqrt(drawn));
         store_count(dst + v, count, scale);
         store_count(self + v, count,
-                    lanes_mul(scale, load_part(src + v, PLIM__F32, count >= LANES ? 0 : count)));
+                    scale * load_part(src + v, PLIM__F32, count >= LANES ? 0 : count));
     }
 }
 
@@ -378,8 +375,7 @@ LANES_TARGET static void scales_mean(const int32_t *indptr, int64_t num_dst, flo
 {
     for (int64_t v = 0; v < num_dst; v += LANES) {
         const lanes_t drawn = load_drawn(indptr + v, num_dst - v);
-        store_count(dst + v, num_dst - v,
-                    lanes_where_positive(drawn, lanes_div(lanes_set(1), drawn)));
+        store_count(dst + v, num_dst - v, lanes_where_positive(drawn, lanes_set(1) / drawn));
     }
 }
 
@@ -396,19 +392,16 @@ LANES_INLINE float dot(const float *a, const float *b, int64_t count)
     for (; c + 16 <= count; c += 16) {
         UNROLL
         for (int i = 0; i < SIXTEEN; i++)
-            sums.part[i] =
-                lanes_add(sums.part[i], lanes_mul(lanes_load(a + c + i * LANES, PLIM__F32),
-                                                  lanes_load(b + c + i * LANES, PLIM__F32)));
+            sums.part[i] +=
+                lanes_load(a + c + i * LANES, PLIM__F32) * lanes_load(b + c + i * LANES, PLIM__F32);
     }
     UNROLL
     for (int i = 0; i < SIXTEEN; i++, c += LANES) {
         const int64_t left = count - c;
         if (left >= LANES)
-            sums.part[i] = lanes_add(sums.part[i], lanes_mul(lanes_load(a + c, PLIM__F32),
-                                                             lanes_load(b + c, PLIM__F32)));
+            sums.part[i] += lanes_load(a + c, PLIM__F32) * lanes_load(b + c, PLIM__F32);
         else if (left > 0)
-            sums.part[i] = lanes_add(sums.part[i], lanes_mul(lanes_load_some(a + c, left),
-                                                             lanes_load_some(b + c, left)));
+            sums.part[i] += lanes_load_some(a + c, left) * lanes_load_some(b + c, left);
     }
     return lanes_total(&sums);
 }
@@ -428,12 +421,11 @@ LANES_TARGET static void add_scaled(int64_t heads, int64_t channels, const float
         int64_t c = 0;
         for (; c + LANES <= channels; c += LANES)
             lanes_store(y + c, PLIM__F32,
-                        lanes_add(lanes_load(y + c, PLIM__F32),
-                                  lanes_mul(scale, lanes_load(x + c, PLIM__F32))));
+                        lanes_load(y + c, PLIM__F32) + scale * lanes_load(x + c, PLIM__F32));
         if (c < channels)
             lanes_store_some(y + c, channels - c,
-                             lanes_add(lanes_load_some(y + c, channels - c),
-                                       lanes_mul(scale, lanes_load_some(x + c, channels - c))));
+                             lanes_load_some(y + c, channels - c) +
+                                 scale * lanes_load_some(x + c, channels - c));
     }
 }
 

@@ -1,5 +1,5 @@
 /* Vectors of 4 floats: SSE4, which every processor has that the library is built for. The same
- * names as in the other lanes_*.h. */
+ * names as in the other lanes_*.h; sums and products are the compiler's own operators. */
 #ifndef PLIM_NN_LANES_H
 #define PLIM_NN_LANES_H
 
@@ -21,21 +21,6 @@ typedef __m128 lanes_mask_t;
 LANES_INLINE lanes_t lanes_set(float value)
 {
     return _mm_set1_ps(value);
-}
-
-LANES_INLINE lanes_t lanes_add(lanes_t a, lanes_t b)
-{
-    return _mm_add_ps(a, b);
-}
-
-LANES_INLINE lanes_t lanes_mul(lanes_t a, lanes_t b)
-{
-    return _mm_mul_ps(a, b);
-}
-
-LANES_INLINE lanes_t lanes_div(lanes_t a, lanes_t b)
-{
-    return _mm_div_ps(a, b);
 }
 
 LANES_INLINE lanes_t lanes_sqrt(lanes_t a)

@@ -1,4 +1,5 @@
-/* Vectors of 8 floats: AVX2 with F16C. The same names as in the other lanes_*.h. */
+/* Vectors of 8 floats: AVX2 with F16C. The same names as in the other lanes_*.h; sums and products
+ * are the compiler's own operators. */
 #ifndef PLIM_NN_LANES_H
 #define PLIM_NN_LANES_H
 
@@ -18,21 +19,6 @@ typedef __m256 lanes_mask_t;
 LANES_INLINE lanes_t lanes_set(float value)
 {
     return _mm256_set1_ps(value);
-}
-
-LANES_INLINE lanes_t lanes_add(lanes_t a, lanes_t b)
-{
-    return _mm256_add_ps(a, b);
-}
-
-LANES_INLINE lanes_t lanes_mul(lanes_t a, lanes_t b)
-{
-    return _mm256_mul_ps(a, b);
-}
-
-LANES_INLINE lanes_t lanes_div(lanes_t a, lanes_t b)
-{
-    return _mm256_div_ps(a, b);
 }
 
 LANES_INLINE lanes_t lanes_sqrt(lanes_t a)
