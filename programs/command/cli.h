@@ -201,9 +201,6 @@ void cli_flush(void);
 /* CLI_DONE, or the exit code after an error message when standard output could not be written. */
 int cli_check_output(void);
 
-/* Whether errno means that the disk is full, or a quota or ulimit -f is reached. */
-bool cli_disk_full(int error);
-
 /* Prints the object on one line of standard output and drops it. */
 void cli_print_json(json_t *object);
 

@@ -144,12 +144,7 @@ int cli_check_output(void)
         return CLI_DONE;
     (void)fprintf(stderr, "plimsoll: standard output: %s\n",
                   flush_error != 0 ? strerror(flush_error) : "not all of it could be written");
-    return cli_disk_full(flush_error) ? CLI_DISK_FULL : CLI_FAILED;
-}
-
-bool cli_disk_full(int error)
-{
-    return error == ENOSPC || error == EDQUOT || error == EFBIG;
+    return plim__disk_full(flush_error) ? CLI_DISK_FULL : CLI_FAILED;
 }
 
 /* jansson escapes every control character except DEL, which occurs only in strings. */

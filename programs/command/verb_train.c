@@ -1,5 +1,6 @@
 /* `plimsoll train`: trains a model, or continues a run. */
 #include "command/verb_train.h"
+#include "base/fail.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +16,7 @@
 static int refuse_directory(const train_t *train, const char *path, int error)
 {
     char message[PLIM_PATH_MAX + 128];
-    if (!cli_disk_full(error))
+    if (!plim__disk_full(error))
         return cli_wrong_use(&train->common, "cannot create %s: %s; name a directory with --run",
                              path, strerror(error));
     (void)snprintf(

@@ -237,12 +237,6 @@ static bool match_texts(doctor_t *doctor, const char *line, const char *begin, c
     return false;
 }
 
-static bool begins_with(const char *at, const char *end, const char *word)
-{
-    const size_t length = strlen(word);
-    return (size_t)(end - at) >= length && memcmp(at, word, length) == 0;
-}
-
 /* "ValueError: …", "torch.cuda.OutOfMemoryError: …": a name, then a colon or the end. */
 static bool names_exception(const char *begin, const char *end)
 {
@@ -275,7 +269,7 @@ static doctor_cause_t cause_of_exception(const char *begin, const char *end)
 static void follow_traceback(doctor_t *doctor, const char *begin, const char *end, bool indented,
                              bool recognised)
 {
-    if (begins_with(begin, end, "Traceback (most recent call last)")) {
+    if (doctor_begins(begin, end, "Traceback (most recent call last)")) {
         doctor->traceback = true;
         return;
     }
@@ -323,10 +317,10 @@ static void follow_allocator(doctor_t *doctor, const char *begin, const char *en
     const char *tried = memmem(begin, length, tries, sizeof tries - 1);
     const char *behind = at + sizeof segments - 1;
     if (tried != NULL && tried < at)
-        doctor->alloc_conf |= begins_with(tried + sizeof tries - 1, end, "PYTORCH_ALLOC_CONF");
-    else if (begins_with(behind, end, " not supported on this platform"))
+        doctor->alloc_conf |= doctor_begins(tried + sizeof tries - 1, end, "PYTORCH_ALLOC_CONF");
+    else if (doctor_begins(behind, end, " not supported on this platform"))
         doctor->not_expandable = true;
-    else if (*begin != '#' && begins_with(behind, end, ":True"))
+    else if (*begin != '#' && doctor_begins(behind, end, ":True"))
         doctor->expandable = true;
 }
 
@@ -362,7 +356,7 @@ void doctor_facts_line(doctor_t *doctor, const char *line, size_t length)
     const char *begin = doctor_message_begin(line, end);
     follow_wrapped(doctor, begin, end);
     follow_steps(doctor, line, begin, end);
-    if (begins_with(begin, end, "Root Cause (first observed failure)"))
+    if (doctor_begins(begin, end, "Root Cause (first observed failure)"))
         doctor->root_cause = true;
     const bool recognised = match_texts(doctor, line, begin, end);
     follow_allocator(doctor, begin, end);

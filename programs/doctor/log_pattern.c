@@ -5,6 +5,12 @@
 #include <ctype.h>
 #include <string.h>
 
+bool doctor_begins(const char *at, const char *end, const char *word)
+{
+    const size_t length = strlen(word);
+    return (size_t)(end - at) >= length && memcmp(at, word, length) == 0;
+}
+
 static bool blank(char c)
 {
     return c == ' ' || c == '\t';
@@ -174,12 +180,6 @@ static bool match_here(const char *pattern, const char *at, const char *end,
     return true;
 }
 
-static bool begins(const char *at, const char *end, const char *word)
-{
-    const size_t length = strlen(word);
-    return (size_t)(end - at) >= length && memcmp(at, word, length) == 0;
-}
-
 /* The code point that ends before `at`; 0 at the line's beginning. */
 static unsigned code_point_before(const char *line, const char *at)
 {
@@ -241,7 +241,8 @@ static bool is_told(const char *at, const char *end)
         return !isalnum((unsigned char)*at) && *at != '?' && *at != '/' && *at != '-';
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         const char *behind = next + strlen(words[i]);
-        if (begins(next, end, words[i]) && (behind == end || !isalnum((unsigned char)*behind)))
+        if (doctor_begins(next, end, words[i]) &&
+            (behind == end || !isalnum((unsigned char)*behind)))
             return true;
     }
     return !isalnum((unsigned char)*next);
@@ -339,7 +340,7 @@ static const char *skip_label(const char *at, const char *end)
     static const char *const labels[] = {
         "kernel: ", "slurmstepd: ", "error: ", "srun: ", "stderr F ", "stdout F ", "earlyoom: "};
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++)
-        if (begins(at, end, labels[i]))
+        if (doctor_begins(at, end, labels[i]))
             return skip_blanks(at + strlen(labels[i]), end);
     const char *s = at;
     while (s < end && s - at < 64 && !blank(*s) && *s != ':')
@@ -347,7 +348,7 @@ static const char *skip_label(const char *at, const char *end)
     if (s == at || s == end || *s != ':' || s + 1 == end || !blank(s[1]))
         return NULL;
     const bool number = digit(at, end) && digit(s - 1, end) && s - at <= 5;
-    if (number || s[-1] == ']' || begins(at, end, "slurmstepd-"))
+    if (number || s[-1] == ']' || doctor_begins(at, end, "slurmstepd-"))
         return skip_blanks(s + 1, end);
     return NULL;
 }

@@ -39,4 +39,7 @@ const char *doctor_message_begin(const char *line, const char *end);
 /* A number with a unit of 1024 at `at`; NULL when there is none, else the end. */
 const char *doctor_size_parse_at(const char *at, const char *end, int64_t *bytes_out);
 
+/* Whether the text at `at` begins with the word. */
+bool doctor_begins(const char *at, const char *end, const char *word);
+
 #endif

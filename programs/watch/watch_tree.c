@@ -38,19 +38,6 @@ static bool read_of(watch_tree_t *tree, pid_t pid, const char *name)
     return plim__kernel_read("", path, tree->text, WATCH_TREE_TEXT) > 0;
 }
 
-static int64_t field(const char *text, const char *key)
-{
-    int64_t value;
-    return plim__kernel_field(text, key, &value) ? value : 0;
-}
-
-/* Bytes of a field in KiB. */
-static int64_t bytes_of(const char *text, const char *key)
-{
-    const int64_t kib = field(text, key);
-    return kib < INT64_MAX >> 10 ? kib << 10 : 0;
-}
-
 /*
  * The fields of /proc/PID/stat from the third on: "123 (a name) S 1 …", where the name may hold
  * blanks and parentheses. Returns how many of `count` there are; letters count as 0.
@@ -220,13 +207,13 @@ static bool read_memory(watch_tree_t *tree, watch_tree_process_t *process, bool 
     memcpy(process->pages, pages, sizeof pages);
     if (sscanf(tree->text, "Name:\t%63[^\n]", process->name) != 1)
         process->name[0] = '\0';
-    process->parent = (pid_t)field(tree->text, "PPid");
-    process->rss = bytes_of(tree->text, "VmRSS");
-    process->anonymous = bytes_of(tree->text, "RssAnon");
-    process->file = bytes_of(tree->text, "RssFile");
-    process->shared = bytes_of(tree->text, "RssShmem");
-    process->swap = bytes_of(tree->text, "VmSwap");
-    process->peak = plim__max_i64(bytes_of(tree->text, "VmHWM"), process->rss);
+    process->parent = (pid_t)plim__kernel_count(tree->text, "PPid");
+    process->rss = plim__kernel_bytes(tree->text, "VmRSS");
+    process->anonymous = plim__kernel_bytes(tree->text, "RssAnon");
+    process->file = plim__kernel_bytes(tree->text, "RssFile");
+    process->shared = plim__kernel_bytes(tree->text, "RssShmem");
+    process->swap = plim__kernel_bytes(tree->text, "VmSwap");
+    process->peak = plim__max_i64(plim__kernel_bytes(tree->text, "VmHWM"), process->rss);
     if (process->peak > tree->largest.peak)
         tree->largest = *process;
     if (process->peak > peak && !process->began)
@@ -245,8 +232,8 @@ static void read_counters(watch_tree_t *tree, watch_tree_process_t *process)
         process->ticks = fields[TICKS] + fields[TICKS + 1] + fields[TICKS + 2] + fields[TICKS + 3];
     }
     if (read_of(tree, process->pid, "io")) { /* refused for another user's process */
-        process->read = field(tree->text, "read_bytes");
-        process->written = field(tree->text, "write_bytes");
+        process->read = plim__kernel_count(tree->text, "read_bytes");
+        process->written = plim__kernel_count(tree->text, "write_bytes");
     }
 }
 
@@ -277,7 +264,7 @@ static void read_pss(watch_tree_t *tree, int64_t now)
     process->pss_at = now;
     const double began = plim__clock_seconds(CLOCK_THREAD_CPUTIME_ID);
     if (read_of(tree, process->pid, "smaps_rollup")) {
-        process->pss = bytes_of(tree->text, "Pss");
+        process->pss = plim__kernel_bytes(tree->text, "Pss");
         process->pss_rss = process->rss;
         process->pss_new = true;
     }

@@ -94,12 +94,6 @@ static bool read_text(plim__headroom_t *headroom, int file, char text_out[TEXT_B
     return size > 0;
 }
 
-static int64_t field(const char *text, const char *key)
-{
-    int64_t value;
-    return plim__kernel_field(text, key, &value) ? value : 0;
-}
-
 /* The group's limit and its name; INT64_MAX without. */
 static int64_t limit_of(plim__headroom_t *headroom, const plim__headroom_group_t *group,
                         const char **file_out)
@@ -158,13 +152,6 @@ static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headro
                                             .others = plim__max_i64(0, (whole << 10) - bytes)};
 }
 
-/* Bytes of a field in KiB. */
-static int64_t bytes_of(const char *text, const char *key)
-{
-    const int64_t kib = field(text, key);
-    return kib < INT64_MAX >> 10 ? kib << 10 : 0;
-}
-
 /* `own` and `fixed`: memory of the process whose bound it is, unreclaimable and all of it. */
 static void find_bound(plim__headroom_t *headroom, int64_t own, int64_t fixed,
                        plim__headroom_bound_t *bound_out)
@@ -193,8 +180,8 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
     char text[TEXT_BYTES] = "";
     reopen_failed(headroom);
     (void)read_text(headroom, headroom->status, text);
-    find_bound(headroom, bytes_of(text, "RssAnon") + bytes_of(text, "RssShmem"),
-               plim__max_i64(bytes_of(text, "VmRSS") - droppable, 0), bound_out);
+    find_bound(headroom, plim__kernel_bytes(text, "RssAnon") + plim__kernel_bytes(text, "RssShmem"),
+               plim__max_i64(plim__kernel_bytes(text, "VmRSS") - droppable, 0), bound_out);
 }
 
 void plim__headroom_read_anonymous(plim__headroom_t *headroom, int64_t droppable,
@@ -203,9 +190,9 @@ void plim__headroom_read_anonymous(plim__headroom_t *headroom, int64_t droppable
     char text[TEXT_BYTES] = "";
     reopen_failed(headroom);
     (void)read_text(headroom, headroom->status, text);
-    const int64_t own = bytes_of(text, "RssAnon");
+    const int64_t own = plim__kernel_bytes(text, "RssAnon");
     find_bound(headroom, own, plim__max_i64(own - droppable, 0), bound_out);
-    *files_out = bytes_of(text, "RssFile");
+    *files_out = plim__kernel_bytes(text, "RssFile");
 }
 
 int64_t plim__headroom_left(const plim__headroom_t *headroom, int64_t droppable)
@@ -272,10 +259,13 @@ static int64_t clean_cache(const plim__cgroup_t *group)
     if (plim__cgroup_read(group, "memory.stat", text, sizeof text) <= 0)
         return 0;
     int64_t clean = group->version == 1
-                        ? field(text, "total_cache") - field(text, "total_shmem") -
-                              field(text, "total_dirty") - field(text, "total_writeback")
-                        : field(text, "file") - field(text, "shmem") - field(text, "file_dirty") -
-                              field(text, "file_writeback");
+                        ? plim__kernel_count(text, "total_cache") -
+                              plim__kernel_count(text, "total_shmem") -
+                              plim__kernel_count(text, "total_dirty") -
+                              plim__kernel_count(text, "total_writeback")
+                        : plim__kernel_count(text, "file") - plim__kernel_count(text, "shmem") -
+                              plim__kernel_count(text, "file_dirty") -
+                              plim__kernel_count(text, "file_writeback");
     return plim__max_i64(clean, 0);
 }
 

@@ -68,6 +68,18 @@ bool plim__kernel_field(const char *text, const char *key, int64_t *value_out)
     return false;
 }
 
+int64_t plim__kernel_count(const char *text, const char *key)
+{
+    int64_t value;
+    return plim__kernel_field(text, key, &value) ? value : 0;
+}
+
+int64_t plim__kernel_bytes(const char *text, const char *key)
+{
+    const int64_t kib = plim__kernel_count(text, key);
+    return kib < INT64_MAX >> 10 ? kib << 10 : 0;
+}
+
 bool plim__kernel_lines_open(plim__kernel_lines_t *lines, const char *root, const char *path)
 {
     lines->begin = 0;
@@ -126,9 +138,7 @@ void plim__kernel_lines_close(plim__kernel_lines_t *lines)
 int64_t plim__kernel_own_bytes(const char *root, const char *key)
 {
     char text[8192];
-    int64_t kib;
-    return plim__kernel_read(root, "/proc/self/status", text, sizeof text) > 0 &&
-                   plim__kernel_field(text, key, &kib) && kib < INT64_MAX >> 10
-               ? kib << 10
+    return plim__kernel_read(root, "/proc/self/status", text, sizeof text) > 0
+               ? plim__kernel_bytes(text, key)
                : 0;
 }

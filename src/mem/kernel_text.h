@@ -24,6 +24,10 @@ bool plim__kernel_number(const char *text, int64_t *value_out);
 /* Finds the line "key number …" or "key: number …" in `text`. */
 bool plim__kernel_field(const char *text, const char *key, int64_t *value_out);
 
+/* The number of such a line, and that of a line in KiB in bytes; 0 where it is not told. */
+int64_t plim__kernel_count(const char *text, const char *key);
+int64_t plim__kernel_bytes(const char *text, const char *key);
+
 /* The lines of a file of any length. A line longer than the buffer is left out whole: what is
  * looked for here is short, and a line cut in two could read as something it is not. */
 typedef struct plim__kernel_lines {

@@ -82,13 +82,6 @@ typedef struct dense_pass {
     int64_t lanes; /* of WEIGHT */
 } dense_pass_t;
 
-PLIM__KERNEL void widen_body(const uint16_t *from, float *to, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        to[i] = plim__f32_from_bf16(from[i]);
-}
-PLIM__VECTORISED(widen, (const uint16_t *from, float *to, int64_t count), (from, to, count))
-
 /* Rows from `start` on in the element of the product. */
 static void *rows_at(const dense_pass_t *pass, int worker, int which, int64_t start, int64_t height)
 {
@@ -99,7 +92,7 @@ static void *rows_at(const dense_pass_t *pass, int worker, int which, int64_t st
         return rows;
     /* x uses the second buffer for every kind. */
     float *wide = pass->dense->tools[worker].wide[which == 1 || pass->kind == FORWARD ? 1 : 0];
-    widen((const uint16_t *)(const void *)rows, wide, height * matrix->width);
+    plim__vector_widen((const uint16_t *)(const void *)rows, wide, height * matrix->width);
     return wide;
 }
 
@@ -258,22 +251,16 @@ typedef struct collection {
     float *gradient;
 } collection_t;
 
-PLIM__KERNEL void add_body(float *to, const float *from, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        to[i] += from[i];
-}
-PLIM__VECTORISED(add, (float *to, const float *from, int64_t count), (to, from, count))
-
 static void collect_row(void *context, int worker, int64_t row)
 {
     (void)worker;
     const collection_t *collection = context;
     const plim__dense_params_t *params = &collection->dense->params;
     for (int64_t lane = 0; lane < collection->dense->lanes_used; lane++)
-        add(collection->gradient + row * collection->width,
-            collection->dense->lanes + (lane * params->out + row) * params->in + collection->first,
-            collection->width);
+        plim__vector_add(collection->gradient + row * collection->width,
+                         collection->dense->lanes + (lane * params->out + row) * params->in +
+                             collection->first,
+                         collection->width);
 }
 
 static void clear_row(void *context, int worker, int64_t row)

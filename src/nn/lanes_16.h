@@ -1,5 +1,5 @@
-/* Vectors of 16 floats: AVX-512. The same names as in the other lanes_*.h; sums and products are the
- * compiler's own operators. */
+/* Vectors of 16 floats: AVX-512. The same names as in the other lanes_*.h; sums and products are
+ * the compiler's own operators. */
 #ifndef PLIM_NN_LANES_H
 #define PLIM_NN_LANES_H
 

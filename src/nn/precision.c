@@ -17,20 +17,6 @@ PLIM__KERNEL void narrow_body(const float *restrict from, uint16_t *restrict to,
 }
 PLIM__VECTORISED(narrow, (const float *from, uint16_t *to, int64_t count), (from, to, count))
 
-PLIM__KERNEL void widen_body(const uint16_t *restrict from, float *restrict to, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        to[i] = plim__f32_from_bf16(from[i]);
-}
-PLIM__VECTORISED(widen, (const uint16_t *from, float *to, int64_t count), (from, to, count))
-
-PLIM__KERNEL void add_body(const float *restrict from, float *restrict to, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        to[i] += from[i];
-}
-PLIM__VECTORISED(add, (const float *from, float *to, int64_t count), (from, to, count))
-
 typedef struct pair {
     const plim__matrix_t *from;
     plim__matrix_t *to;
@@ -49,7 +35,7 @@ static void convert_row(const pair_t *pair, const char *from, char *to)
             plim__half_widen(pair->path, (const uint16_t *)(const void *)from, (float *)(void *)to,
                              width);
         else
-            widen((const uint16_t *)(const void *)from, (float *)(void *)to, width);
+            plim__vector_widen((const uint16_t *)(const void *)from, (float *)(void *)to, width);
     } else if (source == PLIM__F32) {
         narrow((const float *)(const void *)from, (uint16_t *)(void *)to, width);
     } else {
@@ -90,8 +76,9 @@ static void add_task(void *context, int worker, int64_t task)
     const pair_t *pair = context;
     const int64_t end = plim__min_i64((task + 1) * TASK_ROWS, pair->from->rows);
     for (int64_t row = task * TASK_ROWS; row < end; row++)
-        add((const float *)pair->from->data + row * pair->from->stride,
-            (float *)pair->to->data + row * pair->to->stride, pair->from->width);
+        plim__vector_add((float *)pair->to->data + row * pair->to->stride,
+                         (const float *)pair->from->data + row * pair->from->stride,
+                         pair->from->width);
 }
 
 static void run_rows(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to,

@@ -11,6 +11,8 @@
 #ifndef PLIM_NN_VECTOR_H
 #define PLIM_NN_VECTOR_H
 
+#include <stdint.h>
+
 typedef enum plim__vector_path {
     PLIM__VECTOR_BASELINE = 0,
     PLIM__VECTOR_AVX2,
@@ -19,6 +21,10 @@ typedef enum plim__vector_path {
 
 /* The best path that this processor has. */
 plim__vector_path_t plim__vector_path(void);
+
+/* to[i] += from[i]; and bfloat16 as float. The arrays do not overlap. */
+void plim__vector_add(float *to, const float *from, int64_t count);
+void plim__vector_widen(const uint16_t *from, float *to, int64_t count);
 
 #define PLIM__KERNEL static inline __attribute__((always_inline))
 

@@ -290,7 +290,7 @@ plim_status_t plim__trainer_end_batch(plim_trainer_t *trainer, plim_status_t sta
         return status;
     }
     if (reduce != NULL && trainer->grouped) {
-        plim__gradient_add(trainer->scratch.group, sum, trainer->arrays.num_weights);
+        plim__vector_add(trainer->scratch.group, sum, trainer->arrays.num_weights);
         memset(sum, 0, gradient_bytes(trainer));
     }
     trainer->grouped = reduce != NULL;
@@ -339,19 +339,6 @@ PLIM_API plim_status_t plim_trainer_gradient(plim_trainer_t *trainer, float *gra
     memset(trainer->arrays.gradient, 0, gradient_bytes(trainer));
     trainer->taken = true;
     return PLIM_OK;
-}
-
-PLIM__KERNEL void add_body(float *restrict sum, const float *restrict addend, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        sum[i] += addend[i];
-}
-PLIM__VECTORISED(add, (float *restrict sum, const float *restrict addend, int64_t count),
-                 (sum, addend, count))
-
-void plim__gradient_add(float *sum, const float *addend, int64_t count)
-{
-    add(sum, addend, count);
 }
 
 /* Resets the sums since the last update. */

@@ -66,8 +66,4 @@ plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer);
 /* Call after parameters and position were read from a file. */
 void plim__trainer_restored(plim_trainer_t *trainer, const plim__position_t *position);
 
-/* sum[i] += addend[i], in array order: sums of several gradients have the same bits on every
- * machine. */
-void plim__gradient_add(float *sum, const float *addend, int64_t count);
-
 #endif

@@ -2,6 +2,7 @@
  * share tree, whatever computes them. */
 /* labels: asan tsan */
 #include "load/loader.h"
+#include "nn/vector.h"
 #include "support/loader.h"
 #include "support/training.h"
 #include "train/trainer.h"
@@ -63,7 +64,7 @@ static float *tree_sum(test_bed_t *bed, int begin, int end, int num_shares, int6
         half *= 2;
     float *sum = tree_sum(bed, begin, begin + half, num_shares, step, loss_out);
     float *right = tree_sum(bed, begin + half, end, num_shares, step, &right_loss);
-    plim__gradient_add(sum, right, bed->count);
+    plim__vector_add(sum, right, bed->count);
     *loss_out += right_loss;
     free(right);
     return sum;
@@ -121,7 +122,7 @@ static void test_batches_of_an_update_are_added_in_order(void **state)
         if (step == 0)
             memcpy(sum, one, bytes);
         else
-            plim__gradient_add(sum, one, bed.count);
+            plim__vector_add(sum, one, bed.count);
     }
     plim_trainer_discard(bed.trainer);
     for (int64_t step = 0; step < 3; step++)

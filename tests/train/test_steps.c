@@ -5,6 +5,7 @@
 #include "load/plan_data.h"
 #include "nn/dense_object.h"
 #include "nn/model_internal.h"
+#include "nn/vector.h"
 #include "support/loader.h"
 #include "support/training.h"
 #include "train/trainer.h"
@@ -92,7 +93,7 @@ static void test_gradients_of_parts_sum_up_to_the_batch(void **state)
         assert_ok(plim_trainer_backward(parts.trainer, batch, 1, &part_loss));
         plim_batch_release(batch);
         assert_ok(plim_trainer_gradient(parts.trainer, one));
-        plim__gradient_add(sum, one, whole.count);
+        plim__vector_add(sum, one, whole.count);
         loss_sum = part_loss; /* of the batch so far */
     }
     assert_true(count > 3);
@@ -134,7 +135,7 @@ static void add_share(test_bed_t *bed, int share, int num_shares, int64_t step, 
     assert_ok(plim_trainer_backward(bed->trainer, batch, 1, &part));
     plim_batch_release(batch);
     assert_ok(plim_trainer_gradient(bed->trainer, one));
-    plim__gradient_add(sum, one, bed->count);
+    plim__vector_add(sum, one, bed->count);
     *loss += part;
     plim_stream_release(stream);
     free(one);
