@@ -1,16 +1,19 @@
 /*
- * The peak of the process's anonymous memory between two readings, sampled by a thread of its own.
- * The kernel keeps only the peak since the process began. A step of a training takes its memory
- * within milliseconds and frees most of it before the next batch is asked for.
+ * The peak of the process's anonymous memory between two readings, and how long the calling thread
+ * waited for pages of mapped files, sampled by a thread of its own. The kernel keeps only the peak
+ * since the process began. A step of a training takes its memory within milliseconds and frees most
+ * of it before the next batch is asked for.
  */
 #include "core.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,7 +29,24 @@ typedef struct peak_object {
     pthread_t thread;
     atomic_bool ending;
     atomic_llong peak;
+    atomic_int caller;      /* the thread that called take() last */
+    atomic_llong wait_ns;   /* of the caller for pages, since then */
+    long long processor_ns; /* of the caller's own code until then */
 } peak_object_t;
+
+/* The thread that is watched while it waits. */
+typedef struct watched {
+    int caller;
+    int file; /* its /proc/self/task/ID/syscall; -1: none */
+    int64_t looked;
+} watched_t;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
 
 /* Anonymous bytes in memory: resident pages that belong to no file and no shared memory. */
 static int64_t anonymous_bytes(int file)
@@ -51,19 +71,46 @@ static int64_t sample(peak_object_t *self)
     return bytes;
 }
 
+static void open_watched(watched_t *watched, int caller)
+{
+    char path[64];
+    if (watched->file >= 0)
+        (void)close(watched->file);
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/syscall", caller);
+    watched->file = caller != 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    watched->caller = caller;
+}
+
+/* A thread that sleeps, and not in a system call ("-1"), waits for a page. */
+static void look_at_caller(peak_object_t *self, watched_t *watched)
+{
+    char text[2] = "";
+    const int caller = atomic_load(&self->caller);
+    const int64_t before = watched->looked;
+    watched->looked = now_ns();
+    if (caller != watched->caller)
+        open_watched(watched, caller);
+    else if (watched->file >= 0 && pread(watched->file, text, sizeof text, 0) == sizeof text &&
+             memcmp(text, "-1", sizeof text) == 0)
+        (void)atomic_fetch_add(&self->wait_ns, watched->looked - before);
+}
+
 static void *peak_thread(void *data)
 {
     peak_object_t *self = data;
+    watched_t watched = {.file = -1};
     int64_t before = 0;
     long nap = SHORTEST_NAP;
     while (!atomic_load(&self->ending)) {
         const int64_t bytes = sample(self);
+        look_at_caller(self, &watched);
         const bool changed = llabs(bytes - before) >= CHANGE;
         nap = changed ? SHORTEST_NAP : nap * 2 < LONGEST_NAP ? nap * 2 : LONGEST_NAP;
         if (changed)
             before = bytes;
         (void)nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
     }
+    open_watched(&watched, 0);
     return NULL;
 }
 
@@ -116,9 +163,14 @@ static PyObject *peak_take(peak_object_t *self, PyObject *none)
     struct rusage usage;
     (void)none;
     const int64_t now = sample(self);
-    (void)getrusage(RUSAGE_SELF, &usage);
-    return Py_BuildValue("(LL)", (long long)atomic_exchange(&self->peak, now),
-                         (long long)usage.ru_majflt);
+    (void)getrusage(RUSAGE_THREAD, &usage);
+    const long long before = self->processor_ns, wait = atomic_exchange(&self->wait_ns, 0);
+    self->processor_ns = usage.ru_utime.tv_sec * 1000000000LL + usage.ru_utime.tv_usec * 1000LL;
+    const int caller = (int)syscall(SYS_gettid);
+    const bool known = atomic_exchange(&self->caller, caller) == caller;
+    return Py_BuildValue("(Ldd)", (long long)atomic_exchange(&self->peak, now),
+                         known ? 1e-9 * (double)wait : 0.0,
+                         known ? 1e-9 * (double)(self->processor_ns - before) : 0.0);
 }
 
 static PyObject *peak_bytes(peak_object_t *self, void *none)
@@ -134,7 +186,8 @@ static PyGetSetDef peak_fields[] = {
 
 static PyMethodDef peak_methods[] = {
     {"take", (PyCFunction)peak_take, METH_NOARGS,
-     "(peak of the process's anonymous memory since the last call, its major faults so far)"},
+     "Since the last call: (peak of the process's anonymous memory, seconds that this thread\n"
+     "waited for pages of mapped files, seconds that its code ran); 0 and 0 in another thread."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,7 +13,6 @@ not fit, the guard has the C library map each large block by itself.
 """
 from __future__ import annotations
 
-import mmap
 import threading
 import time
 import weakref
@@ -26,8 +25,8 @@ __all__ = ['Headroom', 'Shortage', 'StepGuard']
 
 _SHARE_OF_TIME = 0.01  # that reading the kernel's figures may take, …
 _SHARE_WHEN_SHORT = 0.2  # … and where the next step may not fit
-_SLOWER = 10  # times: a step that takes so much longer while code is read again and again
-_THRASHING_SECONDS = 1.0  # a shorter step is let pass
+_SLOWER = 10  # times: a step that takes so much longer because it waits for code to be read
+_THRASHING_SECONDS = 1.0  # a shorter wait is let pass
 _FEW = 4  # steps: so many tell little of how much more a later one takes
 
 
@@ -53,7 +52,8 @@ class Shortage(NamedTuple):
 
     step: int  # bytes that it takes
     headroom: Headroom
-    slowdown: float  # of the last step, where code is read again and again; else 0
+    waited: float = 0  # seconds in which the last step waited for code to be read, where that is why …
+    computed: float = 0  # … and those in which it computed
 
     @property
     def needed(self) -> int:
@@ -68,7 +68,6 @@ class _Steps:
         self.measured = 0
         self.expected = 0  # bytes that the largest takes, by a rehearsal; 0: without one
         self.growth = 0  # bytes that the largest took
-        self.seconds = float('inf')  # of the fastest
 
     def add(self, growth: int) -> None:
         """One more step. The first is replaced by the second, which is measured better."""
@@ -85,14 +84,13 @@ class StepGuard:
         self._steps: weakref.WeakKeyDictionary[Any, _Steps] = weakref.WeakKeyDictionary()
         self._owner: Callable[[], Any] = lambda: None  # the loader whose batch was delivered last
         self._before: Headroom | None = None  # at the last look
-        self._since = self._next_look = time.monotonic()
+        self._next_look = time.monotonic()
         self._alarm = 0  # a peak above this is looked at, too
-        self._faults = 0  # at the last look
         self._batches = 0  # asked for since the last look
         self._margin: float = float('inf')  # bytes that the tightest step left without being slow for it
         self._measured = 0  # steps of all loaders
         self._maps = False  # the C library maps large blocks by themselves
-        self._files = 0  # the most bytes of code and libraries that were in memory
+        self._code = 0  # the most bytes of programs and libraries that were in memory
 
     def check(self, owner: Any, core: _core.Loader) -> Shortage | None:
         """Called before each batch of a loader: None, or why the step that uses it would not fit."""
@@ -120,44 +118,62 @@ class StepGuard:
     def _look(self, owner: Any, core: _core.Loader) -> Shortage | None:
         began = time.monotonic()
         now = Headroom(*core.headroom())
-        peak, faults = self._peak.take()
+        peak, *seconds = self._peak.take()
         steps = self._steps.setdefault(owner, _Steps())
         short = max(now.held + steps.growth, peak - now.cached) > now.free
         if short or steps.measured < 2:
             _core.trim()
             now = Headroom(*core.headroom())
             self._peak.take()  # so that the next step's peak is not what the heap kept of this one
-        self._files = max(self._files, now.files)
-        slowdown = self._measure(now, peak, faults, began)
+        if self._before is None or seconds[0] > _THRASHING_SECONDS:
+            self._code = max(self._code, code_bytes())
+        thrashing = self._measure(now, peak, *seconds)
         if not self._maps and now.held + 2 * steps.growth > now.free:
             _core.map_large_blocks(True)
             self._maps = True
         self._next_look = began + (time.monotonic() - began) / (_SHARE_WHEN_SHORT if short else _SHARE_OF_TIME)
         usual = now.held + now.cached + steps.growth
         self._alarm = usual + (now.free + now.cached - usual) // 4
-        self._owner, self._before, self._faults, self._since, self._batches = weakref.ref(owner), now, faults, time.monotonic(), 0
+        self._owner, self._before, self._batches = weakref.ref(owner), now, 0
         reserve = min(now.reserve, self._margin) if self._measured >= _FEW else now.reserve
-        if now.held + steps.growth <= now.bound - reserve and slowdown < _SLOWER:
-            return None
-        return Shortage(steps.growth, now, slowdown)
+        if thrashing:
+            return Shortage(steps.growth, now._replace(reserve=max(now.reserve, self._code)), *seconds)
+        if now.held + steps.growth > now.bound - reserve:
+            return Shortage(steps.growth, now)
+        return None
 
-    def _measure(self, now: Headroom, peak: int, faults: int, at: float) -> float:
-        """Adds the step since the last look. Returns how much slower it was, where code was read again and again; else 0."""
+    def _measure(self, now: Headroom, peak: int, waited: float, computed: float) -> bool:
+        """Adds the step since the last look. Returns whether memory is so short that it waited for code far longer than it computed."""
         before, owner = self._before, self._owner()
         if owner is None or before is None:
-            return 0
+            return False
         steps = self._steps.setdefault(owner, _Steps())
-        seconds = (at - self._since) / self._batches
         if self._batches == 1:
             # What the first step has allocated and keeps is no need of the next.
             held = max(before.held, now.held) if steps.measured == 0 else before.held
             steps.add(max(0, peak - now.cached - held))
             self._measured += 1
-        steps.seconds = min(steps.seconds, seconds)
-        read_again = (faults - self._faults) * mmap.PAGESIZE >= now.files
-        short = now.held + steps.growth + self._files > now.bound
-        thrashing = read_again and short and seconds > _THRASHING_SECONDS
-        if not thrashing:
+        short = now.held + steps.growth + self._code > now.bound
+        slow = short and waited > self._batches * _THRASHING_SECONDS
+        if not slow:
             self._margin = min(self._margin, max(now.bound - (peak - now.cached), now.reserve // 2))
-            return 0
-        return seconds / steps.seconds
+        return slow and waited + computed > _SLOWER * computed
+
+
+def code_bytes() -> int:
+    """Bytes of programs and libraries in memory: of all files from which code is mapped."""
+    files: dict[str, int] = {}
+    code: set[str] = set()
+    path = ''
+    with open('/proc/self/smaps', encoding='utf-8', errors='replace') as mappings:
+        for line in mappings:
+            words = line.split(maxsplit=5)
+            if not words[0].endswith(':'):
+                path = words[5] if len(words) > 5 and words[4] != '0' else ''
+                if 'x' in words[1]:
+                    code.add(path)
+            elif path and words[0] == 'Rss:':
+                files[path] = files.get(path, 0) + (int(words[1]) << 10)
+            elif path and words[0] == 'Anonymous:':
+                files[path] -= int(words[1]) << 10
+    return sum(size for path, size in files.items() if path in code)

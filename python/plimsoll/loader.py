@@ -563,14 +563,14 @@ class _StreamLoader:
         shared = self._shared
         guard, core = shared.guard, shared.core
         short = guard.check(self, core) if guard is not None and core is not None else None
-        if guard is None or short is None or (not short.slowdown and shared.shrink(self, short)):
+        if guard is None or short is None or (not short.waited and shared.shrink(self, short)):
             return
         guard.forget(self)
         needed, available, step = (_core.size_text(value) for value in (short.needed, short.headroom.bound, short.step))
-        if short.slowdown:
+        if short.waited:
             why = (
-                f'the last step took {short.slowdown:.0f} times as long as others: memory is so short that the kernel drops code and '
-                f'libraries, and reads them again and again'
+                f'the last step waited {short.waited:.1f} s for code and libraries and computed for {short.computed:.1f} s: memory is so '
+                f'short that the kernel drops them and reads them again and again. This process would need {needed}'
             )
         else:
             why = f'the next step would not fit: one takes up to {step}, so this process would need {needed}'

@@ -1,18 +1,24 @@
 # labels: plain long
 """Steps of a script's own beside the loader: refused before the kernel kills, in a real control group."""
+import ctypes
+import fcntl
 import json
+import mmap
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 
 plimsoll = pytest.importorskip('plimsoll')
 torch = pytest.importorskip('torch')
 
-from plimsoll.guard import Headroom, StepGuard  # noqa: E402
+from plimsoll.guard import Headroom, StepGuard, code_bytes  # noqa: E402
 
 PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
 LIMITED = pathlib.Path(os.environ.get('PLIMSOLL_SOURCE', '.')) / 'tools' / 'limited'
@@ -104,10 +110,12 @@ class Core:
 
 class Peak:
     def __init__(self):
-        self.bytes = self.faults = 0
+        self.bytes = 0
+        self.seconds = (0.0, 0.0)  # that the step waited for code, and computed
 
     def take(self):
-        return self.bytes, self.faults
+        seconds, self.seconds = self.seconds, (0.0, 0.0)
+        return self.bytes, *seconds
 
 
 def make(bound):
@@ -133,7 +141,7 @@ class Process:
 
     def take(self):
         peak, self.peak.bytes = self.peak.bytes, self.held + self.kept
-        return peak, 0
+        return peak, 0.0, 0.0
 
     def trim(self):
         self.kept = 0
@@ -206,25 +214,89 @@ def test_where_twice_the_step_would_not_fit_blocks_are_mapped(monkeypatch):
     assert process.guard.check(loader, process.core) is None and process.maps
 
 
-def test_reading_code_again_and_again_is_refused(monkeypatch):
+@pytest.mark.parametrize('fast', [0, 4])
+def test_waiting_for_code_is_refused(fast, monkeypatch):
+    """Also from the first step on: then no fast step is known."""
+    monkeypatch.setattr('plimsoll.guard.code_bytes', lambda: 50 * MIB)
     guard, core, peak = make(190 * MIB)
-    loader, now = Loader(), [0.0]
-    monkeypatch.setattr('plimsoll.guard.time.monotonic', lambda: now[0])
-    for _ in range(4):
+    loader = Loader()
+    for _ in range(fast):
+        guard._next_look = 0
         assert guard.check(loader, core) is None
-        now[0] += 0.5
-        peak.bytes = 150 * MIB
-    now[0] += 6
-    peak.faults += (50 * MIB) // 4096
+        peak.bytes, peak.seconds = 150 * MIB, (0.1, 0.5)
+    guard._next_look = 0
+    assert guard.check(loader, core) is None
+    peak.bytes, peak.seconds = 150 * MIB, (6.0, 0.5)
+    guard._next_look = 0
     short = guard.check(loader, core)
-    assert short is not None and short.slowdown > 10
+    assert short is not None and (short.waited, short.computed) == (6.0, 0.5)
+    assert short.needed == (100 + 50 + 50) * MIB > short.headroom.bound
     assert guard.check(Loader(), core) is None, 'another loader has had no slow step'
-    guard, core, peak = make(500 * MIB)
+
+
+@pytest.mark.parametrize('bound, seconds', [(190, (6.0, 3.0)), (190, (0.9, 0.0)), (500, (60.0, 1.0))])
+def test_other_waits_are_let_pass(bound, seconds, monkeypatch):
+    """A step that computes for long, a short wait, and a script that maps files of its own while memory is left."""
+    monkeypatch.setattr('plimsoll.guard.code_bytes', lambda: 50 * MIB)
+    guard, core, peak = make(bound * MIB)
+    loader = Loader()
     for _ in range(4):
+        guard._next_look = 0
         assert guard.check(loader, core) is None
-        now[0] += 0.5
-    now[0] += 60
-    assert guard.check(loader, core) is None, 'slow, but not for that reason'
-    peak.faults += (50 * MIB) // 4096
-    now[0] += 60
-    assert guard.check(loader, core) is None, 'a file was read, and memory is not short'
+        peak.bytes, peak.seconds = 150 * MIB, seconds
+
+
+def test_code_in_memory_is_counted():
+    libraries = [line.split()[-1] for line in open('/proc/self/maps') if 'libtorch_cpu' in line]
+    code = code_bytes()
+    assert libraries and MIB < code <= plimsoll._core.sample()['rss_bytes']
+    with open(libraries[0], 'rb') as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        sum(mapped[:: mmap.PAGESIZE])
+        assert code_bytes() >= len(mapped)
+
+
+class Faults:
+    """A page whose first use waits until it is released (userfaultfd)."""
+
+    CALL, USER_MODE_ONLY = 323, 1
+    API, REGISTER, ZERO = 0xC018AA3F, 0xC020AA00, 0xC020AA04
+
+    def __init__(self):
+        self.file = ctypes.CDLL(None).syscall(self.CALL, self.USER_MODE_ONLY | os.O_CLOEXEC)
+        if self.file < 0:
+            pytest.skip('no userfaultfd here')
+        self.page = mmap.mmap(-1, mmap.PAGESIZE)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.page))
+        self.call(self.API, 0xAA, 0, 0)
+        self.call(self.REGISTER, self.address, mmap.PAGESIZE, 1, 0)
+
+    def call(self, request, *numbers):
+        fcntl.ioctl(self.file, request, bytearray(struct.pack(f'{len(numbers)}Q', *numbers)))
+
+    def use(self):
+        ctypes.memset(self.address, 1, 1)
+
+    def release(self):
+        self.call(self.ZERO, self.address, mmap.PAGESIZE, 0, 0)
+
+
+def test_time_that_a_thread_waits_for_pages_is_measured():
+    faults, peak, found = Faults(), plimsoll._core.peak(), []
+
+    def work():
+        for step in (lambda: time.sleep(0.5), faults.use):
+            peak.take()
+            time.sleep(0.2)  # until the thread is watched
+            step()
+            found.append(peak.take())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while len(found) < 1:
+        time.sleep(0.01)
+    time.sleep(1)
+    faults.release()
+    thread.join()
+    (_, asleep, _), (_, waited, computed) = found
+    assert asleep == 0 and waited > 0.2 and computed < waited
+    assert peak.take()[1:] == (0, 0), 'nothing is known of another thread'

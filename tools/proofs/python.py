@@ -36,6 +36,7 @@ where it was interrupted. Disk: speed 3.3 GB, neighbours 9.2 GB. full and neighb
 Results: bench/results/python-WHAT.json.
 """
 import collections
+import itertools
 import json
 import math
 import os
@@ -73,12 +74,12 @@ TICK = 0.02
 
 
 class Log:
-    """Results so far, by what they are of; those of another build or dataset do not count."""
+    """Results so far, by what they are of; those of another build or dataset do not count. every: results that are the same for every build."""
 
-    def __init__(self, path, **head):
+    def __init__(self, path, every=False, **head):
         libraries = pathlib.Path(prooflib.plimsoll()).parent
-        build = [*sorted(libraries.glob('libplimsoll.so.*.*.*')), *sorted((libraries / 'python' / 'plimsoll').glob('*.so'))]
-        self.path, self.head = path, {'build': prooflib.file_digest(*build), **head}
+        build = [*sorted(libraries.glob('libplimsoll.so.*.*.*')), *sorted((libraries / 'python' / 'plimsoll').glob('*.*'))]
+        self.path, self.head = path, {**({} if every else {'build': prooflib.file_digest(*build)}), **head}
         known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         self.found = {one['key']: one['result'] for one in known if one['head'] == self.head}
 
@@ -317,10 +318,10 @@ def draw_steps(number, seed):
             'steps': 12, 'evaluate': 4, 'share': math.exp(rng.uniform(math.log(0.5), math.log(2)))}
 
 
-def run_steps(dataset, case, limit, package=None):
+def run_steps(dataset, case, limit, package=None, warm=False):
     """How a script ended under a limit, and its longest step or wait after the first step with the share of it that code was read again."""
     environment = {'PYTHONPATH': str(package)} if package else {}
-    group = prooflib.Limited(limit, sys.executable, STEPS, dataset, json.dumps(case), environment=environment)
+    group = prooflib.Limited(limit, sys.executable, STEPS, dataset, json.dumps(case), warm=warm, environment=environment)
     told = [json.loads(line) for line in group.output]
     report = group.end()
     steps = [one for one in told if 'seconds' in one]
@@ -335,18 +336,26 @@ def run_steps(dataset, case, limit, package=None):
             'said': report['stderr'].splitlines()[-3:] if report['exit'] not in (0, 3) else []}
 
 
+def step_cases(options, dataset):
+    """Random scripts, each with its limit and what it does in 12 GiB: the peak, of which the limit is a share, and the weights at the end. Scripts
+    that do not run there are left out. guard and rehearse share these runs, of any build: a build that computed other weights would fail.
+    """
+    log = Log(options.dir / 'alone.jsonl', every=True, dataset=dataset.name, seed=options.seed)
+    numbers, found = itertools.count(), 0
+    while found < (options.cases or 60):
+        case = draw_steps(next(numbers), options.seed)
+        alone = log.get(str(case['number']), lambda: run_steps(dataset, {**case, 'measure': True}, 12 * GIB, warm=True))
+        if alone['exit'] == 0:
+            found += 1
+            yield {**case, 'limit': int(alone['peak_bytes'] * case['share'])}, alone
+
+
 def guard(options):
     dataset = make_papers(options, 0.02)
-    log = Log(options.dir / 'guard.jsonl', dataset=dataset.name, seed=options.seed)
-    results, number = [], 0
-    while len(results) < (options.cases or 60):
-        case = draw_steps(number, options.seed)
-        number += 1
-        alone = log.get(f'{number} alone', lambda: run_steps(dataset, {**case, 'measure': True}, 12 * GIB))
-        if alone['exit'] != 0:
-            continue
-        limit = int(alone['peak_bytes'] * case['share'])
-        result = {**case, 'limit': limit, 'peak_bytes': alone['peak_bytes'], **log.get(f'{number} limited', lambda: run_steps(dataset, case, limit))}
+    log, results = Log(options.dir / 'guard.jsonl', dataset=dataset.name, seed=options.seed), []
+    for case, alone in step_cases(options, dataset):
+        number, limit = case['number'], case['limit']
+        result = {**case, **log.get(f'{number} limited', lambda: run_steps(dataset, case, limit)), 'peak_bytes': alone['peak_bytes']}
         if options.before and result['exit'] == 3:
             result['before'] = log.get(f'{number} before', lambda: run_steps(dataset, case, limit, options.before / 'python'))
         results.append(result)
@@ -368,24 +377,14 @@ def guard(options):
 def rehearse(options):
     dataset = make_papers(options, 0.02)
     log = Log(options.dir / 'rehearse.jsonl', dataset=dataset.name, seed=options.seed)
-    recorded = prooflib.RESULTS / 'python-guard.json'
-    guarded = json.loads(recorded.read_text()) if recorded.exists() else {}
-    same = guarded.get('seed') == options.seed and guarded.get('dataset') == dataset.name
-    limits = {one['number']: one['limit'] for one in guarded.get('cases', []) if same}
-    results, number = [], 0
-    while len(results) < (options.cases or 60):
-        case = draw_steps(number, options.seed)
-        number += 1
-        results.append(rehearse_case(case, limits.get(case['number']), dataset, log))
-        if results[-1] is None:
-            results.pop()
+    results = [rehearse_case(case, alone, dataset, log) for case, alone in step_cases(options, dataset)]
     refused = [one for one in results if one['exit'] == 3 and one['batch_size'] is not None]
     ran = [one for one in results if one['exit'] == 0]
     early = [one['number'] for one in results if one['exit'] == 3 and one['batch_size'] is None and not one['first_step']]
     killed = [one['number'] for one in results if one['killed']]
     late = [one['number'] for one in results if one['exit'] == 3 and one['first_step']]
     odd = [one['number'] for one in results if one['exit'] not in (0, 3) and not one['killed']]
-    changed = [one['number'] for one in ran if one['weights'] != one['alone']['weights']]
+    changed = [one['number'] for one in ran if one['weights'] != one['weights_alone']]
     near = [one for one in refused if runs(one['above']) and not runs(one['below'])]
     off = [one['number'] for one in refused if one not in near]
     useless = [one['number'] for one in refused if one['suggested']['exit'] != 0]
@@ -406,19 +405,11 @@ def runs(result):
     return result['exit'] == 0 and result['thrashing_seconds'] <= 10
 
 
-def rehearse_case(case, limit, dataset, log):
-    """What a script does with a rehearsal, and what shows whether the rehearsal was right; None for one that no limit of 12 GiB lets run."""
-    number = case['number']
-    if limit is None:
-        alone = log.get(f'{number} measured', lambda: run_steps(dataset, {**case, 'measure': True}, 12 * GIB))
-        if alone['exit'] != 0:
-            return None
-        limit = int(alone['peak_bytes'] * case['share'])
-    rehearsed = {**case, 'rehearse': True}
-    result = {**case, 'limit': limit, **log.get(f'{number} rehearsed', lambda: run_steps(dataset, rehearsed, limit))}
-    if result['exit'] == 0:
-        result['alone'] = log.get(f'{number} alone', lambda: run_steps(dataset, case, 12 * GIB))
-    elif result['exit'] == 3 and result['batch_size'] is not None:
+def rehearse_case(case, alone, dataset, log):
+    """What a script does with a rehearsal, and what shows whether the rehearsal was right."""
+    number, limit, rehearsed = case['number'], case['limit'], {**case, 'rehearse': True}
+    result = {**case, **log.get(f'{number} rehearsed', lambda: run_steps(dataset, rehearsed, limit)), 'weights_alone': alone['weights']}
+    if result['exit'] == 3 and result['batch_size'] is not None:
         needed, batch = result['needed_bytes'], result['batch_size']
         result['above'] = log.get(f'{number} above', lambda: run_steps(dataset, case, int(needed * 1.1)))
         result['below'] = log.get(f'{number} below', lambda: run_steps(dataset, case, int(needed / 1.1)))
