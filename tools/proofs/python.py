@@ -80,10 +80,15 @@ class Log:
         libraries = pathlib.Path(prooflib.plimsoll()).parent
         build = [*sorted(libraries.glob('libplimsoll.so.*.*.*')), *sorted((libraries / 'python' / 'plimsoll').glob('*.*'))]
         self.path, self.head = path, {**({} if every else {'build': prooflib.file_digest(*build)}), **head}
-        known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        self.read()
+
+    def read(self):
+        known = [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
         self.found = {one['key']: one['result'] for one in known if one['head'] == self.head}
 
     def get(self, key, compute):
+        if key not in self.found:
+            self.read()  # another proof may have computed it
         if key not in self.found:
             self.found[key] = compute()
             with open(self.path, 'a') as file:
