@@ -86,7 +86,8 @@ class StepGuard:
         self._before: Headroom | None = None  # at the last look
         self._next_look = time.monotonic()
         self._alarm = 0  # a peak above this is looked at, too
-        self._batches = 0  # asked for since the last look
+        self._batches = 0  # asked for since the last look, …
+        self._most: float = 0  # … at most
         self._margin: float = float('inf')  # bytes that the tightest step left without being slow for it
         self._measured = 0  # steps of all loaders
         self._maps = False  # the C library maps large blocks by themselves
@@ -97,7 +98,8 @@ class StepGuard:
         with self._lock:
             self._batches += 1
             steps = self._steps.get(owner)
-            if steps is not None and steps.measured > 1 and time.monotonic() < self._next_look and self._peak.bytes <= self._alarm:
+            soon = time.monotonic() >= self._next_look or self._batches >= self._most
+            if steps is not None and steps.measured > 1 and not soon and self._peak.bytes <= self._alarm:
                 return None
             return self._look(owner, core)
 
@@ -132,6 +134,8 @@ class StepGuard:
             _core.map_large_blocks(True)
             self._maps = True
         self._next_look = began + (time.monotonic() - began) / (_SHARE_WHEN_SHORT if short else _SHARE_OF_TIME)
+        kept = (now.held - self._before.held) / self._batches if self._before is not None else 0  # by a step: the next look comes before
+        self._most = (now.free - now.held - steps.growth) / (2 * kept) if kept > 0 else float('inf')  # that has taken half of what is left
         usual = now.held + now.cached + steps.growth
         self._alarm = usual + (now.free + now.cached - usual) // 4
         self._owner, self._before, self._batches = weakref.ref(owner), now, 0

@@ -214,6 +214,18 @@ def test_where_twice_the_step_would_not_fit_blocks_are_mapped(monkeypatch):
     assert process.guard.check(loader, process.core) is None and process.maps
 
 
+def test_what_steps_keep_is_looked_at_in_time():
+    """The kernel takes the caches meanwhile, so the peak does not rise; and the time for the next look has not come."""
+    guard, core, peak = make(500 * MIB)
+    loader, done = Loader(), 0
+    core.room = core.room._replace(held=200 * MIB, cached=180 * MIB)
+    while guard.check(loader, core) is None:
+        core.room = core.room._replace(held=core.room.held + 12 * MIB, cached=max(0, core.room.cached - 12 * MIB))
+        peak.bytes, done, guard._next_look = core.room.held + core.room.cached + 100 * MIB, done + 1, float('inf')
+        assert core.room.held + 100 * MIB <= 470 * MIB, 'more than the reserve is left'
+    assert done > 8
+
+
 @pytest.mark.parametrize('fast', [0, 4])
 def test_waiting_for_code_is_refused(fast, monkeypatch):
     """Also from the first step on: then no fast step is known."""
