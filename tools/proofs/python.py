@@ -74,7 +74,10 @@ TICK = 0.02
 
 
 class Log:
-    """Results so far, by what they are of; those of another build or dataset do not count. every: results that are the same for every build."""
+    """Results so far, by what they are of; those of another build or dataset do not count.
+
+    every: results are the same for every build.
+    """
 
     def __init__(self, path, every=False, **head):
         libraries = pathlib.Path(prooflib.plimsoll()).parent
@@ -342,14 +345,16 @@ def run_steps(dataset, case, limit, package=None, warm=False):
 
 
 def step_cases(options, dataset):
-    """Random scripts, each with its limit and what it does in 12 GiB: the peak, of which the limit is a share, and the weights at the end. Scripts
-    that do not run there are left out. guard and rehearse share these runs, of any build: a build that computed other weights would fail.
+    """Random scripts, each with its limit and what it does in 12 GiB: the peak, of which the limit is
+    a share, and the weights at the end. Scripts that do not run there are left out. guard and
+    rehearse share these runs, of any build: a build that computed other weights would fail.
     """
     log = Log(options.dir / 'alone.jsonl', every=True, dataset=dataset.name, seed=options.seed)
     numbers, found = itertools.count(), 0
     while found < (options.cases or 60):
         case = draw_steps(next(numbers), options.seed)
-        alone = log.get(str(case['number']), lambda: run_steps(dataset, {**case, 'measure': True}, 12 * GIB, warm=True))
+        measured = {**case, 'measure': True}
+        alone = log.get(str(case['number']), lambda: run_steps(dataset, measured, 12 * GIB, warm=True))
         if alone['exit'] == 0:
             found += 1
             yield {**case, 'limit': int(alone['peak_bytes'] * case['share'])}, alone
