@@ -227,6 +227,11 @@ static void choose_next(const doctor_t *doctor, doctor_verdict_t *verdict)
     const int64_t limit = verdict->limit > 0 || !growth->on_host ? verdict->limit : growth->peak;
     const bool endless = verdict->shape.pattern == DOCTOR_PATTERN_LEAK ||
                          verdict->shape.pattern == DOCTOR_PATTERN_EPOCHS;
+    if (root != NULL && root->figure[DOCTOR_NEEDED] > 0) {
+        verdict->next_mem = round_up(root->figure[DOCTOR_NEEDED]);
+        verdict->next_mem_basis = DOCTOR_BASIS_NAMED;
+        return;
+    }
     if (verdict->next_mem > 0 || limit <= 0 || limit > ((int64_t)1 << 50) ||
         !doctor_cause_is_memory(verdict->cause, true))
         return;
@@ -521,10 +526,9 @@ void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict)
     }
     if (verdict->cause == DOCTOR_CUDA_OOM)
         advise_cuda(doctor, verdict);
-    if (doctor_cause_is_memory(verdict->cause, true)) {
+    if (doctor_cause_is_memory(verdict->cause, true))
         advise_memory(doctor, verdict);
-        choose_next(doctor, verdict);
-    }
+    choose_next(doctor, verdict);
     if (doctor_cause_is_memory(verdict->cause, true) || verdict->cause == DOCTOR_TIME_LIMIT ||
         verdict->cause == DOCTOR_KILLED)
         write_command(&doctor->recipe, verdict);

@@ -145,6 +145,7 @@ static json_t *json_figures(const doctor_t *doctor, const doctor_verdict_t *verd
         doctor_figure_t figure;
         const char *name;
     } names[] = {{DOCTOR_TRIED, "tried_bytes"},
+                 {DOCTOR_NEEDED, "needed_bytes"},
                  {DOCTOR_TOTAL, "gpu_total_bytes"},
                  {DOCTOR_FREE, "gpu_free_bytes"},
                  {DOCTOR_ALLOCATED, "gpu_allocated_bytes"},
@@ -267,7 +268,7 @@ const char *doctor_confidence_name(doctor_confidence_t confidence)
 
 const char *doctor_basis_name(doctor_basis_t basis)
 {
-    static const char *const names[] = {"guess", "measured", "estimate"};
+    static const char *const names[] = {"guess", "measured", "estimate", "named"};
     return names[basis];
 }
 

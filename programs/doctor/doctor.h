@@ -60,7 +60,7 @@ const doctor_verdict_t *doctor_verdict(doctor_t *doctor);
  *   advice         array of {change, saves_bytes, peak_bytes}, largest gain first; the bytes only
  *                  where they are estimated
  *   next_mem_bytes, next_mem, next_mem_basis   the next request for memory, and what it rests on:
- *                  "estimate", "measured" or "guess"
+ *                  "estimate", "measured", "named" (by the message) or "guess"
  *   command        the same training with plimsoll, if the recipe shows
  *   unknown        array of sentences: what the texts do not tell
  */

@@ -82,6 +82,7 @@ typedef enum doctor_figure {
     DOCTOR_UNALLOCATED, /* reserved, but not in use */
     DOCTOR_IN_USE,      /* by this process */
     DOCTOR_ALLOWED,     /* to this process, by a memory fraction */
+    DOCTOR_NEEDED,      /* the limit under which it fits, as the message names it */
     DOCTOR_LIMIT,
     DOCTOR_USAGE,
     DOCTOR_ANON, /* of the victim or its group */

@@ -452,6 +452,7 @@ const doctor_text_row_t doctor_texts[] = {
      "^%wMemoryError: Unable to allocate %z for an array with shape",
      {DOCTOR_TRIED}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^%wMemoryError: Unable to allocate array with shape", {0}},
+    {DOCTOR_PYTHON_ERROR, CAUSE, 0, "^%wMemoryLineError: %* needs %z", {DOCTOR_NEEDED}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^MemoryError$", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "^MemoryError: ", {0}},
     {DOCTOR_ALLOC_REFUSED, CAUSE, 0, "posix_memalign(&data, gAlignment, nbytes) == 0. 12 vs", {0}},

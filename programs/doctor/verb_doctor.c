@@ -256,7 +256,8 @@ static void print_text(const doctor_t *doctor, const doctor_verdict_t *verdict)
     static const char *const bases[] = {[DOCTOR_BASIS_GUESS] = "a guess",
                                         [DOCTOR_BASIS_MEASURED] = "the measured peak and a fifth",
                                         [DOCTOR_BASIS_ESTIMATE] =
-                                            "by estimate, as it is written now"};
+                                            "by estimate, as it is written now",
+                                        [DOCTOR_BASIS_NAMED] = "what the message names"};
     char next_mem[24];
     print_title("verdict", true);
     cli_print_text(stdout, verdict->summary);

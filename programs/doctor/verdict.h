@@ -21,7 +21,8 @@ typedef enum doctor_confidence {
 typedef enum doctor_basis {
     DOCTOR_BASIS_GUESS,
     DOCTOR_BASIS_MEASURED,
-    DOCTOR_BASIS_ESTIMATE
+    DOCTOR_BASIS_ESTIMATE,
+    DOCTOR_BASIS_NAMED /* by the message itself */
 } doctor_basis_t;
 
 #define DOCTOR_LISTED 8
