@@ -460,7 +460,8 @@ static const cli_option_t for_options[] = {
     {"for", "LIBRARY", "estimate its peak, and the memory to ask the scheduler for: %s",
      "The estimate is of a script that trains the same model there, phase by phase. The constants "
      "were measured, except those for a GPU, which are assumptions. Batch sizes are measured as "
-     "with --measure, unless they are known. The options below describe the script.",
+     "with --measure, unless they are known. A dataset of many graphs is an InMemoryDataset there, "
+     "its batches graphs of the mean size. The options below describe the script.",
      CLI_AT(plan_t, other_library), CLI_LIST(0, "pyg")},
     CLI_OPTIONS_END};
 

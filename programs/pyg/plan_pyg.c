@@ -79,8 +79,10 @@ static void print_table(const pyg_plan_t *plan)
         (void)printf("* pages of files, which the kernel reclaims first; not in the total\n");
 }
 
-static void print_gpu(const pyg_gpu_t *gpu, int64_t memory, const plim_training_t *training)
+static void print_gpu(const pyg_plan_t *plan, int64_t memory, const plim_training_t *training)
 {
+    const pyg_gpu_t *gpu = &plan->gpu;
+    const bool graphs = plan->batch_graphs > 0;
     const char *const *precisions = plim_words(PLIM_WORDS_PRECISION);
     char size[24], total[24], context[24], model[24], batch[24], activations[24];
     (void)printf("GPU of %s: batches of %" PRId64 " in %s need %s, which %s\n",
@@ -95,10 +97,13 @@ static void print_gpu(const pyg_gpu_t *gpu, int64_t memory, const plim_training_
     (void)printf("  largest batch: %" PRId64 " in f32, %" PRId64 " in bf16\n",
                  gpu->largest_batch[PLIM_PRECISION_F32], gpu->largest_batch[PLIM_PRECISION_BF16]);
     if (!gpu->fits && gpu->microbatch > 0)
-        (void)printf("  the same batch: %" PRId64 " seeds at a time in %s, gradients added up\n",
-                     gpu->microbatch, precisions[gpu->micro_precision]);
+        (void)printf("  the same batch: %" PRId64 " %s at a time in %s, gradients added up\n",
+                     gpu->microbatch, graphs ? "graphs" : "seeds",
+                     precisions[gpu->micro_precision]);
     else if (!gpu->fits)
-        (void)printf("  not even one seed fits: take fewer hidden channels or smaller fan-outs\n");
+        (void)printf("  not even one %s\n",
+                     graphs ? "graph fits: take fewer hidden channels"
+                            : "seed fits: take fewer hidden channels or smaller fan-outs");
 }
 
 /* Changes to the script that lower its peak, and the memory that plimsoll needs. */
@@ -121,9 +126,10 @@ static void print_text(const pyg_plan_t *plan, const plim_training_t *training,
     const int64_t limit = options->pyg.line;
     const int killed = pyg_killed(plan, limit);
     char peak[24], line[24];
-    (void)printf("Estimate for PyTorch Geometric; batches of %" PRId64 " nodes and %" PRId64
-                 " edges\n",
-                 plan->batch_nodes, plan->batch_edges);
+    (void)printf("Estimate for PyTorch Geometric; batches of ");
+    if (plan->batch_graphs > 0)
+        (void)printf("%" PRId64 " graphs, ", plan->batch_graphs);
+    (void)printf("%" PRId64 " nodes and %" PRId64 " edges\n", plan->batch_nodes, plan->batch_edges);
     print_table(plan);
     (void)printf("peak: %s, %s\n", plim_size_text(plan->peak, peak), doing(plan, plan->peak_phase));
     (void)printf("ask the scheduler for: --mem=%" PRId64 "G\n", plan->ask / GIB);
@@ -133,7 +139,7 @@ static void print_text(const pyg_plan_t *plan, const plim_training_t *training,
     else if (limit > 0)
         (void)printf("with %s it fits\n", plim_size_text(limit, line));
     if (options->pyg.gpu_memory > 0)
-        print_gpu(&plan->gpu, options->pyg.gpu_memory, training);
+        print_gpu(plan, options->pyg.gpu_memory, training);
     print_remedies(plan, options->ours);
 }
 

@@ -3,6 +3,17 @@
 #include "command/cli.h"
 #include "pyg/pyg_internal.h"
 
+/* Batches of graphs of the mean size. */
+static void mean_sizes(const plim_dataset_info_t *info, pyg_sizes_t *sizes)
+{
+    const double graphs = (double)info->num_graphs;
+    for (int i = 0; i < sizes->count; i++) {
+        plim_batch_size_t *size = &sizes->at[i];
+        size->nodes = (int64_t)((double)size->seeds * (double)info->num_nodes / graphs);
+        size->edges = (int64_t)((double)size->seeds * (double)info->num_edges / graphs);
+    }
+}
+
 plim_status_t pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                        const plim_training_t *training, const pyg_params_t *params,
                        pyg_plan_t *plan_out)
@@ -10,10 +21,9 @@ plim_status_t pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim_training_t drawn = *training;
     pyg_sizes_t sizes;
-    if (info->num_graphs > 0)
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "the dataset holds many graphs; the estimate for PyG covers training on "
-                          "one graph only");
+    if (info->num_graphs > 0 && (params->graph == PYG_CSC || params->late_loaders))
+        return plim__fail(PLIM_ERR_USAGE, "the dataset holds many graphs, whose loaders sort no "
+                                          "edges: leave out --graph csc and --late-loaders");
     if (params->num_loaders < 1 || params->num_loaders > 3 || params->num_workers < 0 ||
         params->num_workers > 1024 || params->prefetch < 1 || params->prefetch > 1024)
         return plim__fail(PLIM_ERR_USAGE,
@@ -23,6 +33,8 @@ plim_status_t pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
     drawn.recipe.form = PLIM_PYG;
     pyg_sizes_choose(info, training, params, &sizes);
     PLIM_TRY(cli_pass_failure(plim_batch_sizes(job, dataset, &drawn, sizes.count, sizes.at)));
+    if (info->num_graphs > 0)
+        mean_sizes(info, &sizes);
     pyg_estimate(info, training, params, &sizes, plan_out);
     return PLIM_OK;
 }
@@ -81,6 +93,8 @@ json_t *pyg_json(const pyg_plan_t *plan, const pyg_params_t *params)
         (json_int_t)plan->peak, "ask_bytes", (json_int_t)plan->ask, "csc_bytes",
         (json_int_t)plan->peak_csc, "csc_mapped_bytes", (json_int_t)plan->peak_mapped,
         "batch_nodes", (json_int_t)plan->batch_nodes, "batch_edges", (json_int_t)plan->batch_edges);
+    if (plan->batch_graphs > 0)
+        (void)json_object_set_new(object, "batch_graphs", json_integer(plan->batch_graphs));
     if (params->line > 0) {
         const int killed = pyg_killed(plan, params->line);
         (void)json_object_set_new(object, "line_bytes", json_integer(params->line));

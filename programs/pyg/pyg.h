@@ -74,9 +74,10 @@ typedef struct pyg_plan {
     int64_t phase[PYG_PHASES]; /* sums of the accounts that are not of files */
     pyg_phase_t peak_phase;
     int64_t peak;
-    int64_t ask;         /* the peak and a tenth, in whole GiB: for the scheduler */
-    int64_t peak_csc;    /* if the edges were sorted beforehand, for all loaders */
-    int64_t peak_mapped; /* if, in addition, the features were mapped */
+    int64_t ask;          /* the peak and a tenth, in whole GiB: for the scheduler */
+    int64_t peak_csc;     /* if the edges were sorted beforehand, for all loaders */
+    int64_t peak_mapped;  /* if, in addition, the features were mapped */
+    int64_t batch_graphs; /* 0: the dataset is one graph */
     int64_t batch_nodes, batch_edges;
     pyg_gpu_t gpu; /* only with params->gpu_memory */
 } pyg_plan_t;
@@ -87,8 +88,11 @@ typedef struct pyg_plan {
  * the job's line has room for that; otherwise, and for a dataset that is only a shape, the size
  * follows from the degrees.
  *
- * PLIM_ERR_UNSUPPORTED for a dataset of many graphs; PLIM_ERR_USAGE for settings that make no
- * sense; PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. Failures as in base/fail.h.
+ * A dataset of many graphs is an InMemoryDataset with DataLoaders, its batches of graphs of the
+ * mean size.
+ *
+ * PLIM_ERR_USAGE for settings that make no sense; PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM,
+ * PLIM_ERR_STOPPED. Failures as in base/fail.h.
  */
 plim_status_t pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                        const plim_training_t *training, const pyg_params_t *params,
@@ -108,7 +112,7 @@ int pyg_killed(const pyg_plan_t *plan, int64_t line);
  *   ask_bytes      the peak and a tenth, rounded up to whole GiB: for the scheduler
  *   csc_bytes, csc_mapped_bytes   the peak if the edges were sorted beforehand; and if, in
  *                  addition, features were mapped
- *   batch_nodes, batch_edges      of a batch
+ *   batch_nodes, batch_edges      of a batch; batch_graphs only of a dataset of many graphs
  *   line_bytes, fits, killed_phase   only with params->line: the first phase above it, if any
  *   gpu            only with params->gpu_memory: {memory_bytes, context_bytes, model_bytes,
  *                  batch_bytes, activation_bytes, total_bytes, fits, largest_batch: {f32, bf16},

@@ -16,6 +16,7 @@
 #define STEP_BYTES (15 * MIB)     /* threads and product buffers, left by the first step */
 #define WORKER_BYTES (10 * MIB)   /* private copies of pages that a worker writes to */
 #define TABLE_BYTES (4 * MIB)     /* other kernel memory than page tables */
+#define GRAPH_BYTES 2400          /* a Data object with views of x, edge_index and y */
 #define MALLOC_KEEPS 1.8          /* heap over the peak of small blocks: holes between them */
 
 /* Assumptions: there was no GPU to measure on. */
@@ -37,10 +38,12 @@ static void add_size(pyg_sizes_t *sizes, int64_t seeds)
         sizes->at[sizes->count++] = (plim_batch_size_t){.seeds = seeds};
 }
 
-/* Seeds of the batch that was asked for, and of the largest that there could be. */
+/* Seeds (graphs, in a dataset of many) of the batch that was asked for, and of the largest that
+ * there could be. */
 static int64_t batch_seeds(const plim_dataset_info_t *info, const plim_training_t *training)
 {
-    return plim__min_i64(training->recipe.batch_size, info->num_nodes);
+    return plim__min_i64(training->recipe.batch_size,
+                         info->num_graphs > 0 ? info->num_graphs : info->num_nodes);
 }
 
 static int64_t most_seeds(const plim_dataset_info_t *info)
@@ -100,18 +103,27 @@ static int64_t num_outputs(const plim_dataset_info_t *info)
     return info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes : info->num_targets;
 }
 
-/* Bytes of a batch as a Data object: rows, labels, ids of nodes and edges, edge_index. */
-static double batch_bytes(const plim_dataset_info_t *info, double nodes, double edges)
+static double label_bytes(const plim_dataset_info_t *info)
 {
-    const double label =
-        info->label_kind == PLIM_LABELS_VALUES ? (double)info->num_targets * TERM : (double)ID;
-    return nodes * ((double)info->num_features * TERM + label + ID) + edges * 3 * ID;
+    return info->label_kind == PLIM_LABELS_VALUES ? (double)info->num_targets * TERM : (double)ID;
+}
+
+/* Bytes of a batch as a Data object: rows, labels, ids of nodes and edges, edge_index. Of many
+ * graphs: rows, each with its graph's number, edge_index, labels, the graphs' first nodes. */
+static double batch_bytes(const plim_dataset_info_t *info, double seeds, double nodes, double edges)
+{
+    const double row = (double)info->num_features * TERM + ID;
+    if (info->num_graphs > 0)
+        return nodes * row + edges * 2 * ID + seeds * (label_bytes(info) + ID);
+    return nodes * (row + label_bytes(info)) + edges * 3 * ID;
 }
 
 /* pyg-lib's memory while it draws: lists that grow by doubling, and a map of the drawn nodes: an
  * array over all nodes of a small graph, a hash table for a large one. */
 static double sampler_bytes(const plim_dataset_info_t *info, double nodes, double edges)
 {
+    if (info->num_graphs > 0)
+        return 0;
     const double table =
         info->num_nodes < 1000000 ? (double)info->num_nodes * ID : nodes * 2 * (2 * ID + 1);
     return 2 * (edges * 3 * ID + nodes * ID) + table;
@@ -143,18 +155,35 @@ static void add_dataset(const plim_dataset_info_t *info, const pyg_params_t *par
                         pyg_plan_t *plan)
 {
     const double nodes = (double)info->num_nodes, edges = (double)info->num_edges;
-    const double label =
-        info->label_kind == PLIM_LABELS_VALUES ? (double)info->num_targets * TERM : (double)ID;
+    const double labelled = (double)(info->num_graphs > 0 ? info->num_graphs : info->num_nodes);
     double seeds = 0;
     for (int i = 0; i < 3; i++)
         seeds += (double)info->num_split[i];
     add_from(plan, "x", params->mapped_features, PYG_LOAD,
              nodes * (double)info->num_features * TERM);
-    add_from(plan, "y and splits", false, PYG_LOAD, nodes * label + seeds * ID);
+    add_from(plan, "y and splits", false, PYG_LOAD, labelled * label_bytes(info) + seeds * ID);
     if (params->graph == PYG_EDGE_INDEX)
         add_from(plan, "edge_index", false, PYG_LOAD, 2 * edges * ID);
     else
         add_from(plan, "colptr and row", false, PYG_LOAD, (nodes + 1 + edges) * ID);
+}
+
+/*
+ * An InMemoryDataset keeps where each graph's part of x, edge_index and y begins, and from the
+ * first epoch on an object for each graph that it gave out: in the workers, where there are some.
+ */
+static void add_graphs(const plim_dataset_info_t *info, const pyg_params_t *params,
+                       pyg_plan_t *plan)
+{
+    const double train = (double)info->num_split[PLIM_TRAIN];
+    const double all =
+        train + (double)info->num_split[PLIM_VALID] + (double)info->num_split[PLIM_TEST];
+    const double copies = params->persistent_workers ? params->num_workers : 1;
+    const double kept = copies * (params->num_workers > 0 ? train : all) * GRAPH_BYTES;
+    if (info->num_graphs == 0)
+        return;
+    add_from(plan, "slices", false, PYG_LOAD, 3 * ((double)info->num_graphs + 1) * ID);
+    add_from(plan, "objects of graphs", false, PYG_TRAIN, kept);
 }
 
 /*
@@ -170,7 +199,7 @@ static void add_loaders(const plim_dataset_info_t *info, const pyg_params_t *par
     const double nodes = (double)info->num_nodes, edges = (double)info->num_edges;
     const double kept = (2 * edges + nodes + 1) * ID;
     const int all = params->num_loaders;
-    if (params->graph != PYG_EDGE_INDEX)
+    if (params->graph != PYG_EDGE_INDEX || info->num_graphs > 0)
         return;
     const double sorting = 4 * edges * ID + (params->num_workers > 0 ? (nodes + 1) * ID : 0);
     if (params->late_loaders && all > 1) {
@@ -248,6 +277,18 @@ static void find_peak(pyg_plan_t *plan)
     plan->ask = whole(ask);
 }
 
+/* Of many graphs, each graph's rows of hidden channels are pooled, and a linear layer follows. */
+static pyg_step_t step_of(const plim_dataset_info_t *info, const plim_training_t *training,
+                          double nodes, double edges)
+{
+    const int64_t outputs = num_outputs(info), hidden = training->model.hidden;
+    if (info->num_graphs == 0)
+        return pyg_step(training, info->num_features, outputs, nodes, edges);
+    pyg_step_t step = pyg_step(training, info->num_features, hidden, nodes, edges);
+    step.parameters += sizeof(float) * (double)hidden * (double)outputs;
+    return step;
+}
+
 typedef struct gpu_need {
     double model, batch, activations, total;
 } gpu_need_t;
@@ -259,8 +300,9 @@ static gpu_need_t gpu_need(const plim_dataset_info_t *info, const plim_training_
     double nodes, edges;
     changed.model.precision = precision;
     batch_size(sizes, num_seeds, &nodes, &edges);
-    const pyg_step_t step = pyg_step(&changed, info->num_features, num_outputs(info), nodes, edges);
-    gpu_need_t need = {4 * step.parameters, batch_bytes(info, nodes, edges), step.train, 0};
+    const pyg_step_t step = step_of(info, &changed, nodes, edges);
+    gpu_need_t need = {4 * step.parameters, batch_bytes(info, (double)num_seeds, nodes, edges),
+                       step.train, 0};
     need.total = GPU_CONTEXT_BYTES + GPU_SLACK * (need.model + need.batch + need.activations);
     return need;
 }
@@ -313,13 +355,17 @@ static void fit_gpu(const plim_dataset_info_t *info, const plim_training_t *trai
 static void estimate(const plim_dataset_info_t *info, const plim_training_t *training,
                      const pyg_params_t *params, double nodes, double edges, pyg_plan_t *plan_out)
 {
-    const pyg_step_t step = pyg_step(training, info->num_features, num_outputs(info), nodes, edges);
-    const double batch = batch_bytes(info, nodes, edges);
+    const int64_t seeds = batch_seeds(info, training);
+    const pyg_step_t step = step_of(info, training, nodes, edges);
+    const double batch = batch_bytes(info, (double)seeds, nodes, edges);
     const double sampler = sampler_bytes(info, nodes, edges);
-    *plan_out = (pyg_plan_t){.batch_nodes = whole(nodes), .batch_edges = whole(edges)};
+    *plan_out = (pyg_plan_t){.batch_graphs = info->num_graphs > 0 ? seeds : 0,
+                             .batch_nodes = whole(nodes),
+                             .batch_edges = whole(edges)};
     add_from(plan_out, "python and torch", false, PYG_START, PYTHON_BYTES);
     add_from(plan_out, "pages of libraries", true, PYG_START, LIBRARY_BYTES);
     add_dataset(info, params, plan_out);
+    add_graphs(info, params, plan_out);
     add_loaders(info, params, plan_out);
     add_steps(params, &step, batch, sampler, plan_out);
     add_workers(params, batch, sampler, params->gpu_memory > 0 ? 0 : MALLOC_KEEPS * step.small,
@@ -337,12 +383,15 @@ void pyg_estimate(const plim_dataset_info_t *info, const plim_training_t *traini
     double nodes, edges;
     batch_size(sizes, seeds, &nodes, &edges);
     estimate(info, training, params, nodes, edges, plan_out);
+    plan_out->peak_csc = plan_out->peak_mapped = plan_out->peak;
+    if (params->gpu_memory > 0)
+        fit_gpu(info, training, params, sizes, &plan_out->gpu);
+    if (info->num_graphs > 0)
+        return;
     changed.graph = PYG_CSC;
     estimate(info, training, &changed, nodes, edges, &sorted);
     changed.mapped_features = true;
     estimate(info, training, &changed, nodes, edges, &mapped);
     plan_out->peak_csc = sorted.peak;
     plan_out->peak_mapped = mapped.peak;
-    if (params->gpu_memory > 0)
-        fit_gpu(info, training, params, sizes, &plan_out->gpu);
 }

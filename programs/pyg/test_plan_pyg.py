@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 
+import numpy
 import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
@@ -109,6 +110,35 @@ def test_sweep(graph):
     for key in ('workers=x', 'loaders=4', 'late-loaders=maybe', 'gpu-memory=much'):
         plimsoll('plan', graph, *RECIPE, '--sweep', key, code=2)
     plimsoll('plan', graph, '--sweep', 'workers=0,4', code=2)  # without --for pyg
+
+
+@pytest.fixture(scope='module')
+def graphs(tmp_path_factory):
+    """1,000 graphs of 20 nodes and 40 edges with a value each."""
+    source = tmp_path_factory.mktemp('graphs')
+    arrays = {'node_ptr': numpy.arange(0, 20001, 20), 'edge_ptr': numpy.arange(0, 40001, 40),
+              'edge_index_local': numpy.arange(80000).reshape(2, -1) % 20,
+              'node_feat': numpy.ones((20000, 9), numpy.float32),
+              'graph_label': numpy.linspace(0, 1, 1000, dtype=numpy.float32)}
+    for name, array in arrays.items():
+        numpy.save(source / f'{name}.npy', array)
+    plimsoll('import', source, source / 'out', '--split', '0.8,0.1,0.1', '--quiet')
+    return source / 'out'
+
+
+def test_many_graphs(graphs):
+    """Batches of graphs, on the CPU and on a GPU; nothing is sorted."""
+    words = ('--model', 'gin', '--hidden', 256, '--layers', 3, '--batch', 100, '--for', 'pyg')
+    found = plan(graphs, *words)
+    assert (found['batch_graphs'], found['batch_nodes'], found['batch_edges']) == (100, 2000, 4000)
+    assert account(found, 'sorted edges') is None and found['csc_bytes'] == found['total_bytes']
+    assert account(found, 'objects of graphs')['phases']['train'] >= 1000 * 1000
+    tight = plan(graphs, *words, '--gpu-memory', '515M')['gpu']
+    assert 0 < tight['microbatch'] < 100 and tight['largest_batch']['f32'] < 100
+    printed = plimsoll('plan', graphs, *words, '--gpu-memory', '515M').stdout
+    assert 'batches of 100 graphs, 2000 nodes' in printed and ' graphs at a time' in printed
+    for option in ('--late-loaders', '--graph=csc'):
+        plimsoll('plan', graphs, *words, option, code=2)
 
 
 def test_nonsense(graph):

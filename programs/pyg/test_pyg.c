@@ -195,6 +195,49 @@ static void a_gpu_gets_what_fits_it(void **state)
     test_place_close(&place);
 }
 
+/* An InMemoryDataset: no edges are sorted, batches are graphs of the mean size, and each graph that
+ * was given out stays as an object. */
+static void many_graphs_are_batches_of_whole_graphs(void **state)
+{
+    (void)state;
+    const test_graph_t many = {
+        .num_nodes = 20000, .num_features = 32, .num_classes = 7, .graphs = true};
+    test_place_t place = test_place_open(&many, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    const plim_dataset_info_t *info = plim_dataset_info(place.dataset);
+    plim_training_t training = PLIM_TRAINING_INIT;
+    pyg_params_t params = PYG_PARAMS_INIT;
+    pyg_plan_t plan, workers, gpu;
+    training.model.kind = PLIM_GIN;
+    training.model.num_layers = 3;
+    training.recipe.num_hops = 0;
+    training.recipe.batch_size = 64;
+    assert_ok(pyg_plan(&place.job, place.dataset, &training, &params, &plan));
+    assert_int_equal(plan.batch_graphs, 64);
+    assert_int_equal(plan.batch_nodes, 64 * info->num_nodes / info->num_graphs);
+    assert_in_range(plan.batch_edges, 64 * info->num_edges / info->num_graphs - 1,
+                    64 * info->num_edges / info->num_graphs + 1);
+    assert_int_equal(account_of(&plan, "edge_index")->bytes, 16 * info->num_edges);
+    assert_null(account_of(&plan, "sorted edges"));
+    assert_int_equal(plan.peak_csc, plan.peak);
+    const int64_t seeds = info->num_split[0] + info->num_split[1] + info->num_split[2];
+    assert_in_range(account_of(&plan, "objects of graphs")->bytes, 1000 * seeds, 10000 * seeds);
+    params.num_workers = 2;
+    params.persistent_workers = true;
+    assert_ok(pyg_plan(&place.job, place.dataset, &training, &params, &workers));
+    assert_int_equal(account_of(&workers, "objects of graphs")->bytes * seeds,
+                     account_of(&plan, "objects of graphs")->bytes * 2 * info->num_split[0]);
+    params.gpu_memory = 80 * GIB;
+    assert_ok(pyg_plan(&place.job, place.dataset, &training, &params, &gpu));
+    assert_true(gpu.gpu.fits && gpu.gpu.microbatch == 64);
+    params.gpu_memory = gpu.gpu.total - 1;
+    assert_ok(pyg_plan(&place.job, place.dataset, &training, &params, &gpu));
+    assert_int_equal(gpu.gpu.microbatch, 32);
+    params.late_loaders = true;
+    assert_int_equal(pyg_plan(&place.job, place.dataset, &training, &params, &plan),
+                     PLIM_ERR_USAGE);
+    test_place_close(&place);
+}
+
 static void nonsense_is_refused(void **state)
 {
     (void)state;
@@ -248,6 +291,7 @@ int main(void)
         cmocka_unit_test(batches_are_as_large_as_they_are_drawn),
         cmocka_unit_test(steps_are_as_large_as_torch_was_seen_to_take),
         cmocka_unit_test(a_gpu_gets_what_fits_it),
+        cmocka_unit_test(many_graphs_are_batches_of_whole_graphs),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(json_tells_where_it_is_killed),
     };
