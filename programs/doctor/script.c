@@ -232,7 +232,7 @@ static bool turns_gradients_off(const char *code)
 static void end_function(doctor_script_t *script)
 {
     if (script->function.evaluates && !script->function.guarded && !script->function.trains &&
-        script->function.call.line > 0)
+        script->function.whole && script->function.call.line > 0)
         add_habit(script, script->function.call);
     memset(&script->function, 0, sizeof script->function);
 }
@@ -270,6 +270,8 @@ static void follow_function(doctor_script_t *script, const char *code, int inden
         return;
     script->function.guarded = script->function.guarded || turns_gradients_off(code);
     script->function.trains = script->function.trains || strstr(code, ".backward(") != NULL;
+    script->function.whole =
+        script->function.whole || strncmp(first, "for ", 4) == 0 || strstr(code, ".eval()") != NULL;
     const char *call = find_word(code, "model");
     if (script->function.call.line == 0 && call != NULL && call[5] == '(')
         script->function.call = habit_of(script, DOCTOR_HABIT_GRADIENTS, code);

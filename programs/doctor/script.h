@@ -43,9 +43,10 @@ typedef struct doctor_script {
                        decorator, that holds the line, plus 1; 0: none */
     struct {
         int indent;
-        bool evaluates, guarded, trains;
+        bool evaluates, guarded, trains, whole;
         doctor_found_habit_t call; /* the first call of the model; line 0: none */
-    } function;                    /* the outermost one of an evaluation; evaluates: it is one */
+    } function;                    /* the outermost one of an evaluation; evaluates: it is one,
+                                      whole: and no part of a step: it loops or calls eval() */
     bool pinned;                   /* in the call that is open */
     int workers;
     int64_t call_line;

@@ -57,6 +57,7 @@ CONTRADICTIONS = [
     (HEAD + RUN, LOADERS.replace('num_workers=4, p', 'num_workers=2, p'), ['loaders_differ']),
     (HEAD + RUN, LOADERS + 'losses.append(loss)\ntotal += loss\nouts.append(out)\n', ['loss_list', 'loss_sum', 'output_list']),
     (HEAD + RUN, LOADERS + 'def test():\n    model.eval()\n    return model(x)\n', ['evaluation_gradients']),
+    (HEAD + RUN, LOADERS + 'def predict(batch):\n    return model(batch)\n', []),  # a part of a step, too
     (HEAD + 'srun python train.py --num-workers 6\n', LOADERS, ['loaders_differ']),
     (HEAD + RUN, LOADERS + 'other = NeighborLoader(data, num_neighbors=[5], num_workers=4, pin_memory=True)\n'
      'last = NeighborLoader(data, num_neighbors=[5], num_workers=4, pin_memory=False)\n', ['loaders_differ']),
