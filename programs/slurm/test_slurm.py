@@ -300,8 +300,10 @@ def test_the_dataset_is_staged(graph, tmp_path):
 def test_any_program_with_what_it_asks_of_slurm(tmp_path):
     given = {'gres': 'gpu:1', 'partition': 'gpu', 'account': 'physics', 'qos': 'high', 'output': 'out/%j/%x.log', 'mail': 'a@b.example'}
     words = [word for name, value in given.items() for word in (f'--{name}', value)]
-    script = plimsoll('slurm', '--memory', '8G', '--time', '2:00:00', *words, '--setup', 'export WORD=$HOME', '--setup', 'true', '--',
-                      'python', 'train.py', '--name', "it's", cwd=tmp_path).stdout
+    done = plimsoll('slurm', '--memory', '8G', '--time', '2:00:00', *words, '--setup', 'export WORD=$HOME', '--setup', 'true', '--',
+                    'python', 'train.py', '--name', "it's", cwd=tmp_path)
+    script = done.stdout
+    assert 'out/%j/%x.log' in done.stderr  # a directory that nobody can make before the job has its number
     for name, value in given.items():
         assert request(script, 'mail-user' if name == 'mail' else name) == value
     assert request(script, 'mem') == '8192M' and (tmp_path / 'out').is_dir() is False

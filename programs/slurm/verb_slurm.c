@@ -53,8 +53,13 @@ static void make_output_directory(const char *output)
 {
     const char *slash = strrchr(output, '/'), *pattern = strchr(output, '%');
     char path[PLIM_PATH_MAX];
-    if (slash == NULL || slash == output || (pattern != NULL && pattern < slash))
+    if (slash == NULL || slash == output)
         return;
+    if (pattern != NULL && pattern < slash) {
+        cli_warn("--output: Slurm makes no directory: that of %s must be there when the job starts",
+                 output);
+        return;
+    }
     (void)snprintf(path, sizeof path, "%.*s", (int)(slash - output), output);
     for (char *at = strchr(path + 1, '/');; at = strchr(at + 1, '/')) {
         if (at != NULL)
