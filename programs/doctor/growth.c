@@ -3,7 +3,7 @@
  * ever longer intervals keep the highest use of each, so any length takes the same memory.
  */
 #include "base/check.h"
-#include "doctor/log_pattern.h"
+#include "doctor/facts.h"
 
 #include <math.h>
 #include <signal.h>

@@ -1,8 +1,6 @@
 #include "report/chart.h"
 #include "report/report.h"
 
-#include "base/check.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "generate/generate_noise.h"
 
 #include "base/cpu.h"
-#include "ingest/feature_convert.h"
+#include "base/half.h"
 
 #include <immintrin.h>
 

@@ -1,6 +1,5 @@
 #include "ingest/class_names.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "store/manifest.h"
 

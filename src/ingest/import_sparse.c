@@ -9,7 +9,6 @@
  */
 #include "ingest/import.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 

@@ -13,7 +13,6 @@
 #include "plan/load_plan.h"
 #include "plan/plan_settings.h"
 #include "sample/hazard.h"
-#include "source/offsets.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "base/bounds.h"
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/params.h"
 #include "load/loader_params.h"
 #include "nn/model.h"
 #include "source/draw.h"

@@ -9,7 +9,6 @@
 #include "base/job.h"
 #include "base/params.h"
 #include "infer/exact.h"
-#include "io/npy.h"
 #include "io/safetensors.h"
 #include "load/loader_params.h"
 #include "load/seeds.h"

@@ -8,7 +8,6 @@
 #include "support/reference.h"
 #include "support/wrapped.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/rng.h"
 #include "infer/exact.h"

@@ -8,7 +8,6 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "ingest/csc_internal.h"
-#include "mem/arena.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,7 +1,6 @@
 /* Names are numbered and found again, with a table of all of them or of a part at a time. */
 #include "support/harness.h"
 
-#include "base/fail.h"
 #include "base/rng.h"
 #include "ingest/names.h"
 

@@ -2,7 +2,6 @@
 #include "support/harness.h"
 
 #include "base/fail.h"
-#include "base/rng.h"
 #include "base/threads.h"
 #include "ingest/spill.h"
 

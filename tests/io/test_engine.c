@@ -2,7 +2,6 @@
 /* labels: asan tsan unprivileged */
 #include "support/harness.h"
 
-#include "base/rng.h"
 #include "io/engine.h"
 
 #include <errno.h>

@@ -4,7 +4,6 @@
 
 #include "base/rng.h"
 #include "io/writer.h"
-#include "mem/arena.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -11,8 +11,7 @@
 static void batches_are_what_the_files_say(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     for (int variant = 0; variant < 9; variant++) {
         plim_recipe_t recipe = test_two_hops;
         recipe.index_type = variant % 2 == 0 ? PLIM_I32 : PLIM_I64;
@@ -80,8 +79,7 @@ static void meanwhile(void *user, const plim_progress_t *progress)
 static void knows_its_own_bytes(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(1);
     plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 1, 4);
     plan.row_cache_bytes = TEST_NODES / 2 * 16;
     plim_loader_t *loader;
@@ -99,8 +97,7 @@ static void knows_its_own_bytes(void **state)
 static void the_stream_is_one(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     test_loader_t threads =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_THREADS);
     int64_t whole, parts;
@@ -149,10 +146,7 @@ static int64_t parts_of(test_loader_t *fixture, const plim__load_plan_t *plan, i
     int64_t count = 0;
     assert_ok(plim__loader_create(&fixture->job, fixture->dataset, plan, &loader));
     assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
-    for (;;) {
-        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-        if (batch == NULL)
-            break;
+    while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
         assert_true(batch->num_seeds == 1 || batch->num_nodes <= plan->part_nodes);
         assert_true(count < 1000);
         seeds_out[count++] = batch->num_seeds;
@@ -166,8 +160,7 @@ static int64_t parts_of(test_loader_t *fixture, const plim__load_plan_t *plan, i
 static void larger_slots_cut_alike(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     const plim__load_plan_t roomy = test_plan_memory(fixture.info, &test_two_hops, 1);
     int64_t expected[1000], seeds[1000];
     plim__load_plan_t plan = roomy;
@@ -191,8 +184,7 @@ static void larger_slots_cut_alike(void **state)
 static void degrees_come_from_every_source(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     int64_t whole, parts;
     plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
@@ -206,12 +198,8 @@ static void degrees_come_from_every_source(void **state)
         plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
         plan.slot_nodes = mode == 6 ? 100 : plan.slot_nodes;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
-        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
-        for (;;) {
-            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-            if (batch == NULL)
-                break;
+        loader = test_loader_start(&fixture, &plan);
+        while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
             test_check_degrees(&fixture, &plan.recipe, batch);
             plim_batch_release(batch);
         }
@@ -225,8 +213,7 @@ static void degrees_come_from_every_source(void **state)
 static void edges_come_from_every_source(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     plim_recipe_t recipe = test_two_hops;
     recipe.form = PLIM_PYG;
     recipe.index_type = PLIM_I64;
@@ -235,18 +222,14 @@ static void edges_come_from_every_source(void **state)
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
     recipe.edge_index = recipe.edge_ids = true;
     for (int mode = 0; mode < 6; mode += TEST_SANITIZED ? 5 : 1) {
-        plim_loader_t *loader;
         plim_batch_t *batch;
         plan = test_plan_disk(fixture.info, &recipe, 2, 3);
         plan.topology_in_memory = mode % 2 == 0;
         plan.rows_in_memory = mode / 2 % 2 == 0;
         plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected && parts == whole);
-        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
-        for (assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-             batch != NULL;
-             assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch))) {
+        plim_loader_t *loader = test_loader_start(&fixture, &plan);
+        while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
             const int64_t *sources = batch->edge_index;
             test_check_batch(&fixture, &recipe, batch);
             assert_true(batch->blocks[0].indices == sources);
@@ -267,8 +250,7 @@ static void edges_come_from_every_source(void **state)
 static void every_recipe_is_one_stream(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     for (int variant = 0; variant < 6; variant++) {
         plim_recipe_t recipe = test_two_hops;
         recipe.form = variant == 0 || variant == 3 ? PLIM_PYG : PLIM_NATIVE;
@@ -296,8 +278,7 @@ static void every_recipe_is_one_stream(void **state)
 static void any_step_continues_the_stream(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     for (int mode = 0; mode < 3; mode++) {
         plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 4);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
@@ -340,8 +321,7 @@ static void any_step_continues_the_stream(void **state)
 static void counts_what_it_does(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     for (int mode = 0; mode < 3; mode++) {
         plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
@@ -352,12 +332,8 @@ static void counts_what_it_does(void **state)
         plim_load_stats_t stats = PLIM_LOAD_STATS_INIT, expected = {0};
         char *seen = calloc(TEST_NODES, 1);
         int64_t distinct = 0;
-        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
-        for (;;) {
-            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-            if (batch == NULL)
-                break;
+        loader = test_loader_start(&fixture, &plan);
+        while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
             expected.parts++;
             expected.batches += batch->last_part;
             expected.nodes += batch->num_nodes;
@@ -396,22 +372,16 @@ static void counts_what_it_does(void **state)
 static void batches_without_a_window_are_drawn_once(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     for (int mode = 0; mode < 2; mode++) {
         plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
         plan.window_draws = 700; /* full at the last hop */
         plan.row_cache_bytes = mode == 1 ? TEST_NODES / 2 * 16 : 0;
-        plim_loader_t *loader;
         plim_batch_t *batch;
         plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
         int64_t nodes = 0, lists = 0;
-        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
-        for (;;) {
-            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-            if (batch == NULL)
-                break;
+        plim_loader_t *loader = test_loader_start(&fixture, &plan);
+        while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
             nodes += batch->num_nodes;
             for (int i = 0; i < batch->num_blocks; i++)
                 lists += batch->blocks[i].num_dst;

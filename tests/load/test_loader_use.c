@@ -57,8 +57,7 @@ static void give(consumer_t *consumer, plim_batch_t *batch)
 static void other_threads_may_hold_batches(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     for (int mode = 0; mode < 2; mode++) {
         plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 3, 4);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
@@ -75,10 +74,7 @@ static void other_threads_may_hold_batches(void **state)
             assert_int_equal(pthread_create(&threads[i], NULL, consume, &consumers[i]), 0);
         for (int64_t epoch = 0; epoch < 5; epoch++) {
             assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), epoch, 0));
-            for (;;) {
-                assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-                if (batch == NULL)
-                    break;
+            while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
                 for (int64_t i = 0; i < batch->num_nodes; i++)
                     nodes += ((const int32_t *)batch->nodes)[i];
                 plim_batch_retain(batch);
@@ -101,14 +97,11 @@ static void other_threads_may_hold_batches(void **state)
 static void the_last_slot_is_used(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 3, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(3);
     plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 3);
-    plim_loader_t *loader;
     plim_batch_t *held[7];
     plan.num_slots = 7;
-    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+    plim_loader_t *loader = test_loader_start(&fixture, &plan);
     assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &held[0]));
     while (atomic_load(&loader->slots->free) != 0 || atomic_load(&loader->ring.sleepers) != 2)
         (void)usleep(1000);
@@ -126,8 +119,7 @@ static void the_last_slot_is_used(void **state)
 static void holding_every_slot_is_logged(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     for (int workers = 1; workers <= 3; workers++) {
         plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, workers);
         plim_loader_t *loader;
@@ -166,8 +158,7 @@ static void holding_every_slot_is_logged(void **state)
 static void a_batch_of_another_loader_is_not_hashed(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(1);
     plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
     plim_loader_t *loader, *larger;
     plim_batch_t *batch;
@@ -188,14 +179,11 @@ static void a_batch_of_another_loader_is_not_hashed(void **state)
 static void parts_come_one_after_the_other(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 2);
-    plim_loader_t *loader;
     plim_batch_t *batch, *next;
     plan.slot_nodes = 100;
-    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+    plim_loader_t *loader = test_loader_start(&fixture, &plan);
     int64_t seeds = 0;
     for (bool last = false; !last;) {
         assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
@@ -267,8 +255,7 @@ static int64_t resident_bytes(void)
 static void a_thousand_epochs_take_no_more_than_two(void **state)
 {
     (void)state;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     for (int mode = 0; mode < 2; mode++) {
         plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 8);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
@@ -280,10 +267,7 @@ static void a_thousand_epochs_take_no_more_than_two(void **state)
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         for (int64_t epoch = 0; epoch < epochs; epoch++) {
             assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), epoch, 0));
-            for (;;) {
-                assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-                if (batch == NULL)
-                    break;
+            while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
                 plim_batch_release(batch);
             }
             if (epoch == 1) {
@@ -312,12 +296,10 @@ static void a_file_that_shrinks_is_an_error(void **state)
         test_loader_t fixture =
             test_loader_open(name, &test_plain_graph, 2, i < 2 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
         plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 2);
-        plim_loader_t *loader;
         plim_batch_t *batch = NULL;
         plim_status_t status;
         int64_t delivered = 0;
-        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+        plim_loader_t *loader = test_loader_start(&fixture, &plan);
         assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
         plim_batch_release(batch);
         (void)snprintf(path, sizeof path, "%s/%s/%s", test_loader_directory, name, files[i % 2]);
@@ -345,16 +327,13 @@ static void stops_when_it_is_told_to(void **state)
 {
     (void)state;
     volatile int stop = 0;
-    test_loader_t fixture =
-        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    test_loader_t fixture = test_plain_loader(2);
     fixture.job.stop = &stop;
     for (int mode = 0; mode < 4; mode++) {
         plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
         plan.topology_in_memory = plan.rows_in_memory = mode % 2 == 0;
-        plim_loader_t *loader;
         plim_batch_t *batch;
-        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+        plim_loader_t *loader = test_loader_start(&fixture, &plan);
         if (mode < 2) {
             assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
             plim_batch_release(batch);

@@ -1,6 +1,5 @@
 /* Splits, their labels and their orders: what the files say, every order as likely as any other. */
 /* labels: asan tsan */
-#include "base/rng.h"
 #include "load/seeds.h"
 #include "support/dataset.h"
 #include "support/harness.h"

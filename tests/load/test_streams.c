@@ -166,8 +166,7 @@ static void test_a_list_keeps_its_order(void **state)
         int64_t at = 0;
         assert_int_equal(plim__stream_steps(stream), 3);
         assert_ok(plim_stream_start(stream, 4, 0));
-        for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
-             assert_ok(plim_stream_next(stream, -1, &batch))) {
+        while ((batch = test_next(stream)) != NULL) {
             assert_int_equal(batch->batch_seeds, batch->step < 2 ? 3 : 1);
             for (int64_t i = 0; i < batch->num_seeds; i++, at++) {
                 assert_int_equal(test_index_at(&test_two_hops, batch->nodes, i), nodes[at]);
@@ -307,10 +306,7 @@ static int64_t read_until(int way, bool ends, uint64_t *hash_out)
     *hash_out = 0;
     stream->end_step = ends ? end : INT64_MAX;
     assert_ok(plim_stream_start(stream, 0, 0));
-    for (;;) {
-        assert_ok(plim_stream_next(stream, -1, &batch));
-        if (batch == NULL)
-            break;
+    while ((batch = test_next(stream)) != NULL) {
         if (batch->step < end)
             *hash_out = plim_loader_hash(loader, batch, *hash_out);
         steps = batch->step + 1;
@@ -569,8 +565,7 @@ static void check_input_ids(plim_stream_t *stream, const int64_t *list, int64_t 
     plim_batch_t *batch;
     int64_t ids[64];
     assert_ok(plim_stream_start(stream, epoch, 0));
-    for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
-         assert_ok(plim_stream_next(stream, -1, &batch))) {
+    while ((batch = test_next(stream)) != NULL) {
         assert_true(batch->num_seeds <= 64);
         assert_ok(plim_stream_input_ids(stream, batch, ids));
         for (int64_t i = 0; i < batch->num_seeds; i++)
@@ -674,8 +669,7 @@ static int64_t *epoch_order(plim_loader_t *loader)
     plim_batch_t *batch;
     assert_non_null(order);
     assert_ok(plim_stream_start(stream, 0, 0));
-    for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
-         assert_ok(plim_stream_next(stream, -1, &batch))) {
+    while ((batch = test_next(stream)) != NULL) {
         for (int64_t i = 0; i < batch->num_seeds; i++)
             order[count++] = ((const int32_t *)batch->nodes)[i];
         plim_batch_release(batch);
@@ -699,8 +693,7 @@ static void check_shares(plim_loader_t *loader, const plim_stream_params_t *para
     uint64_t hash = 0;
     assert_ok(plim_stream_start(stream, 0, 0));
     assert_ok(plim_stream_start(other, 0, 0));
-    for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
-         assert_ok(plim_stream_next(stream, -1, &batch))) {
+    while ((batch = test_next(stream)) != NULL) {
         const int64_t size = plim__min_i64(48, all - step * 48);
         const int64_t first = plim__share_first(size, params->num_shares, params->share);
         const int64_t stop = plim__share_first(size, params->num_shares, share + 1) - first;

@@ -9,7 +9,6 @@
 #include "support/harness.h"
 #include "support/wrapped.h"
 
-#include "nn/dense.h"
 #include "nn/loss.h"
 #include "nn/model.h"
 #include "nn/optimiser.h"

@@ -5,7 +5,6 @@
 
 #include "base/rng.h"
 #include "mem/arena.h"
-#include "mem/kernel_text.h"
 #include "nn/bf16.h"
 #include "nn/dense.h"
 #include "nn/onednn.h"

@@ -3,7 +3,6 @@
  * recomputation, parts that add up, and room that is neither exceeded nor grown.
  */
 /* labels: asan tsan onednn */
-#include "nn/dense.h"
 #include "nn/model.h"
 #include "support/batches.h"
 #include "support/harness.h"

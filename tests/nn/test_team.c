@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/threads.h"
-#include "mem/arena.h"
 #include "nn/team.h"
 
 #include <stdatomic.h>

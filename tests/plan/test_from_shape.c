@@ -4,7 +4,6 @@
 #include "support/harness.h"
 #include "support/training.h"
 
-#include "base/check.h"
 #include "store/dataset.h"
 
 #include <plimsoll/plimsoll.h>

@@ -8,7 +8,6 @@
 #include "base/threads.h"
 #include "load/loader.h"
 #include "load/slots.h"
-#include "mem/headroom.h"
 #include "mem/ledger.h"
 
 #include <plimsoll/plimsoll.h>
@@ -128,10 +127,7 @@ static int64_t run_epoch(const test_place_t *place, const plim__load_plan_t *pla
     assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
     assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
     *hash_out = 0;
-    for (;;) {
-        assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-        if (batch == NULL)
-            break;
+    while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
         *hash_out = plim_loader_hash(loader, batch, *hash_out);
         plim_batch_release(batch);
     }
@@ -394,10 +390,7 @@ static int64_t window_steps(const test_place_t *place, const plim__load_plan_t *
     assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
     for (int64_t epoch = 0; epoch < 8; epoch++) {
         assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), epoch, 0));
-        for (;;) {
-            assert_ok(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch));
-            if (batch == NULL)
-                break;
+        while ((batch = test_next(test_stream(loader, PLIM_TRAIN))) != NULL) {
             plim_batch_release(batch);
         }
     }

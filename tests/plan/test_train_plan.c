@@ -7,10 +7,8 @@
 
 #include "base/check.h"
 #include "base/job.h"
-#include "io/safetensors.h"
 #include "mem/arena.h"
 #include "mem/headroom.h"
-#include "nn/dense.h"
 #include "nn/score.h"
 #include "plan/plan_settings.h"
 #include "plan/train_plan.h"

@@ -8,7 +8,6 @@
 #include "base/fail.h"
 #include "base/threads.h"
 #include "mem/headroom.h"
-#include "source/list_cache.h"
 #include "source/topology.h"
 #include "support/draws.h"
 

@@ -308,6 +308,19 @@ plim_stream_t *test_stream(plim_loader_t *loader, plim_split_t split)
     return stream;
 }
 
+test_loader_t test_plain_loader(int threads)
+{
+    return test_loader_open("test_plain_graph", &test_plain_graph, threads, PLIM_IO_AUTO);
+}
+
+plim_loader_t *test_loader_start(const test_loader_t *fixture, const plim__load_plan_t *plan)
+{
+    plim_loader_t *loader;
+    assert_ok(plim__loader_create(&fixture->job, fixture->dataset, plan, &loader));
+    assert_ok(plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0));
+    return loader;
+}
+
 uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch, int64_t step,
                         uint64_t hash, int64_t *parts)
 {

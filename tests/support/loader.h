@@ -31,6 +31,7 @@ typedef struct test_loader {
 /* Opens the dataset of that name in the group's directory, made from `graph` unless it is there. */
 test_loader_t test_loader_open(const char *name, const test_graph_t *graph, int threads,
                                plim_io_engine_t engine);
+test_loader_t test_plain_loader(int threads); /* of test_plain_graph */
 void test_loader_close(test_loader_t *fixture);
 
 extern const test_graph_t test_plain_graph;
@@ -67,6 +68,17 @@ void test_check_batch(const test_loader_t *fixture, const plim_recipe_t *recipe,
 /* The loader's stream over a split as its recipe says, shuffled if it is the training split. Made
  * when it is first asked for; it ends with the loader. */
 plim_stream_t *test_stream(plim_loader_t *loader, plim_split_t split);
+
+/* A new loader by the plan, and its training stream at the beginning of epoch 0. */
+plim_loader_t *test_loader_start(const test_loader_t *fixture, const plim__load_plan_t *plan);
+
+/* The next batch of a stream, or part of one; NULL at the end of the epoch. */
+static inline plim_batch_t *test_next(plim_stream_t *stream)
+{
+    plim_batch_t *batch;
+    assert_ok(plim_stream_next(stream, -1, &batch));
+    return batch;
+}
 
 /* The hash of the rest of an epoch from a step on; counts its parts. */
 uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch, int64_t step,

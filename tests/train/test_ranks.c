@@ -1,7 +1,6 @@
 /* Training over several ranks: the bits of one rank with the same shares, whatever the number of
  * ranks, and one end for all. */
 #include "base/rng.h"
-#include "load/governor.h"
 #include "nn/score.h"
 #include "peers/share_tree.h"
 #include "support/ranks.h"

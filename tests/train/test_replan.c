@@ -3,8 +3,6 @@
 #include "support/training.h"
 #include "support/wrapped.h"
 
-#include "load/governor.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,11 +1,10 @@
 /* Batches in shares: gradients and losses are those of the shares alone, added in the order of the
  * share tree, whatever computes them. */
 /* labels: asan tsan */
-#include "load/loader.h"
+#include "load/slot_ring.h"
 #include "nn/vector.h"
 #include "support/loader.h"
 #include "support/training.h"
-#include "train/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* Training as steps: gradients of parts sum up to the whole's, updates are separate, and a loop of
  * one's own ends as plim_train does. */
 /* labels: asan tsan */
-#include "load/loader.h"
 #include "load/plan_data.h"
 #include "nn/dense_object.h"
 #include "nn/model_internal.h"

@@ -3,8 +3,6 @@
 #include "plan/train_plan.h"
 #include "support/training.h"
 
-#include "mem/arena.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
