@@ -1,10 +1,8 @@
 # How src/nn/onednn.c reaches oneDNN (onednn_definition), where its header lies (onednn_include) and the library itself
-# (onednn_file). Not by its own CMake package: Debian's wants OpenCL's headers.
+# (onednn_file): cmake/libraries.cmake finds these two. Not by its own CMake package: Debian's wants OpenCL's headers.
 #
 # A shared library is loaded at run time, by the name that it has here: only what trains or evaluates pays for it. Programs
 # that run from the build tree find it by their rpath. A static library is linked in.
-find_path(onednn_include dnnl.h REQUIRED)
-find_library(onednn_file dnnl REQUIRED)
 if(onednn_file MATCHES "[.]a$")
   set(onednn_definition PLIM_ONEDNN_STATIC PLIM_ONEDNN_SONAME="libdnnl.a")
   target_link_libraries(PkgConfig::engines INTERFACE ${onednn_file} stdc++)

@@ -1,13 +1,16 @@
 # Copyright Spack Project Developers. See COPYRIGHT file for details.
 #
 # SPDX-License-Identifier: (Apache-2.0 OR MIT)
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
+
 from spack.package import *
 
 
 class Plimsoll(CMakePackage):
-    """Memory-bounded training of graph neural networks: says before the start whether a job fits, and stays under its memory limit."""
+    """Memory-bounded training of graph neural networks: says before the start whether a job
+    fits, and stays under its memory limit."""
 
-    # The archive of `tools/release`; without a published one: spack install plimsoll@0.2.0 after `spack mirror`, or `spack develop`.
+    # Not published yet: in the unpacked archive of tools/release, `spack dev-build plimsoll@0.2.0`.
     url = "file:///plimsoll-0.2.0.tar.xz"
 
     license("Apache-2.0")
@@ -19,7 +22,6 @@ class Plimsoll(CMakePackage):
 
     depends_on("c", type="build")
     depends_on("cmake@3.22:", type="build")
-    depends_on("ninja", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("liburing")
     depends_on("isa-l")
@@ -37,15 +39,20 @@ class Plimsoll(CMakePackage):
     extends("python", when="+python")
 
     def cmake_args(self):
-        args = [self.define("PLIMSOLL_TESTS", False), self.define_from_variant("PLIMSOLL_PYTHON", "python")]
+        args = [
+            self.define("PLIMSOLL_TESTS", False),
+            self.define_from_variant("PLIMSOLL_PYTHON", "python"),
+        ]
         if self.spec.satisfies("+python"):
-            args.append(self.define("PLIMSOLL_PYTHON_DIR", python_platlib.replace(self.prefix + "/", "")))
+            directory = python_platlib.replace(self.prefix + "/", "")
+            args.append(self.define("PLIMSOLL_PYTHON_DIR", directory))
         return args
 
     @run_after("install", when="+mpi")
     def compile_plugin(self):
-        # CMake knows Open MPI and MPICH by pkg-config; the compiler wrapper of any MPI makes the plugin of one file.
-        plugin = join_path(self.prefix.lib, "plimsoll")
-        source = join_path(plugin, "mpi")
-        Executable(self.spec["mpi"].mpicc)("-shared", "-fPIC", "-O2", "-I", source, "-o", join_path(plugin, "plimsoll-mpi.so"),
-                                           join_path(source, "mpi_plugin.c"))
+        # Any MPI's compiler wrapper makes the plugin of one file; CMake knows two by pkg-config.
+        plugins = join_path(self.prefix.lib, "plimsoll")
+        source = join_path(plugins, "mpi")
+        mpicc = Executable(self.spec["mpi"].mpicc)
+        mpicc("-shared", "-fPIC", "-O2", "-I", source, "-o", join_path(plugins, "plimsoll-mpi.so"),
+              join_path(source, "mpi_plugin.c"))

@@ -33,3 +33,13 @@ def test_the_site_builds_without_warnings(tmp_path):
     assert 'plim_loader_create' in c_page and 'NeighborLoader' in (tmp_path / 'site' / 'reference' / 'python.html').read_text()
     fetched = [found for page in (tmp_path / 'site').rglob('*.html') for found in re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)', page.read_text())]
     assert not fetched, 'readable offline'
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ('cmake', 'ninja', 'pkg-config'))), reason='cmake, ninja or pkg-config is not installed')
+def test_a_build_without_libraries_names_them_and_where_they_come_from(tmp_path):
+    done = subprocess.run(['cmake', '-S', SOURCE, '-B', tmp_path / 'build', '-G', 'Ninja'], capture_output=True, text=True, check=False,
+                          env={**os.environ, 'PKG_CONFIG_LIBDIR': str(tmp_path)})
+    assert done.returncode != 0
+    for name in ('liburing', 'libisal', 'libzstd', 'jansson', 'libxxhash', 'yaml-0.1', 'tools/bootstrap', 'conda install',
+                 'packaging/spack/package.py', 'packaging/plimsoll.def', 'packaging/README.md'):
+        assert name in done.stderr
