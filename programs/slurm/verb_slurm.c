@@ -304,8 +304,9 @@ static int take_given(slurm_t *slurm)
     script->cpus = slurm->common.threads > 0 ? slurm->common.threads
                                              : limits.threads[limits.threads_line].value;
     (void)snprintf(script->notes[0], sizeof script->notes[0],
-                   "--mem and --time: as given; a job that is stopped starts again from the "
-                   "beginning.");
+                   "%s; a job that is stopped starts again from the beginning.",
+                   slurm->like != NULL ? "--mem: by the job of --like; --time: as given"
+                                       : "--mem and --time: as given");
     return CLI_DONE;
 }
 
