@@ -137,7 +137,7 @@ def test_timeline_of_terabytes(dataset, run):
     assert im.run('train', '--resume', run, '--epochs', '2').returncode == 0
 
 
-def test_timeline_cut_in_a_line_is_mended(dataset, run):
+def test_timeline_cut_in_a_line_is_continued(dataset, run):
     path = run / 'timeline.jsonl'
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"half": ' + b'x' * 30000)

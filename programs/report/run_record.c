@@ -19,80 +19,50 @@
 const char *const report_stage_names[REPORT_RECORD_STAGES] = {
     "waiting for batches", "aggregation", "matrix products", "epilogue", "loss", "update"};
 
-/* The numbers of a line that are used; in the order of `keys`. */
-enum {
-    AT,
-    USED,
-    LINE,
-    LINE_INDEX,
-    HELD,
-    RSS,
-    GROUP_ANONYMOUS,
-    GROUP_SHARED,
-    GROUP_KERNEL,
-    GROUP_CACHE,
-    NUM_PROCESSES,
-    CPU,
-    READ,
-    EPOCH,
-    STEP,
-    TIME,
-    SECONDS,
-    SPEED,
-    WAITING,
-    SPARSE,
-    DENSE,
-    FINISH,
-    LOSS_TIME,
-    UPDATE,
-    EVALUATION,
-    SAVING,
-    RESERVED,
-    LISTS,
-    LISTS_CACHED,
-    ROWS,
-    ROWS_CACHED,
-    RANKS,
-    GPU,
-    TOTAL,
-    NUM_KEYS
-};
-static const char *const keys[NUM_KEYS] = {
-    "at_s",
-    "used_bytes",
-    "line_bytes",
-    "line",
-    "held_bytes",
-    "rss_bytes",
-    "group_anonymous_bytes",
-    "group_shared_bytes",
-    "group_kernel_bytes",
-    "group_cache_bytes",
-    "num_processes",
-    "cpu_s",
-    "read_bytes",
-    "epoch",
-    "step",
-    "time_s",
-    "seconds",
-    "steps_per_s",
-    "waiting_s",
-    "sparse_s",
-    "dense_s",
-    "finish_s",
-    "loss_s",
-    "update_s",
-    "evaluation_s",
-    "saving_s",
-    "reserved_bytes",
-    "lists",
-    "lists_cached",
-    "rows",
-    "rows_cached",
-    "ranks",
-    "gpu",
-    "total_bytes",
-};
+/* The numbers of a line that are used, and their names. */
+/* clang-format off */
+#define KEYS(KEY)                                            \
+    KEY(AT, "at_s")                                          \
+    KEY(USED, "used_bytes")                                  \
+    KEY(LINE, "line_bytes")                                  \
+    KEY(LINE_INDEX, "line")                                  \
+    KEY(HELD, "held_bytes")                                  \
+    KEY(RSS, "rss_bytes")                                    \
+    KEY(GROUP_ANONYMOUS, "group_anonymous_bytes")            \
+    KEY(GROUP_SHARED, "group_shared_bytes")                  \
+    KEY(GROUP_KERNEL, "group_kernel_bytes")                  \
+    KEY(GROUP_CACHE, "group_cache_bytes")                    \
+    KEY(NUM_PROCESSES, "num_processes")                      \
+    KEY(CPU, "cpu_s")                                        \
+    KEY(READ, "read_bytes")                                  \
+    KEY(EPOCH, "epoch")                                      \
+    KEY(STEP, "step")                                        \
+    KEY(TIME, "time_s")                                      \
+    KEY(SECONDS, "seconds")                                  \
+    KEY(SPEED, "steps_per_s")                                \
+    KEY(WAITING, "waiting_s")                                \
+    KEY(SPARSE, "sparse_s")                                  \
+    KEY(DENSE, "dense_s")                                    \
+    KEY(FINISH, "finish_s")                                  \
+    KEY(LOSS_TIME, "loss_s")                                 \
+    KEY(UPDATE, "update_s")                                  \
+    KEY(EVALUATION, "evaluation_s")                          \
+    KEY(SAVING, "saving_s")                                  \
+    KEY(RESERVED, "reserved_bytes")                          \
+    KEY(LISTS, "lists")                                      \
+    KEY(LISTS_CACHED, "lists_cached")                        \
+    KEY(ROWS, "rows")                                        \
+    KEY(ROWS_CACHED, "rows_cached")                          \
+    KEY(RANKS, "ranks")                                      \
+    KEY(GPU, "gpu")                                          \
+    KEY(TOTAL, "total_bytes")
+/* clang-format on */
+
+#define KEY_NUMBER(number, name) number,
+enum { KEYS(KEY_NUMBER) NUM_KEYS };
+
+#define KEY_NAME(number, name) name,
+static const char *const keys[NUM_KEYS] = {KEYS(KEY_NAME)};
 
 /* What a line of the timeline holds; numbers that it does not hold are -1. */
 typedef struct record_line {

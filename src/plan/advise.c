@@ -125,20 +125,12 @@ static bool change(plim_training_t *training, kind_t kind, int steps)
     return false;
 }
 
-static bool same_fanout(const plim_recipe_t *a, const plim_recipe_t *b)
-{
-    bool same = true;
-    for (int i = 0; i < a->num_hops; i++)
-        same = same && a->fanout[i] == b->fanout[i];
-    return same;
-}
-
 static plim_advice_t difference(const plim_training_t *from, const plim_training_t *to)
 {
     plim_advice_t advice = PLIM_ADVICE_INIT;
     if (to->recipe.batch_size != from->recipe.batch_size)
         advice.batch_size = to->recipe.batch_size;
-    if (!same_fanout(&from->recipe, &to->recipe)) {
+    if (memcmp(to->recipe.fanout, from->recipe.fanout, sizeof to->recipe.fanout) != 0) {
         advice.num_hops = to->recipe.num_hops;
         memcpy(advice.fanout, to->recipe.fanout, sizeof advice.fanout);
     }

@@ -225,7 +225,8 @@ int64_t plim__train_part_seeds(const plim_dataset_info_t *info, const plim_train
     return plim__load_part_seeds(info, &training->recipe, fewer(wanted, share_seeds(training)));
 }
 
-int64_t plim__train_wanted_seeds(const plim_plan_params_t *params, const plim_training_t *training)
+/* Seeds in a part as params and settings ask for, 0: whole batches. Shares are the first cut. */
+static int64_t wanted_seeds(const plim_plan_params_t *params, const plim_training_t *training)
 {
     return fewer(fewer(params->part_seeds, training->microbatch), share_seeds(training));
 }
@@ -366,50 +367,48 @@ static void gather_accounts(const use_t *use, const plim__load_plan_t *load,
     add_bytes(plan, "choosing", PLIM_PHASE_START, choosing);
 }
 
-/* A use as the loader's planner is asked about it. It points into itself. */
-typedef struct question {
-    const use_t *use;
+/* The model as the client of the loader's planner. It points into itself. */
+typedef struct model_client {
     plim_training_t again; /* the training with layers' inputs computed again */
     use_t tighter;         /* which does that */
     plim_stream_params_t stream;
     plim_recipe_t recipe;
-    plim__load_client_t client;
-} question_t;
+    plim__load_client_t load;
+} model_client_t;
 
 /* Evaluation with batch norm uses running statistics, so it may work on parts of batches. */
-static plim_status_t ask(const use_t *use, const plim_dataset_t *dataset, bool reads,
-                         question_t *question)
+static plim_status_t describe_client(const use_t *use, const plim_dataset_t *dataset, bool reads,
+                                     model_client_t *client)
 {
     const plim_training_t *training = use->training;
     const bool whole = use->trains && training->model.norm == PLIM_NORM_BATCH;
     const bool can_be_tighter = use->trains && !training->model.recompute;
-    *question = (question_t){
-        .use = use,
+    *client = (model_client_t){
         .again = *training,
         .tighter = *use,
         .stream = plim__plan_settings_evaluation(use->info, training, PLIM_VALID),
         .recipe = plim__plan_settings_recipe(use->info, training),
     };
-    question->again.model.recompute = true;
-    question->tighter.training = &question->again;
-    const bool draws_more = use->trains && question->stream.num_hops >= 0;
-    question->client =
+    client->again.model.recompute = true;
+    client->tighter.training = &client->again;
+    const bool draws_more = use->trains && client->stream.num_hops >= 0;
+    client->load =
         (plim__load_client_t){.bytes = model_bytes,
                               .context = use,
-                              .tighter = can_be_tighter ? &question->tighter : NULL,
+                              .tighter = can_be_tighter ? &client->tighter : NULL,
                               .early = early_bytes,
                               .whole = whole,
                               .cuts = !whole,
                               .bits = use->trains,
                               .quiet = use->quiet,
-                              .evaluation = draws_more ? &question->stream : NULL,
+                              .evaluation = draws_more ? &client->stream : NULL,
                               .what = use->trains ? "training on batches" : "evaluation on batches",
                               .one = true,
                               .remedies = remedies_for(use)};
-    if (question->recipe.skip_loops)
+    if (client->recipe.skip_loops)
         PLIM_TRY(plim__statistics_loops(use->job, dataset, reads));
     if (!use->trains)
-        question->recipe = plim__load_stream_recipe(&question->recipe, &question->stream);
+        client->recipe = plim__load_stream_recipe(&client->recipe, &client->stream);
     return PLIM_OK;
 }
 
@@ -417,13 +416,13 @@ static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
                               const plim_plan_params_t *params, plim__train_plan_t *plan_out)
 {
     plim__train_plan_t plan = {0};
-    question_t question;
+    model_client_t client;
     bool tight;
-    PLIM_TRY(ask(use, dataset, !use->quiet && !params->no_reading, &question));
-    PLIM_TRY(plim__load_plan_for(use->job, dataset, &question.recipe, params, &question.client,
+    PLIM_TRY(describe_client(use, dataset, !use->quiet && !params->no_reading, &client));
+    PLIM_TRY(plim__load_plan_for(use->job, dataset, &client.recipe, params, &client.load,
                                  &plan.load, &tight));
     if (tight)
-        use = &question.tighter;
+        use = &client.tighter;
     plan.line = plan.load.line;
     plan.minimum = plan.load.minimum;
     plan.recompute = use->training->model.recompute;
@@ -640,14 +639,14 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
 /* An alternative: a training that is compared, and not planned. It points into itself. */
 typedef struct alternative {
     use_t use;
-    question_t question;
+    model_client_t client;
     plim_plan_params_t params;
 } alternative_t;
 
-static plim_status_t ask_alternative(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim_training_t *training,
-                                     const plim_plan_params_t *params, const plim__probe_t *known,
-                                     alternative_t *other)
+static plim_status_t describe_alternative(const plim_job_t *job, const plim_dataset_t *dataset,
+                                          const plim_training_t *training,
+                                          const plim_plan_params_t *params,
+                                          const plim__probe_t *known, alternative_t *other)
 {
     other->use = (use_t){.job = job,
                          .info = plim_dataset_info(dataset),
@@ -655,10 +654,10 @@ static plim_status_t ask_alternative(const plim_job_t *job, const plim_dataset_t
                          .trains = true,
                          .quiet = true};
     other->params = *params;
-    other->params.part_seeds = plim__train_wanted_seeds(params, training);
-    PLIM_TRY(ask(&other->use, dataset, false, &other->question));
-    other->question.client.any_cut = true;
-    other->question.client.known = known;
+    other->params.part_seeds = wanted_seeds(params, training);
+    PLIM_TRY(describe_client(&other->use, dataset, false, &other->client));
+    other->client.load.any_cut = true;
+    other->client.load.known = known;
     return PLIM_OK;
 }
 
@@ -667,9 +666,9 @@ bool plim__train_fits(const plim_job_t *job, const plim_dataset_t *dataset,
                       const plim__probe_t *known, int64_t line, bool whole)
 {
     alternative_t other;
-    return ask_alternative(job, dataset, training, params, known, &other) == PLIM_OK &&
-           plim__load_fits(job, dataset, &other.question.recipe, &other.params,
-                           &other.question.client, line, whole);
+    return describe_alternative(job, dataset, training, params, known, &other) == PLIM_OK &&
+           plim__load_fits(job, dataset, &other.client.recipe, &other.params, &other.client.load,
+                           line, whole);
 }
 
 int64_t plim__train_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -677,10 +676,10 @@ int64_t plim__train_minimum(const plim_job_t *job, const plim_dataset_t *dataset
                             const plim__probe_t *known, bool whole)
 {
     alternative_t other;
-    if (ask_alternative(job, dataset, training, params, known, &other) != PLIM_OK)
+    if (describe_alternative(job, dataset, training, params, known, &other) != PLIM_OK)
         return 0;
-    return plim__load_minimum_for(job, dataset, &other.question.recipe, &other.params,
-                                  &other.question.client, whole);
+    return plim__load_minimum_for(job, dataset, &other.client.recipe, &other.params,
+                                  &other.client.load, whole);
 }
 
 plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -695,7 +694,7 @@ plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *data
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (params != NULL)
         wanted = *params;
-    wanted.part_seeds = plim__train_wanted_seeds(&wanted, training);
+    wanted.part_seeds = wanted_seeds(&wanted, training);
     PLIM_TRY(plan_for(&use, dataset, &wanted, &plan));
     if (training->eval_exact)
         PLIM_TRY(plan_evaluation(job, dataset, training, &plan, &exact));

@@ -42,9 +42,6 @@ plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
                                                 const plim__model_params_t *params,
                                                 int64_t num_shares);
 
-/* Seeds in a part as params and settings ask for, 0: whole batches. Shares are the first cut. */
-int64_t plim__train_wanted_seeds(const plim_plan_params_t *params, const plim_training_t *training);
-
 /* Seeds that a training computes at a time if parts of `wanted` are asked for (0: whole batches):
  * at most a share. */
 int64_t plim__train_part_seeds(const plim_dataset_info_t *info, const plim_training_t *training,

@@ -454,7 +454,7 @@ static plim_status_t open_files(plim__run_t *run)
     plim__machine_compare(run->job, run->path, &about.machine, &run->checkpoint.machine);
     remove_leftovers(run->directory);
     PLIM_TRY(open_lines(run, false));
-    PLIM_TRY(plim__run_lines_mend(&run->timeline));
+    PLIM_TRY(plim__run_lines_drop_partial(&run->timeline));
     bool changed;
     PLIM_TRY(take_start(&run->checkpoint.training, &about, &changed));
     if (plim__run_settings_same(&about.training, &run->checkpoint.training) && !changed)

@@ -105,7 +105,7 @@ plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size, const 
     return truncate_to(lines, size);
 }
 
-plim_status_t plim__run_lines_mend(plim__run_lines_t *lines)
+plim_status_t plim__run_lines_drop_partial(plim__run_lines_t *lines)
 {
     char text[PLIM__LINE_MAX];
     const int64_t begin = plim__max_i64(0, lines->file.size - PLIM__LINE_MAX);

@@ -35,6 +35,6 @@ plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size, const 
  * Truncates the partial line that a killed process left after the last newline. Reads at most the
  * last PLIM__LINE_MAX bytes; PLIM_ERR_DATA if no line ends there.
  */
-plim_status_t plim__run_lines_mend(plim__run_lines_t *lines);
+plim_status_t plim__run_lines_drop_partial(plim__run_lines_t *lines);
 
 #endif

@@ -111,12 +111,6 @@ static plim_status_t keep(plim__loop_t *loop, plim_status_t status)
     return plim__fail_restore(status, &failure);
 }
 
-/* A disk that is full before the first step is too small: exit as for a plan that does not fit. */
-static plim_status_t not_begun(plim_status_t status)
-{
-    return status == PLIM_ERR_DISK ? PLIM_ERR_SPACE : status;
-}
-
 /* Warns if the disk may become too small for the layers of exact evaluations. */
 static void look_at_disk(const plim__loop_t *loop)
 {
@@ -305,7 +299,10 @@ static plim_status_t run_loop(plim__loop_t *loop, const plim_plan_t *plan, bool 
     PLIM_TRY(plim__peers_open(loop->job, &loop->peers));
     plim_status_t status = check_arithmetic(loop->peers);
     if (status == PLIM_OK)
-        status = not_begun(start(loop, plan, &training, &origin));
+        status = start(loop, plan, &training, &origin);
+    /* A disk that is full before the first step is too small, as for a plan that does not fit. */
+    if (status == PLIM_ERR_DISK)
+        status = PLIM_ERR_SPACE;
     if (status == PLIM_OK)
         status = train(loop, result_out);
     else if (!resume && loop->run != NULL)
