@@ -1,190 +1,32 @@
 """Proves on a real Slurm that a job of `plimsoll slurm train` continues, and that the doctor knows Slurm's deaths.
 
-    tools/prove slurm [--ranks | --accounting] [--json FILE] [--keep]
+    tools/prove slurm [--ranks | --accounting | --scripts] [--python PYTHON] [--json FILE] [--keep]
 
 Starts munge and a Slurm of two nodes on this machine, all of it in a temporary directory, and ends both again.
 Training: a script that `plimsoll slurm train` printed is submitted; Slurm signals it before its time limit, and once more in the middle of an epoch; it queues itself again each
 time. A second one is preempted by a job of a better partition, and Slurm requeues it. Both must end with the weights of an undisturbed run, byte for byte. A third is
 cancelled: it must save its run and stay cancelled.
+Scripts (alone with --scripts): `plimsoll slurm` with all that it asks of Slurm around any program, on nodes with one GPU each by a gres of count 1; with the memory of a rehearsal,
+of a watched run and of `plan --for pyg`; for a shape before its data is there; and the batch files beside examples/python/papers.py and molecules.py, one of them requeued.
 Deaths: jobs die of --mem, of --time, by scancel and by preemption, and `plimsoll doctor JOBID` must name the cause; a job that just ends well must cause no alarm.
 --ranks: scripts of `plimsoll slurm train --ranks 2` instead, over both nodes, by srun --mpi=pmix (Open MPI) and --mpi=pmi2 (MPICH). One is signalled in the middle of
 an epoch, queues itself again and ends; another is not queued again, and submitted once more for one node alone. All must end with the weights of one process with as many shares.
---accounting: the deaths alone, but with slurmdbd and MariaDB, so that sacct answers; and a job array, of which the doctor examines each task. Five minutes.
-Needs root, a writable cgroup v1 memory controller, and Debian's slurm-wlm and munge; --ranks also openmpi-bin and mpich, --accounting slurmdbd and mariadb-server. A quarter of an hour;
-results: bench/results/slurm.json, slurm-ranks.json, slurm-accounting.json.
+--accounting: the deaths alone and --qos, but with slurmdbd and MariaDB, so that sacct answers; and a job array, of which the doctor examines each task. Five minutes.
+--scripts: the scripts of any program alone. Needs root, a writable cgroup v1 memory controller, and Debian's slurm-wlm and munge; --ranks also openmpi-bin and mpich, --accounting slurmdbd and mariadb-server. Half an hour;
+results: bench/results/slurm.json, slurm-ranks.json, slurm-accounting.json. Scripts also need a PYTHON with torch and torch_geometric, and the real data of ogbg_molesol.
 """
 import json
 import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 
 import prooflib
-
-GROUPS = pathlib.Path('/sys/fs/cgroup/memory')
-PROGRAMS = ['munged', 'slurmctld', 'slurmd', 'sbatch', 'scontrol', 'scancel', 'sinfo']
-ACCOUNTING = ['slurmdbd', 'sacct', 'sacctmgr', 'mariadbd', 'mariadb', 'mariadb-install-db']
-ENDED = ('COMPLETED', 'FAILED', 'TIMEOUT', 'CANCELLED', 'OUT_OF_MEMORY', 'NODE_FAIL', 'PREEMPTED')
-CONFIGURATION = '''
-ClusterName=proof
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort=17000
-SlurmUser=root
-AuthInfo=socket={work}/munge.socket,cred_expire=15
-MpiDefault=none
-ReturnToService=2
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU_Memory
-ProctrackType=proctrack/cgroup
-TaskPlugin=task/cgroup
-JobAcctGatherType=jobacct_gather/cgroup
-SlurmdParameters=config_overrides
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-InactiveLimit=0
-KillWait=30
-StateSaveLocation={work}/state
-SlurmctldPidFile={work}/slurmctld.pid
-SlurmctldLogFile={work}/slurmctld.log
-SlurmdSpoolDir={work}/spool-%n
-SlurmdPidFile={work}/slurmd-%n.pid
-SlurmdLogFile={work}/slurmd-%n.log
-TmpFS={work}/tmp-%n
-NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17001-17002] CPUs=2 RealMemory=4000 State=UNKNOWN
-PartitionName=low Nodes=ALL Default=YES State=UP PriorityTier=1
-PartitionName=high Nodes=ALL State=UP PriorityTier=10
-'''
-ACCOUNTING_CONFIGURATION = '''
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=localhost
-AccountingStoragePort=17003
-AccountingStoragePass={work}/munge.socket
-JobAcctGatherFrequency=1
-'''
-DATABASE_CONFIGURATION = '''
-AuthType=auth/munge
-AuthInfo=socket={work}/munge.socket
-DbdHost=localhost
-DbdPort=17003
-SlurmUser=root
-StorageType=accounting_storage/mysql
-StorageHost=127.0.0.1
-StoragePort=17004
-StorageUser=slurm
-StoragePass=slurm
-LogFile={work}/slurmdbd.log
-PidFile={work}/slurmdbd.pid
-'''
-DATABASE = "CREATE DATABASE slurm_acct_db; CREATE USER slurm@127.0.0.1 IDENTIFIED BY 'slurm'; GRANT ALL ON slurm_acct_db.* TO slurm@127.0.0.1;"
-GROUP_CONFIGURATION = '''
-CgroupPlugin=cgroup/v1
-CgroupAutomount=yes
-ConstrainRAMSpace=yes
-ConstrainSwapSpace=yes
-ConstrainCores=no
-'''
-
-
-class Cluster:
-    def __init__(self, work, accounting):
-        self.work = work
-        self.accounting = accounting
-        self.daemons = []
-        self.environment = dict(os.environ, SLURM_CONF=f'{work}/slurm.conf')
-        for name in ('state', 'spool-n1', 'spool-n2', 'tmp-n1', 'tmp-n2'):
-            (work / name).mkdir()
-        (work / 'munge.key').write_bytes(os.urandom(1024))
-        (work / 'munge.key').chmod(0o400)
-        (work / 'slurm.conf').write_text((CONFIGURATION + accounting * ACCOUNTING_CONFIGURATION).format(host=socket.gethostname(), work=work))
-        (work / 'cgroup.conf').write_text(GROUP_CONFIGURATION)
-
-    def start(self):
-        self.daemon('munged', '--foreground', '--force', *(f'--{name}-file={self.work}/munge.{name}' for name in ('key', 'pid', 'log', 'seed')),
-                    f'--socket={self.work}/munge.socket')
-        self.wait('munge', lambda: (self.work / 'munge.socket').exists())
-        if self.accounting:
-            self.start_accounting()
-        self.daemon('slurmctld', '-D')
-        for node in ('n1', 'n2'):
-            self.daemon('slurmd', '-D', '-N', node)
-        self.wait('two idle nodes', lambda: self.ask('sinfo', '-h', '-o', '%D %t', '-p', 'low').split() == ['2', 'idle'])
-
-    def start_accounting(self):
-        base, door = ['--no-defaults', f'--datadir={self.work}/database', '--user=root'], self.work / 'database.socket'
-        subprocess.run(['mariadb-install-db', *base, '--auth-root-authentication-method=normal'], check=True, capture_output=True)
-        self.daemon('mariadbd', *base, f'--socket={door}', '--port=17004', '--bind-address=127.0.0.1', '--skip-name-resolve')
-        self.wait('the database', door.exists)
-        subprocess.run(['mariadb', '--no-defaults', '-S', door, '-e', DATABASE], check=True)
-        (self.work / 'slurmdbd.conf').write_text(DATABASE_CONFIGURATION.format(work=self.work))
-        (self.work / 'slurmdbd.conf').chmod(0o600)
-        self.daemon('slurmdbd', '-D')
-        self.wait('slurmdbd', lambda: 'proof' in self.ask('sacctmgr', '-i', '-n', 'add', 'cluster', 'proof') + self.ask('sacctmgr', '-n', 'list', 'cluster'))
-
-    def daemon(self, *words):
-        log = open(self.work / f'{words[0]}-{len(self.daemons)}.out', 'wb')  # its own
-        self.daemons.append(subprocess.Popen(words, env=self.environment, stdout=log, stderr=log))
-
-    def end(self):
-        for job in self.ask('squeue', '-h', '-o', '%A').split():
-            self.ask('scancel', job)
-        deadline = time.monotonic() + 60
-        while self.ask('squeue', '-h', '-o', '%A').split() and time.monotonic() < deadline:
-            time.sleep(0.5)
-        for daemon in reversed(self.daemons):
-            daemon.terminate()
-            daemon.wait()
-        for controller in pathlib.Path('/sys/fs/cgroup').iterdir():
-            for group in sorted(controller.glob('slurm_n[12]/**/'), key=lambda path: -len(path.parts)):
-                try:
-                    group.rmdir()
-                except OSError:
-                    pass  # a controller that Slurm did not use, or a mount of another one
-
-    def ask(self, *words):
-        return subprocess.run(list(map(str, words)), env=self.environment, capture_output=True, text=True, check=False, cwd=self.work).stdout
-
-    def wait(self, what, holds, seconds=900):
-        deadline = time.monotonic() + seconds
-        while not holds():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f'waited {seconds} s for {what}')
-            time.sleep(0.2)
-
-    def submit(self, script, *words):
-        """The number of a new job."""
-        done = subprocess.run(['sbatch', '--parsable', *map(str, words)], input=script, env=self.environment, cwd=self.work,
-                              capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr)
-        return done.stdout.strip().split(';')[0]
-
-    def job(self, number):
-        """The fields of a job as scontrol shows them."""
-        return dict(re.findall(r'(\w+)=(\S*)', self.ask('scontrol', 'show', 'job', number)))
-
-    def output(self, number):
-        path = self.work / f'slurm-{number}.out'
-        return path.read_text(errors='replace') if path.exists() else ''
-
-    def wait_restart(self, number, restarts):
-        def happened():
-            job = self.job(number)
-            if job['JobState'] in ENDED and int(job['Restarts']) < restarts:
-                raise RuntimeError(f'job {number} ended before restart {restarts}')
-            return int(job['Restarts']) >= restarts
-        self.wait(f'restart {restarts} of job {number}', happened)
-
-    def wait_state(self, number, *states):
-        self.wait(f'job {number}: {states}', lambda: self.job(number).get('JobState') in states)
-
-    def wait_end(self, number):
-        self.wait_state(number, *ENDED)
-        return self.job(number)
-
+from slurmlib import ACCOUNTING, GROUPS, PROGRAMS, Cluster
 
 TRAINING = ['--model', 'sage', '--hidden', 128, '--batch', 64, '--fanout', '15,10', '--seed', 3, '--eval-every', 0]
 SECONDS = 75  # of an undisturbed run, about
@@ -375,7 +217,10 @@ def account(cluster):
     """Deaths as sacct tells them."""
     facts = deaths(cluster, with_rows=True)
     tasks = array(cluster)
+    number = cluster.submit(printed(cluster, 'slurm', '--memory', '100M', '--time', 5, '--qos', 'normal', '--', 'true'))
+    cluster.wait_end(number)
     claims = {
+        'a script of plimsoll slurm has the quality of service that was asked for': cluster.job(number)['QOS'] == 'normal',
         'sacct answers for the job that ran out of memory': any('OUT_OF_MEMORY|0:125' in row for row in facts['oom_slurm']['sacct']),
         'the doctor names the cause of each death by sacct\'s answer, and none in a job that ended well':
             all(printed['cause'] == name for name, printed in facts.items() if name != 'requeued') and facts['none']['outcome'] == 'finished',
@@ -384,24 +229,205 @@ def account(cluster):
     return claims, {**facts, **tasks}
 
 
+PROGRAM = """import json, os, sys
+names = ('CUDA_VISIBLE_DEVICES', 'PYTORCH_CUDA_ALLOC_CONF', 'WORD')
+kept = os.urandom(int(sys.argv[1]) << 20)
+print(json.dumps([sys.argv[2:], {name: os.environ.get(name) for name in names}]), flush=True)
+"""
+PYG = """import argparse, sys, torch
+sys.path.insert(0, 'python')
+from pyg_data import load_graphs
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GIN, global_mean_pool
+graphs, split, _ = load_graphs('molesol')
+model = GIN(graphs[0].num_features, 64, num_layers=3, out_channels=1)
+optimizer = torch.optim.Adam(model.parameters())
+for batch in DataLoader([graphs[i] for i in split['train']], batch_size=128):
+    optimizer.zero_grad()
+    out = global_mean_pool(model(batch.x.float(), batch.edge_index), batch.batch).view(-1)
+    torch.nn.functional.mse_loss(out, batch.y.view(-1)).backward()
+    optimizer.step()
+"""
+WANTED = {'gres': 'gpu:1', 'partition': 'high', 'account': 'physics', 'qos': 'normal', 'mail': 'ada@example'}
+PAPERS = ['python', 'python/papers.py', 'papers', '--num_neighbors', '3 2', '--epochs', 1,
+          '--batch_size', 2048, '--hidden_dim', 8192]
+
+
+def printed(cluster, *words):
+    """What plimsoll prints where the jobs are submitted."""
+    done = prooflib.call(*words, cwd=cluster.work)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def request(script, name):
+    return re.search(rf'^#SBATCH --{name}=(.*)$', script, re.MULTILINE).group(1)
+
+
+def finish(cluster, number):
+    """The end of a job whose script was printed: its state, and what its output says."""
+    job, output = cluster.wait_end(number), cluster.output(number)
+    return {'state': job['JobState'], **({} if job['JobState'] == 'COMPLETED' else {'output': output[-800:]})}
+
+
+def asked(cluster):
+    """Any program, with everything that can be asked of Slurm."""
+    (cluster.work / 'program.py').write_text(PROGRAM)
+    words = [word for name, value in WANTED.items() for word in (f'--{name}', value)]
+    script = printed(cluster, 'slurm', '--memory', '400M', '--time', 5, *words, '--output', 'here/%x_%j.out',
+                     '--setup', 'export WORD=set', '--', 'python', 'program.py', 150, 'a b', "it's")
+    number = cluster.submit(script)
+    fact = finish(cluster, number)
+    job = cluster.job(number)
+    fact.update(gres=job['TresPerNode'], partition=job['Partition'], account=job['Account'],
+                mails=(cluster.work / 'mails').read_text().count('ada@example'))
+    seen = re.search(r'^\[\[.*$', cluster.output(number), re.MULTILINE)
+    fact['seen'] = json.loads(seen.group()) if seen else None
+    return fact, cluster.work / f'watch-{number}'
+
+
+def one_gpu_a_node(cluster):
+    """Three jobs want a GPU each, by --gres and by --gpus; two nodes have one each."""
+    numbers = [cluster.submit(printed(cluster, 'slurm', '--memory', '100M', '--time', 5, '--threads', 1, option,
+                                      value, '--', 'sleep', 20))
+               for option, value in (('--gres', 'gpu:1'), ('--gpus', 1), ('--gres', 'gpu:1'))]
+    cluster.wait_state(numbers[1], 'RUNNING')
+    time.sleep(3)
+    jobs = [cluster.job(number) for number in numbers]
+    return {'states': [job['JobState'] for job in jobs], 'reason': jobs[2].get('Reason'),
+            'nodes': sorted(job['NodeList'] for job in jobs[:2]),
+            'ends': [cluster.wait_end(number)['JobState'] for number in numbers]}
+
+
+def with_memory(cluster, option, value, *program):
+    """Runs a program with the memory that it is said to need."""
+    script = printed(cluster, 'slurm', option, value, '--time', 10, '--threads', 2, '--', *program)
+    return {'mem': request(script, 'mem'), **finish(cluster, cluster.submit(script))}
+
+
+def rehearsed(cluster):
+    """A rehearsal refuses a step before it starts; with the memory that it names the job runs."""
+    script = printed(cluster, 'slurm', '--memory', '450M', '--time', 10, '--threads', 2, '--', *PAPERS)
+    number = cluster.submit(script)
+    refused, output = cluster.wait_end(number), cluster.output(number)
+    fact = with_memory(cluster, '--like', cluster.job(number)['StdOut'], *PAPERS)
+    return {'refused': refused['JobState'], 'named': re.findall(r'Slurm: --mem=(\w+)', output),
+            'steps': output.count('Epoch 001'), **fact}
+
+
+def before_data(cluster):
+    """A script for a shape whose data is generated while the job waits."""
+    script = printed(cluster, 'slurm', '--time', 10, '--threads', 2, 'train', 'arxiv', '--model', 'sage',
+                     '--fanout', '5,5', '--epochs', 1, '--run', 'shaped')
+    number = cluster.submit(script, '--hold')
+    printed(cluster, 'generate', 'arxiv', 'arxiv', '--quiet')
+    cluster.ask('scontrol', 'release', number)
+    return {'mem': request(script, 'mem'), **finish(cluster, number),
+            'epochs': len((cluster.work / 'shaped' / 'metrics.jsonl').read_text().splitlines())}
+
+
+EPOCHS = 4
+MOLECULES = prooflib.test_data() / 'graphs' / 'ogbg_molesol'
+
+
+def epoch_lines(text):
+    return re.findall(r'^(Epoch \d+ .*) \| Time: \d+s$', text, re.MULTILINE)
+
+
+def examples(cluster):
+    """The batch files beside the examples, with fewer epochs; papers.sbatch once more, requeued behind its second."""
+    facts, place = {}, cluster.work / 'python'
+    for name in ('papers', 'molecules', 'papers_requeued'):
+        (place / f'{name}.pt').unlink(missing_ok=True)
+        for left in place.glob('papers.pt*'):
+            left.unlink()
+        text = (place / f'{name.split("_")[0]}.sbatch').read_text()
+        text = re.sub(r'--epochs \d+', f'--epochs {EPOCHS}', text)
+        number = cluster.submit(text, f'--chdir={place}')
+        if name == 'papers_requeued':
+            cluster.wait('the second epoch', lambda n=number: len(epoch_lines(cluster.output(n))) >= 2)
+            cluster.ask('scontrol', 'requeue', number)
+            cluster.wait_restart(number, 1)
+            cluster.ask('scontrol', 'update', f'JobId={number}', 'StartTime=now')
+        facts[name] = finish(cluster, number)
+        facts[name]['epochs'] = epoch_lines(cluster.output(number))
+    whole, twice = facts['papers']['epochs'], facts['papers_requeued']['epochs']
+    facts['papers_requeued']['same'] = whole == list(dict.fromkeys(twice))
+    return {name: {**fact, 'epochs': len(fact['epochs'])} for name, fact in facts.items()}
+
+
+def scripts(cluster):
+    """The scripts of `plimsoll slurm` and of the examples, submitted: claims and facts."""
+    shutil.copytree(prooflib.SOURCE / 'examples' / 'python', cluster.work / 'python')
+    (cluster.work / 'pyg.py').write_text(PYG)
+    printed(cluster, 'generate', 'papers100M', 'papers', '--scale', 0.0005, '--quiet')
+    printed(cluster, 'import', MOLECULES, 'molesol', '--features', 'f32', '--symmetrise', '--quiet')
+    for name in ('papers', 'molesol'):
+        (cluster.work / 'python' / name).symlink_to(cluster.work / name)
+    facts = {}
+    facts['asked'], record = asked(cluster)
+    facts['gpus'] = one_gpu_a_node(cluster)
+    facts['like'] = with_memory(cluster, '--like', record, 'python', 'program.py', 150)
+    facts['rehearsed'] = rehearsed(cluster)
+    estimate = json.loads(printed(cluster, 'plan', 'molesol', '--model', 'gin', '--layers', 3, '--batch', 128,
+                                  '--for', 'pyg', '--json'))
+    facts['for_pyg'] = with_memory(cluster, '--memory', estimate['ask_bytes'], 'python', 'pyg.py')
+    facts['before_data'] = before_data(cluster)
+    facts.update(examples(cluster))
+    for name, fact in facts.items():
+        print(name, json.dumps(fact), flush=True)
+    seen = [['a b', "it's"], {'CUDA_VISIBLE_DEVICES': '0', 'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True',
+                              'WORD': 'set'}]
+    wanted = [facts['asked'][name] for name in ('gres', 'partition', 'account')]
+
+    def completed(name):
+        return facts[name]['state'] == 'COMPLETED'
+    return {
+        'any program gets the GPU, partition, account, mail, output, setup and words that were asked for':
+            completed('asked') and wanted == ['gres:gpu:1', 'high', 'physics'] and facts['asked']['seen'] == seen
+            and facts['asked']['mails'] == 1,
+        'with a gres of count 1 a node, two of three jobs run, on a node each, and the third waits for it':
+            facts['gpus']['states'] == ['RUNNING', 'RUNNING', 'PENDING'] and facts['gpus']['nodes'] == ['n1', 'n2']
+            and facts['gpus']['ends'] == ['COMPLETED'] * 3,
+        'with the memory of a watched run it runs again': completed('like'),
+        'what a rehearsal refuses before the first epoch runs with the memory that it names':
+            facts['rehearsed']['refused'] == 'FAILED' and facts['rehearsed']['steps'] == 0 and completed('rehearsed'),
+        'a script of PyG runs in what plan --for pyg says to ask for': completed('for_pyg'),
+        'a script for a shape runs once its data is there': completed('before_data') and facts['before_data']['epochs'] == 1,
+        'the examples\' own batch files run to their last epoch': completed('papers') and completed('molecules')
+            and facts['papers']['epochs'] == facts['molecules']['epochs'] == EPOCHS,
+        'papers.sbatch, requeued, continues behind the last whole epoch and prints the same epochs':
+            completed('papers_requeued') and facts['papers_requeued']['same'],
+    }, facts
+
+
 def main():
     parser = prooflib.parser(__doc__)
     parser.add_argument('--ranks', action='store_true', help='prove trainings on two nodes together')
     parser.add_argument('--accounting', action='store_true', help='prove the doctor on answers of sacct')
+    parser.add_argument('--scripts', action='store_true', help='prove the scripts of any program alone')
+    parser.add_argument('--python', default=sys.executable, help='of the jobs: with torch and torch_geometric')
     parser.add_argument('--keep', action='store_true', help='keep the directory with configuration and logs')
     options = parser.parse_args()
     missing = [name for name in PROGRAMS + (ACCOUNTING if options.accounting else []) if shutil.which(name) is None]
     if os.geteuid() != 0 or missing or not (GROUPS / 'memory.limit_in_bytes').exists():
         prooflib.skip('needs root, a writable cgroup v1 memory controller, slurm-wlm and munge' + (f'; missing: {" ".join(missing)}' if missing else ''))
+    if not options.ranks and not options.accounting:
+        imported = subprocess.run([options.python, '-c', 'import torch_geometric'], capture_output=True, check=False)
+        if imported.returncode != 0 or not MOLECULES.exists():
+            prooflib.skip('the scripts of any program need a --python with torch and torch_geometric, and the data of ogbg_molesol')
     work = pathlib.Path(tempfile.mkdtemp(prefix='prove-slurm-'))
     work.chmod(0o755)
-    cluster = Cluster(work, options.accounting)
+    cluster = Cluster(work, options.accounting, options.python)
     try:
         cluster.start()
         version = cluster.ask('sinfo', '--version').strip()
         if options.accounting:
             claims, facts = account(cluster)
             return 0 if prooflib.record(options.json or prooflib.RESULTS / 'slurm-accounting.json', claims, slurm=version, **facts) else 1
+        if options.scripts:
+            claims, facts = scripts(cluster)
+            return 0 if prooflib.record(options.json or prooflib.RESULTS / 'slurm-scripts.json', claims, slurm=version, **facts) else 1
         if options.ranks:
             make_graph(cluster)
             facts = ranks(cluster)
@@ -418,6 +444,7 @@ def main():
                 ('signalled', lambda: signalled(cluster, epochs, weights)):
             facts[name] = prove()
             print(name, json.dumps(facts[name]), flush=True)
+        submitted, facts['scripts'] = scripts(cluster)
     finally:
         cluster.end()
         if not options.keep:
@@ -436,6 +463,7 @@ def main():
         'the doctor names the cause of each death: out of memory, time-out, scancel, preemption with and without a requeue; and none in a job that ended well':
             all(printed['cause'] == name for name, printed in facts['deaths'].items() if name != 'requeued')
             and facts['deaths']['requeued']['cause'] in ('preempted', 'requeued') and facts['deaths']['none']['outcome'] == 'finished',
+        **submitted,
     }
     path = options.json or prooflib.RESULTS / 'slurm.json'
     return 0 if prooflib.record(path, claims, slurm=version, epochs=epochs, undisturbed_seconds=round(seconds, 1), **facts) else 1
