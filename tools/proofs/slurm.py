@@ -12,8 +12,9 @@ Deaths: jobs die of --mem, of --time, by scancel and by preemption, and `plimsol
 --ranks: scripts of `plimsoll slurm train --ranks 2` instead, over both nodes, by srun --mpi=pmix (Open MPI) and --mpi=pmi2 (MPICH). One is signalled in the middle of
 an epoch, queues itself again and ends; another is not queued again, and submitted once more for one node alone. All must end with the weights of one process with as many shares.
 --accounting: the deaths alone and --qos, but with slurmdbd and MariaDB, so that sacct answers; and a job array, of which the doctor examines each task. Five minutes.
---scripts: the scripts of any program alone. Needs root, a writable cgroup v1 memory controller, and Debian's slurm-wlm and munge; --ranks also openmpi-bin and mpich, --accounting slurmdbd and mariadb-server. Half an hour;
-results: bench/results/slurm.json, slurm-ranks.json, slurm-accounting.json. Scripts also need a PYTHON with torch and torch_geometric, and the real data of ogbg_molesol.
+--scripts: the scripts of any program alone. Needs root, a writable cgroup v1 memory controller, and Debian's slurm-wlm and munge; --ranks also openmpi-bin and mpich, --accounting slurmdbd and mariadb-server. Half an hour,
+--scripts alone two minutes; results: bench/results/slurm.json, slurm-ranks.json, slurm-accounting.json, slurm-scripts.json. Scripts also need a PYTHON with torch and
+torch_geometric, and the real data of ogbg_molesol.
 """
 import json
 import os
