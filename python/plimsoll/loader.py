@@ -1042,10 +1042,10 @@ class GraphLoader(_StreamLoader):
         """One batch from the parts of it."""
         joined: dict[str, list[Any]] = {name: [] for name in parts[0]}
         first = 0
-        for part in parts:
+        for number, part in enumerate(parts):
             for name, value in part.items():
                 if name == 'graph_indptr':
-                    value = value[(1 if first else 0) :] + first
+                    value = value[min(number, 1) :] + first  # a part begins where the one before ends
                 elif name == 'edge_index':
                     value = value + first
                 joined[name].append(value)

@@ -91,6 +91,21 @@ def test_parts_of_a_batch_are_joined(ds):
         assert torch.equal(joined[name], whole[name]), name
 
 
+def test_a_part_may_have_graphs_without_nodes(tmp_path):
+    none, path = torch.empty(2, 0), torch.tensor([[0], [1]])
+    with plimsoll.Builder(tmp_path / 'ds', quiet=True) as builder:
+        for nodes, edges in (0, none), (2, path), (1, none):
+            builder.add_graph(edges, torch.rand(nodes, 2), torch.tensor([0]))
+        builder.split(train=torch.arange(3))
+        ds = builder.finish()
+    loader = GraphLoader(ds, batch_size=3)
+    parts = [next(iter(GraphLoader(ds, torch.tensor([graph]), batch_size=3, copy=True))) for graph in range(3)]
+    arrays = [{'graph_indptr': part.ptr, 'edge_index': part.edge_index, 'nodes': torch.zeros(part.num_nodes)} for part in parts]
+    joined = loader._join(arrays)
+    assert joined['graph_indptr'].tolist() == next(iter(loader)).ptr.tolist() == [0, 0, 2, 3]
+    assert joined['edge_index'].tolist() == [[0], [1]]
+
+
 def test_refusals(ds):
     with pytest.raises(plimsoll.UsageError, match='GraphLoader'):
         plimsoll.NeighborLoader(ds, [2])
