@@ -413,13 +413,78 @@ static void put_plan_account(report_page_t *page, const report_run_record_t *rec
     report_page_bytes(page, plim__json_real(get_in(record->plan, "accounts", key), -1));
 }
 
+/* A part of what a run has recorded. */
+typedef plim__json_t (*part_fn)(const report_run_record_t *record);
+
+static plim__json_t plan_of(const report_run_record_t *record)
+{
+    return report_run_record_json(record->plan);
+}
+
+static plim__json_t accounts_of(const report_run_record_t *record)
+{
+    return get(record->plan, "accounts");
+}
+
+static plim__json_t settings_of(const report_run_record_t *record)
+{
+    return get(record->about, "settings");
+}
+
+static plim__json_t about_of(const report_run_record_t *record)
+{
+    return report_run_record_json(record->about);
+}
+
+static plim__json_t begin_of(const report_run_record_t *record)
+{
+    return report_run_record_json(record->begin);
+}
+
+static bool any_has(const runs_t *runs, part_fn part)
+{
+    bool any = false;
+    for (int i = 0; i < runs->num_records; i++)
+        any = any || is_there(part(runs->record[i]));
+    return any;
+}
+
+/* Calls put_member for up to `most` names that a part has in any run, with the value in the first
+ * that has it. */
+static void put_members(report_page_t *page, const runs_t *runs, part_fn part, int most,
+                        void (*put_member)(report_page_t *page, const runs_t *runs,
+                                           const char *name, plim__json_t value))
+{
+    int count = 0;
+    for (int i = 0; i < runs->num_records; i++) {
+        const char *at = NULL;
+        for (plim__json_t key, value;
+             count < most && plim__json_next_member(part(runs->record[i]), &at, &key, &value);) {
+            char name[64];
+            bool listed = false;
+            plim__json_text(key, name, sizeof name);
+            for (int before = 0; before < i; before++)
+                listed = listed || is_there(plim__json_get(part(runs->record[before]), name));
+            if (listed)
+                continue;
+            put_member(page, runs, name, value);
+            count++;
+        }
+    }
+}
+
+static void put_account(report_page_t *page, const runs_t *runs, const char *name,
+                        plim__json_t value)
+{
+    char title[80];
+    (void)value;
+    (void)snprintf(title, sizeof title, "planned: %s", name);
+    put_row(page, runs, title, put_plan_account, name);
+}
+
 static void put_plan(report_page_t *page, const runs_t *runs)
 {
-    const report_run_record_t *first = NULL;
-    for (int i = 0; i < runs->num_records && first == NULL; i++)
-        if (runs->record[i]->plan[0] != '\0')
-            first = runs->record[i];
-    if (first == NULL)
+    if (!any_has(runs, plan_of))
         return;
     begin_table(page, runs, "Plan and measured", "");
     put_row(page, runs, "memory, planned peak", put_plan_bytes, "total_bytes");
@@ -428,16 +493,7 @@ static void put_plan(report_page_t *page, const runs_t *runs)
     put_row(page, runs, "memory, minimum line", put_plan_bytes, "minimum_bytes");
     put_row(page, runs, "epoch, measured", put_measured_epoch, "");
     put_row(page, runs, "run, measured", put_measured_seconds, "");
-    const plim__json_t accounts = get(first->plan, "accounts");
-    const char *at = NULL;
-    int count = 0;
-    for (plim__json_t key, value; plim__json_next_member(accounts, &at, &key, &value) && count < 32;
-         count++) {
-        char name[64], title[80];
-        plim__json_text(key, name, sizeof name);
-        (void)snprintf(title, sizeof title, "planned: %s", name);
-        put_row(page, runs, title, put_plan_account, name);
-    }
+    put_members(page, runs, accounts_of, 32, put_account);
     end_table(page);
 }
 
@@ -447,39 +503,32 @@ static bool same_value(plim__json_t a, plim__json_t b)
            memcmp(a.begin, b.begin, (size_t)(a.end - a.begin)) == 0;
 }
 
+static void put_setting(report_page_t *page, const runs_t *runs, const char *name,
+                        plim__json_t value)
+{
+    bool differs = false;
+    for (int i = 0; i < runs->num_records; i++)
+        differs = differs || !same_value(value, get_in(runs->record[i]->about, "settings", name));
+    report_page_put(page,
+                    differs ? "<tr class=\"diff\"><th scope=\"row\">" : "<tr><th scope=\"row\">");
+    report_page_text(page, name);
+    report_page_put(page, "</th>");
+    for (int i = 0; i < runs->num_records; i++) {
+        report_page_put(page, "<td>");
+        report_page_json(page, get_in(runs->record[i]->about, "settings", name));
+        report_page_put(page, "</td>");
+    }
+    report_page_put(page, "</tr>");
+}
+
 /* All settings of the runs, as run.json names them; those that differ stand out. */
 static void put_recipe(report_page_t *page, const runs_t *runs)
 {
-    const report_run_record_t *first = NULL;
-    for (int i = 0; i < runs->num_records && first == NULL; i++)
-        if (is_there(get(runs->record[i]->about, "settings")))
-            first = runs->record[i];
-    if (first == NULL)
+    if (!any_has(runs, settings_of))
         return;
     begin_table(page, runs, "Recipe",
                 runs->num_records > 1 ? "Settings that differ are bold." : "");
-    const char *at = NULL;
-    int count = 0;
-    for (plim__json_t key, value;
-         plim__json_next_member(get(first->about, "settings"), &at, &key, &value) && count < 128;
-         count++) {
-        char name[64];
-        bool differs = false;
-        plim__json_text(key, name, sizeof name);
-        for (int i = 0; i < runs->num_records; i++)
-            differs =
-                differs || !same_value(value, get_in(runs->record[i]->about, "settings", name));
-        report_page_put(page, differs ? "<tr class=\"diff\"><th scope=\"row\">"
-                                      : "<tr><th scope=\"row\">");
-        report_page_text(page, name);
-        report_page_put(page, "</th>");
-        for (int i = 0; i < runs->num_records; i++) {
-            report_page_put(page, "<td>");
-            report_page_json(page, get_in(runs->record[i]->about, "settings", name));
-            report_page_put(page, "</td>");
-        }
-        report_page_put(page, "</tr>");
-    }
+    put_members(page, runs, settings_of, 128, put_setting);
     end_table(page);
 }
 
@@ -544,19 +593,11 @@ static void put_ranks(report_page_t *page, const report_run_record_t *record, co
     report_page_text(page, record->ranks);
 }
 
-static bool any_has(const runs_t *runs, bool training)
-{
-    for (int i = 0; i < runs->num_records; i++)
-        if ((training ? runs->record[i]->about : runs->record[i]->begin)[0] != '\0')
-            return true;
-    return false;
-}
-
 static void put_machine(report_page_t *page, const runs_t *runs)
 {
     begin_table(page, runs, "Run and machine", "");
     put_row(page, runs, "run", put_directory, "");
-    if (any_has(runs, true)) {
+    if (any_has(runs, about_of)) {
         put_row(page, runs, "dataset", put_about, "dataset/path");
         put_row(page, runs, "fingerprint", put_about, "dataset/fingerprint");
         put_row(page, runs, "processor", put_about, "machine/cpu");
@@ -566,7 +607,7 @@ static void put_machine(report_page_t *page, const runs_t *runs)
         put_row(page, runs, "plimsoll", put_about, "versions/plimsoll");
         put_row(page, runs, "oneDNN", put_about, "versions/onednn");
     }
-    if (any_has(runs, false)) {
+    if (any_has(runs, begin_of)) {
         put_row(page, runs, "command", put_command, "command");
         put_row(page, runs, "began", put_about, "time");
         put_row(page, runs, "directory", put_about, "directory");

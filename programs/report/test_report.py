@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -125,6 +126,20 @@ def test_several_runs_stand_side_by_side(trained, tmp_path):
     assert differing == ['hidden1632']
     ends = [text.split()[0] for text in page.texts('span', 'e')]
     assert ends.count('A') == ends.count('B') >= 2
+
+
+def test_what_only_one_of_the_runs_has_is_shown(trained, tmp_path):
+    shutil.copytree(trained / 'two', tmp_path / 'two')
+    about = json.loads((tmp_path / 'two/run.json').read_text())
+    about['settings']['later'] = 7
+    (tmp_path / 'two/run.json').write_text(json.dumps(about))
+    first, *lines = (tmp_path / 'two/timeline.jsonl').read_text().splitlines(keepends=True)
+    first = json.loads(first)
+    first['accounts']['row cache'] = 1 << 20
+    (tmp_path / 'two/timeline.jsonl').write_text(json.dumps(first) + '\n' + ''.join(lines))
+    page = report(tmp_path, trained / 'one', tmp_path / 'two')
+    assert page.row('later') == ['', '7'] and page.row('planned: row cache')[1] == '1 MiB'
+    assert len(page.row('hidden')) == 2 and 'later7' in [text for tag, attrs, text in page.elements if tag == 'tr' and attrs.get('class') == 'diff']
 
 
 def test_at_most_eight_runs(trained, tmp_path):
