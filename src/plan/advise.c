@@ -208,12 +208,14 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     PLIM_TRY(plim__output_check(advice_out, "plim_advice_t"));
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
     training = &known;
-    advising_t advising = {.job = job, .dataset = dataset, .training = training};
+    advising_t advising = {
+        .job = job, .dataset = dataset, .training = training, .params = PLIM_PLAN_PARAMS_INIT};
     plim_training_t changed;
     int count = 0;
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (params != NULL)
-        advising.params = *params;
+        PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &advising.params,
+                                   sizeof advising.params));
     const plim_recipe_t recipe = plim__plan_settings_recipe(plim_dataset_info(dataset), training);
     PLIM_TRY(plim__statistics_probe(job, dataset, &recipe, false, &advising.probe));
     advising.line = plim__load_line(job, &advising.params);

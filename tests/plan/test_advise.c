@@ -7,6 +7,7 @@
 
 #include <plimsoll/plimsoll.h>
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,22 +40,24 @@ static plim_training_t take(plim_training_t training, const plim_advice_t *advic
     return training;
 }
 
-static void check_advice(const test_place_t *place, const plim_training_t *training,
-                         const plim_plan_params_t *params, bool whole, int least_count)
+static void check_advice(const test_place_t *place, const plim_training_t *training, int64_t memory,
+                         bool whole, int least_count)
 {
+    plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
     plim_advice_t advice[CAPACITY] = {PLIM_ADVICE_INIT};
     plim__train_plan_t plan;
     int count;
-    assert_ok(
-        plim_train_advise(&place->job, place->dataset, training, params, CAPACITY, advice, &count));
+    params.memory = memory;
+    assert_ok(plim_train_advise(&place->job, place->dataset, training, &params, CAPACITY, advice,
+                                &count));
     assert_true(count >= least_count && count <= CAPACITY);
     for (int i = 0; i < count; i++) {
         const plim_training_t changed = take(*training, &advice[i]);
         for (int hop = 0; hop < training->recipe.num_hops; hop++)
             assert_true(changed.recipe.fanout[hop] <= training->recipe.fanout[hop]);
-        assert_ok(plim__train_plan(&place->job, place->dataset, &changed, params, &plan));
+        assert_ok(plim__train_plan(&place->job, place->dataset, &changed, &params, &plan));
         assert_true(!whole || plan.load.part_seeds == 0);
-        assert_true(advice[i].saved_bytes > 0 && advice[i].total_bytes <= params->memory + MIB);
+        assert_true(advice[i].saved_bytes > 0 && advice[i].total_bytes <= memory + MIB);
     }
 }
 
@@ -72,16 +75,16 @@ static void what_is_advised_fits(void **state)
         plim_train_advise(&place.job, place.dataset, &training, NULL, CAPACITY, advice, &count));
     assert_int_equal(count, 0); /* whole batches fit */
     for (int64_t memory = plan.minimum - 16 * MIB; memory < plan.minimum; memory += 4 * MIB)
-        check_advice(&place, &training, &(plim_plan_params_t){.memory = memory}, false, 0);
+        check_advice(&place, &training, memory, false, 0);
     for (int64_t memory = plan.minimum + MIB; memory < plan.total; memory += 32 * MIB) {
         const plim_plan_params_t params = {.memory = memory};
         plim__train_plan_t cut;
         assert_ok(plim__train_plan(&place.job, place.dataset, &training, &params, &cut));
-        check_advice(&place, &training, &params, true, cut.load.part_seeds > 0 ? 1 : 0);
+        check_advice(&place, &training, memory, true, cut.load.part_seeds > 0 ? 1 : 0);
     }
     training.recipe.fanout[1] = 0; /* is not made larger */
     assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
-    check_advice(&place, &training, &(plim_plan_params_t){.memory = plan.total / 2}, false, 0);
+    check_advice(&place, &training, plan.total / 2, false, 0);
     test_place_close(&place);
 }
 
@@ -114,6 +117,18 @@ static void a_refusal_names_what_would_do(void **state)
                                        : strstr(plim_last_error(), number));
     }
     assert_non_null(strstr(plim_last_error(), "or more, or `"));
+    /* Of a caller made for older headers, only the fields that it knows are read. */
+    plim_advice_t again[CAPACITY] = {PLIM_ADVICE_INIT};
+    params.size = offsetof(plim_plan_params_t, num_slots);
+    memset((char *)&params + params.size, 0x55, sizeof params - params.size);
+    assert_ok(
+        plim_train_advise(&place.job, place.dataset, &training, &params, CAPACITY, again, &count));
+    for (int i = 0; i < count; i++)
+        assert_int_equal(advice[i].total_bytes, again[i].total_bytes);
+    params.size = 0;
+    assert_int_equal(
+        plim_train_advise(&place.job, place.dataset, &training, &params, CAPACITY, again, &count),
+        PLIM_ERR_USAGE);
     test_place_close(&place);
 }
 
