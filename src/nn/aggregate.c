@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "nn/kernels.h"
 
+#include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 /* Time of a task: much longer than handing it out, much shorter than the whole. */
@@ -75,6 +77,44 @@ void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t 
                                 hop->num_src, src, dst, self);
 }
 
+static float inverse_root(float sum)
+{
+    return sum == 0 ? 0.0f : 1.0f / sqrtf(sum);
+}
+
+/* The sum of all weights into u that a batch of training would see. */
+static float drawn_sum(float sum, int32_t degree, int64_t fanout)
+{
+    if (fanout <= 0 || degree <= fanout)
+        return sum;
+    return 1.0f + (sum - 1.0f) * ((float)fanout / (float)degree);
+}
+
+void plim__scales_gcn_weighted(const plim__edges_t *hop, const float *weights, const float *sums,
+                               const int32_t *degrees, int64_t fanout, float *edge, float *src,
+                               float *dst, float *self)
+{
+    for (int64_t u = 0; sums != NULL && u < hop->num_src; u++)
+        src[u] = inverse_root(drawn_sum(sums[u], degrees[u], fanout));
+    for (int64_t v = 0; v < hop->num_dst; v++) {
+        const int64_t begin = hop->indptr[v], end = hop->indptr[v + 1];
+        float sum = 0, own = 1;
+        for (int64_t e = begin; e < end; e++) {
+            const bool loop = hop->indices[e] == v;
+            own = loop ? weights[e] : own;
+            edge[e] = loop ? 0.0f : weights[e];
+            sum += edge[e];
+        }
+        sum += own;
+        dst[v] = inverse_root(sum);
+        if (sums == NULL)
+            src[v] = dst[v];
+        else if (fanout > 0 && end - begin > fanout && sum != 0)
+            dst[v] = sqrtf(drawn_sum(sums[v], degrees[v], fanout)) / sum;
+        self[v] = own * dst[v] * src[v];
+    }
+}
+
 void plim__scales_mean(const plim__edges_t *hop, float *dst)
 {
     plim__kernels()->scales_mean(hop->indptr, hop->num_dst, dst);
@@ -88,6 +128,7 @@ void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t
                                    .indices = hop->indices,
                                    .num_edges = hop->num_edges,
                                    .num_self = hop->num_dst,
+                                   .weights = scales->edge,
                                    .inner = scales->src,
                                    .outer = scales->dst,
                                    .self = scales->self,
@@ -133,6 +174,8 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                  .indices = reverse->destinations,
                  .num_edges = hop->num_edges,
                  .num_self = hop->num_dst,
+                 .weights = scales->edge,
+                 .edges = reverse->edges,
                  .inner = scales->dst,
                  .outer = scales->src,
                  .self = scales->self,

@@ -19,6 +19,14 @@ typedef struct plim__edges {
     const int32_t *indices; /* (num_edges) */
 } plim__edges_t;
 
+/* What a hop's edges carry, in the order of its indices; NULL: nothing. */
+typedef struct plim__edge_inputs {
+    const float *weights;      /* (num_edges) */
+    const int32_t *types;      /* (num_edges) */
+    plim__matrix_t features;   /* (num_edges, width) F32 or F16; data may be NULL */
+    const int64_t *categories; /* (num_edges, columns) */
+} plim__edge_inputs_t;
+
 /* The same edges by source: edge edges[indptr[u]] … goes from u to destinations[…], ascending. */
 typedef struct plim__reverse {
     int32_t *indptr;       /* (num_src + 1) */
@@ -30,13 +38,14 @@ typedef struct plim__reverse {
 void plim__reverse_make(const plim__edges_t *hop, plim__reverse_t *reverse);
 
 /*
- * Linear sums: out[v] = dst_scale[v] * sum over edges of src_scale[u] x[u] + self_scale[v] x[v].
- * A NULL src_scale or dst_scale is 1 everywhere, a NULL self_scale 0.
+ * Linear sums: out[v] = dst[v] * sum over edges e from u of edge[e] src[u] x[u] + self[v] x[v].
+ * A NULL src, dst or edge is 1 everywhere, a NULL self 0.
  */
 typedef struct plim__scales {
     const float *src;  /* (num_src) */
     const float *dst;  /* (num_dst) */
     const float *self; /* (num_dst) */
+    const float *edge; /* (num_edges) */
 } plim__scales_t;
 
 /*
@@ -79,6 +88,18 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
  */
 void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t fanout, float *src,
                       float *dst, float *self);
+
+/*
+ * The same of weighted edges, as PyG's gcn_norm: an edge from v to itself is v's own weight (the
+ * last of several), otherwise 1; scales are 0 for a sum of 0 and NaN for a negative one. `sums`
+ * (num_src) are the sums of the weights of all edges into each node and its own, of the whole
+ * dataset; of fewer edges than degrees[u], a sum is (sums[u] - 1) times their share, and 1. NULL:
+ * the hop has all edges of all nodes. edge (num_edges) gets the weights, 0 of an edge from v to
+ * itself; needed in the backward pass too.
+ */
+void plim__scales_gcn_weighted(const plim__edges_t *hop, const float *weights, const float *sums,
+                               const int32_t *degrees, int64_t fanout, float *edge, float *src,
+                               float *dst, float *self);
 
 /* dst 1/k_v, 0 without edges. */
 void plim__scales_mean(const plim__edges_t *hop, float *dst);

@@ -73,19 +73,28 @@ static void gcn_place(const plim__model_t *model, plim__layer_t *layer,
     layer->scale_src = plim__place_floats(workspace, kept, layer->hop.num_src, 1);
     layer->scale_dst = plim__place_floats(workspace, kept, layer->rows, 1);
     layer->scale_self = plim__place_floats(workspace, kept, layer->rows, 1);
+    if (model->params.columns.edge_weights)
+        layer->scale_edge = plim__place_floats(workspace, kept, layer->hop.num_edges, 1);
     layer->x = plim__place_matrix(workspace, plim__side_x(model, layer), layer->rows, layer->in,
                                   model->element);
 }
 
 static plim__scales_t gcn_scales(const plim__layer_t *layer)
 {
-    return (plim__scales_t){layer->scale_src, layer->scale_dst, layer->scale_self};
+    return (plim__scales_t){layer->scale_src, layer->scale_dst, layer->scale_self,
+                            layer->scale_edge};
 }
 
 static void gcn_prepare(plim__model_t *model, plim__layer_t *layer)
 {
-    plim__scales_gcn(&layer->hop, model->degrees, model->params.fanout[layer->index],
-                     layer->scale_src, layer->scale_dst, layer->scale_self);
+    if (layer->scale_edge != NULL)
+        plim__scales_gcn_weighted(&layer->hop, layer->edges.weights, model->weight_sums,
+                                  model->degrees, model->params.fanout[layer->index],
+                                  layer->scale_edge, layer->scale_src, layer->scale_dst,
+                                  layer->scale_self);
+    else
+        plim__scales_gcn(&layer->hop, model->degrees, model->params.fanout[layer->index],
+                         layer->scale_src, layer->scale_dst, layer->scale_self);
 }
 
 static void gcn_rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
@@ -161,7 +170,7 @@ static void sage_rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t
 {
     plim__matrix_t sum = half(x, 0);
     plim__matrix_t root = half(x, layer->in);
-    const plim__scales_t scales = {NULL, layer->scale_dst, NULL};
+    const plim__scales_t scales = {.dst = layer->scale_dst};
     if (model->params.model.aggregation != PLIM_MAX)
         plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, &sum, &root, first, end);
     else
@@ -186,7 +195,7 @@ static void sage_backward(plim__model_t *model, plim__layer_t *layer)
             plim__matrix_make(layer->dresidual, layer->rows, layer->out, PLIM__F32);
         plim__matrix_add(model->team, &residual, &droot);
     }
-    const plim__scales_t scales = {NULL, layer->scale_dst, NULL};
+    const plim__scales_t scales = {.dst = layer->scale_dst};
     if (model->params.model.aggregation != PLIM_MAX)
         plim__aggregate_backward(model->team, &layer->hop, &layer->reverse, &scales, &dsum, &droot,
                                  &dinput);
@@ -255,7 +264,7 @@ static void gin_rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t 
                      int64_t end)
 {
     (void)model;
-    const plim__scales_t scales = {NULL, NULL, layer->scale_self};
+    const plim__scales_t scales = {.self = layer->scale_self};
     plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, x, NULL, first, end);
 }
 
@@ -287,7 +296,7 @@ static void gin_backward(plim__model_t *model, plim__layer_t *layer)
     plim__model_lap(model, &model->finish_ns);
     plim__linear_backward(model, &layer->product[0], &layer->inner_dy, plim__layer_x(model, layer),
                           layer->dx.data);
-    const plim__scales_t scales = {NULL, NULL, layer->scale_self};
+    const plim__scales_t scales = {.self = layer->scale_self};
     plim__sum_backward(model, layer, &scales);
 }
 

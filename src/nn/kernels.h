@@ -10,15 +10,18 @@
 #include "nn/matrix.h"
 
 /*
- * out[r] = outer[r] * (sum over edges e of r of inner[indices[e]] x[indices[e]])
+ * out[r] = outer[r] * (sum over edges e of r of weight(e) inner[indices[e]] x[indices[e]])
  *        + self[r] x[r] + extra[r], and root[r] = x[r]; the latter three for r < num_self only.
- * Any of outer, inner, self, extra and root may be NULL: 1, 1, 0, 0, none.
+ * weight(e) is weights[e], or weights[edges[e]] with `edges`. Any of weights, outer, inner, self,
+ * extra and root may be NULL: 1, 1, 1, 0, 0, none. `extra` may be `out`.
  */
 typedef struct plim__row_sums {
     const int32_t *indptr;
     const int32_t *indices;
     int64_t num_edges;
     int64_t num_self;
+    const float *weights;
+    const int32_t *edges;
     const float *inner;
     const float *outer;
     const float *self;

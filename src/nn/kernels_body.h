@@ -10,6 +10,7 @@
 
 #include "nn/kernels.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #ifdef __clang__
@@ -131,9 +132,15 @@ LANES_INLINE void copy_root(const plim__matrix_t *x, plim__matrix_t *root, block
         }                                                                                          \
     }
 
-/* The sum over the row's edges of one block. */
+LANES_INLINE float edge_weight(const plim__row_sums_t *sums, int64_t e, int32_t source)
+{
+    const float weight = sums->weights[sums->edges != NULL ? sums->edges[e] : e];
+    return sums->inner != NULL ? weight * sums->inner[source] : weight;
+}
+
+/* The sum over the row's edges of one block; each value of `weighted` is a copy. */
 LANES_INLINE void sum_edges(const plim__row_sums_t *sums, block_t block, plim__element_t element,
-                            int vectors, lanes_t *total)
+                            int vectors, bool weighted, lanes_t *total)
 {
     const int64_t width = LANES * (int64_t)plim__element_bytes(element);
     const int64_t bytes = vectors * width;
@@ -150,8 +157,9 @@ LANES_INLINE void sum_edges(const plim__row_sums_t *sums, block_t block, plim__e
         const char *x = base + source * stride;
         if (e + ahead < sums->num_edges)
             prefetch_block(base + sums->indices[e + ahead] * stride, bytes);
-        if (inner != NULL) {
-            const lanes_t weight = lanes_set(inner[source]);
+        if (weighted || inner != NULL) {
+            const lanes_t weight =
+                lanes_set(weighted ? edge_weight(sums, e, source) : inner[source]);
             UNROLL
             for (int i = 0; i < vectors; i++)
                 total[i] += weight * load_part(x + i * width, element, block.part);
@@ -188,7 +196,10 @@ LANES_INLINE void sum_block(const plim__row_sums_t *sums, block_t block, plim__e
                             int vectors)
 {
     lanes_t total[LANES_BLOCK];
-    sum_edges(sums, block, element, vectors, total);
+    if (sums->weights != NULL)
+        sum_edges(sums, block, element, vectors, true, total);
+    else
+        sum_edges(sums, block, element, vectors, false, total);
     if (sums->outer != NULL) {
         const lanes_t scale = lanes_set(sums->outer[block.row]);
         UNROLL

@@ -26,6 +26,19 @@ static inline bool plim__model_skips_loops(const plim_model_t *model)
     return model->kind == PLIM_GCN && !model->loops_twice;
 }
 
+/* Columns that a model reads beside the rows; zeros: none. */
+typedef struct plim__columns {
+    bool edge_weights; /* GCN */
+} plim__columns_t;
+
+/* The columns of a batch. Those of edges are in the order of edge_ids: block by block, in the order
+ * of indices. NULL: absent. */
+typedef struct plim__batch_columns {
+    const float *edge_weights; /* (edges) */
+    const float *weight_sums;  /* (num_nodes) of all edges into each in the dataset and its own
+                                  (1, or its self-loop's); whole graphs need none */
+} plim__batch_columns_t;
+
 /* Parameters of a model. */
 typedef struct plim__model_params {
     plim_model_t model; /* num_layers, hidden, … */
@@ -44,6 +57,7 @@ typedef struct plim__model_params {
     int64_t max_edges;
     int64_t fanout[PLIM_HOPS_MAX]; /* of layer i; 0 or less: whole neighbourhoods */
     int64_t max_seeds;
+    plim__columns_t columns;
 } plim__model_params_t;
 
 /* Bytes of the model with its products, without oneDNN's own memory. SIZE_MAX for settings that
@@ -97,7 +111,8 @@ typedef struct plim__pass {
     uint64_t seed;
     int64_t epoch;
     int64_t step;
-    bool embeddings; /* compute embeddings too; not in training */
+    bool embeddings;                      /* compute embeddings too; not in training */
+    const plim__batch_columns_t *columns; /* those of the model's params; valid until backward */
 } plim__pass_t;
 
 /* Results of a forward pass; valid until the next one. */

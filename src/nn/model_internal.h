@@ -74,10 +74,11 @@ typedef struct plim__layer {
 
     /* The current part: sizes, */
     plim__edges_t hop;
+    plim__edge_inputs_t edges;
     int64_t rows;         /* rows of h */
     plim__matrix_t input; /* (num_src, in): h of the layer before, or the batch's rows */
     /* then matrices of forward, */
-    float *scale_src, *scale_dst, *scale_self;
+    float *scale_src, *scale_dst, *scale_self, *scale_edge;
     int32_t *chosen;
     plim__matrix_t x; /* input of the first product */
     plim__matrix_t z; /* GAT: its result, (num_src, heads * channels) */
@@ -150,10 +151,11 @@ struct plim__model {
     plim__worker_times_t *times; /* (workers) */
     float *tiles;                /* (workers, tile_floats): results of products that are not kept */
     int64_t tile_floats;
-    float *embeddings;      /* embeddings, if the last layer reads another element */
-    plim__pass_t pass;      /* current pass */
-    const int32_t *nodes;   /* of the part */
-    const int32_t *degrees; /* of the part */
+    float *embeddings;        /* embeddings, if the last layer reads another element */
+    plim__pass_t pass;        /* current pass */
+    const int32_t *nodes;     /* of the part */
+    const int32_t *degrees;   /* of the part */
+    const float *weight_sums; /* of the part */
     int64_t num_seeds;
     int64_t lap_ns;
     int64_t dense_ns, sparse_ns, finish_ns;

@@ -82,7 +82,32 @@ static plim_status_t set_hop(plim__model_t *model, const plim_batch_t *batch, pl
     return PLIM_OK;
 }
 
-static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch)
+/* Gives each layer its edges' part of the batch's columns. */
+static plim_status_t set_columns(plim__model_t *model, const plim_batch_t *batch,
+                                 const plim__batch_columns_t *columns)
+{
+    const plim__model_params_t *params = &model->params;
+    const plim__columns_t *wanted = &params->columns;
+    const int count = params->model.num_layers;
+    int64_t edges = 0;
+    model->weight_sums = columns != NULL ? columns->weight_sums : NULL;
+    if (wanted->edge_weights && (columns == NULL || columns->edge_weights == NULL ||
+                                 (columns->weight_sums == NULL && !params->graph_level)))
+        return plim__fail(PLIM_ERR_USAGE, "the batch has no weights of edges");
+    for (int block = 0; block < batch->num_blocks; block++) {
+        plim__edge_inputs_t inputs = {0};
+        if (wanted->edge_weights)
+            inputs.weights = columns->edge_weights + edges;
+        for (int i = 0; i < count; i++)
+            if (params->graph_level || i == count - 1 - block)
+                model->layers[i].edges = inputs;
+        edges += batch->blocks[block].num_edges;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch,
+                                const plim__batch_columns_t *columns)
 {
     const plim__model_params_t *params = &model->params;
     const int count = params->model.num_layers;
@@ -106,6 +131,7 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch)
     if (given != (params->graph_level ? batch->num_nodes : batch->num_seeds))
         return plim__fail(PLIM_ERR_USAGE, "a batch of %lld seeds whose last layer gives %lld",
                           (long long)batch->num_seeds, (long long)given);
+    PLIM_TRY(set_columns(model, batch, columns));
     model->num_seeds = batch->num_seeds;
     model->nodes = batch->nodes;
     model->degrees = batch->degrees;
@@ -190,7 +216,7 @@ plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batc
                                   const plim__pass_t *pass, plim__model_output_t *output_out)
 {
     const int count = model->params.model.num_layers;
-    plim_status_t status = begin_part(model, batch);
+    plim_status_t status = begin_part(model, batch, pass->columns);
     if (status != PLIM_OK)
         return status;
     model->pass = *pass;

@@ -6,8 +6,8 @@
  *         -> a line "name dimension…" for each parameter and buffer
  *     probe_model step SETTING=NUMBER…
  *         for each block, the seeds' first: num_dst, num_src, num_edges (int64), indptr, indices;
- *         nodes, degrees (int32), rows, graph_indptr (graphs only), labels (int64),
- *         then each parameter and buffer
+ *         nodes, degrees (int32), rows, graph_indptr (graphs only), labels (int64), the columns of
+ *         the settings, in the order of plim__batch_columns_t, then each parameter and buffer
  *         -> outputs, the mean loss (f64), its gradient by each parameter (a buffer's value), and,
  *            outside training, outputs and embeddings
  */
@@ -23,6 +23,7 @@ typedef struct settings {
     plim__model_params_t params;
     int64_t nodes;
     int64_t blocks;
+    plim__batch_columns_t columns;
 } settings_t;
 
 static void *input(int64_t count, size_t size)
@@ -98,6 +99,8 @@ static void set(settings_t *settings, const char *word)
         params->max_seeds = value;
     else if (named(word, "nodes", &value))
         settings->nodes = value;
+    else if (named(word, "weights", &value))
+        params->columns.edge_weights = value != 0;
     else if (named(word, "blocks", &value))
         settings->blocks = value;
     else {
@@ -134,8 +137,20 @@ static void read_batch(settings_t *settings, plim_batch_t *batch)
     batch->labels = input(batch->num_seeds, sizeof(int64_t));
 }
 
-static void free_batch(plim_batch_t *batch)
+static void read_columns(settings_t *settings)
 {
+    const plim__model_params_t *params = &settings->params;
+    plim__batch_columns_t *columns = &settings->columns;
+    if (params->columns.edge_weights)
+        columns->edge_weights = input(params->max_edges, sizeof(float));
+    if (params->columns.edge_weights && !params->graph_level)
+        columns->weight_sums = input(settings->nodes, sizeof(float));
+}
+
+static void free_batch(plim_batch_t *batch, plim__batch_columns_t *columns)
+{
+    free((void *)columns->edge_weights);
+    free((void *)columns->weight_sums);
     for (int i = 0; i < batch->num_blocks; i++) {
         free((void *)batch->blocks[i].indptr);
         free((void *)batch->blocks[i].indices);
@@ -171,13 +186,14 @@ static void read_values(plim__model_t *model)
     plim__model_changed(model);
 }
 
-static void step(plim__team_t *team, plim__model_t *model, const plim_batch_t *batch, int64_t width)
+static void step(plim__team_t *team, plim__model_t *model, const plim_batch_t *batch,
+                 const plim__batch_columns_t *columns, int64_t width)
 {
     int count;
     const plim__parameter_t *parameters = plim__model_parameters(model, &count);
     plim__model_output_t got;
-    const plim__pass_t training = {.training = true};
-    const plim__pass_t reading = {.embeddings = true};
+    const plim__pass_t training = {.training = true, .columns = columns};
+    const plim__pass_t reading = {.embeddings = true, .columns = columns};
     const int64_t seeds = batch->num_seeds;
     float *doutputs = calloc((size_t)(seeds * width) + 1, sizeof *doutputs);
     if (doutputs == NULL)
@@ -208,8 +224,10 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i++)
         set(&settings, argv[i]);
     plim_batch_t batch = {.last_part = true};
-    if (!names)
+    if (!names) {
         read_batch(&settings, &batch);
+        read_columns(&settings);
+    }
     plim_job_t job = test_job_make((int64_t)2 << 30, 2, PLIM_IO_AUTO);
     plim__team_t *team;
     plim__model_t *model;
@@ -219,11 +237,11 @@ int main(int argc, char **argv)
         list_names(model);
     } else {
         read_values(model);
-        step(team, model, &batch, settings.params.num_outputs);
+        step(team, model, &batch, &settings.columns, settings.params.num_outputs);
     }
     plim__model_destroy(model);
     plim__team_destroy(team);
     test_job_end(&job);
-    free_batch(&batch);
+    free_batch(&batch, &settings.columns);
     return 0;
 }

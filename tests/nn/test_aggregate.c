@@ -23,6 +23,7 @@ static const int64_t widths[] = {1, 7, 16, 100, 128, 200, 256, 1433};
 
 #define MANY 9000
 static float scale_src[MANY], scale_dst[MANY], scale_self[MANY];
+static float scale_edge[10 * MANY];
 
 static int setup(void **state)
 {
@@ -35,6 +36,8 @@ static int setup(void **state)
         scale_dst[i] = (float)plim__rng_double(6, i) + 0.25f;
         scale_self[i] = (float)plim__rng_double(7, i) - 0.5f;
     }
+    for (uint64_t i = 0; i < 10 * MANY; i++)
+        scale_edge[i] = (float)plim__rng_double(8, i) - 0.5f;
     return 0;
 }
 
@@ -89,7 +92,8 @@ static void check_forward(const plim__edges_t *hop, const plim__scales_t *scales
             double sum = scale(scales->self, v, 0) * test_matrix_at(x, v, c), size = fabs(sum);
             for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
                 const int64_t u = hop->indices[e];
-                const double term = dst * scale(scales->src, u, 1) * test_matrix_at(x, u, c);
+                const double term = dst * scale(scales->src, u, 1) * scale(scales->edge, e, 1) *
+                                    test_matrix_at(x, u, c);
                 sum += term;
                 size += fabs(term);
             }
@@ -129,15 +133,18 @@ static void forward_is_the_sum(void **state)
 {
     (void)state;
     static const plim__element_t elements[] = {PLIM__F32, PLIM__BF16, PLIM__F16};
-    const plim__scales_t scales[] = {
-        {NULL, NULL, NULL}, {scale_src, scale_dst, scale_self}, {NULL, scale_dst, NULL}};
+    const plim__scales_t scales[] = {{0},
+                                     {.src = scale_src, .dst = scale_dst, .self = scale_self},
+                                     {.dst = scale_dst},
+                                     {.edge = scale_edge},
+                                     {scale_src, scale_dst, scale_self, scale_edge}};
     test_hop_t hop;
     test_hop_make(11, NUM_DST, NUM_SRC, 4, &hop);
     for (int path = 0; path <= (int)best; path++) {
         test_vector_limit((plim__vector_path_t)path);
         for (int w = 0; w < NUM_WIDTHS; w++)
             for (int e = 0; e < 3; e++)
-                for (int s = 0; s < 3; s++)
+                for (int s = 0; s < 5; s++)
                     forward_one(&hop, widths[w], elements[e], s == 2 ? PLIM__BF16 : PLIM__F32,
                                 &scales[s]);
     }
@@ -159,7 +166,8 @@ static void check_backward(const plim__edges_t *hop, const plim__scales_t *scale
             size[v * width + c] += fabs(scale(scales->self, v, 0) * d) + fabs(root);
             for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
                 const int64_t u = hop->indices[e];
-                const double term = scale(scales->src, u, 1) * scale(scales->dst, v, 1) * d;
+                const double term = scale(scales->src, u, 1) * scale(scales->dst, v, 1) *
+                                    scale(scales->edge, e, 1) * d;
                 want[u * width + c] += term;
                 size[u * width + c] += fabs(term);
             }
@@ -175,7 +183,9 @@ static void check_backward(const plim__edges_t *hop, const plim__scales_t *scale
 static void backward_is_the_transpose(void **state)
 {
     (void)state;
-    const plim__scales_t scales[] = {{NULL, NULL, NULL}, {scale_src, scale_dst, scale_self}};
+    const plim__scales_t scales[] = {{0},
+                                     {.src = scale_src, .dst = scale_dst, .self = scale_self},
+                                     {scale_src, scale_dst, scale_self, scale_edge}};
     test_hop_t hop;
     test_hop_make(12, NUM_DST, NUM_SRC, 5, &hop);
     for (int path = 0; path <= (int)best; path++) {
@@ -184,7 +194,7 @@ static void backward_is_the_transpose(void **state)
             plim__matrix_t dout = test_matrix_make(4, NUM_DST, widths[w], widths[w] + 2, PLIM__F32);
             plim__matrix_t droot = test_matrix_make(5, NUM_DST, widths[w], widths[w], PLIM__F32);
             plim__matrix_t dx = test_matrix_make(6, NUM_SRC, widths[w], widths[w] + 7, PLIM__F32);
-            for (int s = 0; s < 2; s++) {
+            for (int s = 0; s < 3; s++) {
                 plim__aggregate_backward(team, &hop.hop, &hop.reverse, &scales[s], &dout,
                                          s == 0 ? &droot : NULL, &dx);
                 check_backward(&hop.hop, &scales[s], &dout, s == 0 ? &droot : NULL, &dx);
@@ -365,7 +375,7 @@ static void nothing_drawn_gives_zeros(void **state)
 
 static void assert_close(float got, double want)
 {
-    if (!(fabs((double)got - want) <= 2.5e-7 * want))
+    if (!(fabs((double)got - want) <= 2.5e-7 * fabs(want)))
         fail_msg("%.9g instead of %.9g", (double)got, want);
 }
 
@@ -402,12 +412,84 @@ static void scales_are_the_formulas(void **state)
     test_hop_end(&hop);
 }
 
+/* The degree as PyG's gcn_norm computes it: the last weight of a self-loop is the node's own. */
+static double own_weight(const plim__edges_t *hop, const float *weights, int64_t v, double *sum_out)
+{
+    double own = 1;
+    *sum_out = 0;
+    for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
+        if (hop->indices[e] == v)
+            own = (double)weights[e];
+        else
+            *sum_out += (double)weights[e];
+    }
+    *sum_out += own;
+    return own;
+}
+
+static void weighted_scales_are_those_of_gcn_norm(void **state)
+{
+    (void)state;
+    enum { ROWS = 61 };
+    float weights[ROWS * 20], edge[ROWS * 20], src[ROWS], dst[ROWS], self[ROWS], sums[ROWS];
+    int32_t degrees[ROWS];
+    test_hop_t hop;
+    test_hop_make(18, ROWS, ROWS, 5, &hop);
+    assert_true(hop.hop.num_edges <= ROWS * 20);
+    for (int64_t e = 0; e < hop.hop.num_edges; e++)
+        weights[e] = (float)(e % 5 - 1) * 0.5f; /* of both signs, and 0 */
+    plim__scales_gcn_weighted(&hop.hop, weights, NULL, NULL, 0, edge, src, dst, self);
+    bool zero = false, negative = false, loop = false;
+    for (int64_t v = 0; v < ROWS; v++) {
+        double sum;
+        const double own = own_weight(&hop.hop, weights, v, &sum);
+        zero = zero || sum == 0;
+        negative = negative || sum < 0;
+        if (sum < 0) {
+            assert_true(isnan(dst[v]) && isnan(src[v]));
+            continue;
+        }
+        assert_close(dst[v], sum == 0 ? 0 : 1 / sqrt(sum));
+        assert_close(src[v], (double)dst[v]);
+        assert_close(self[v], sum == 0 ? 0 : own / sum);
+        for (int64_t e = hop.hop.indptr[v]; e < hop.hop.indptr[v + 1]; e++) {
+            loop = loop || hop.hop.indices[e] == v;
+            assert_true(edge[e] == (hop.hop.indices[e] == v ? 0 : weights[e]));
+        }
+    }
+    assert_true(zero && negative && loop);
+    /* Weights of 1 give the scales of drawn edges. */
+    float plain_src[ROWS], plain_dst[ROWS], plain_self[ROWS];
+    for (int64_t v = 0; v < ROWS; v++) {
+        degrees[v] = (int32_t)(v % 9);
+        sums[v] = (float)degrees[v] + 1;
+    }
+    for (int64_t e = 0; e < hop.hop.num_edges; e++) {
+        weights[e] = 1;
+        if (hop.hop.indices[e] < ROWS / 2)
+            ((int32_t *)hop.hop.indices)[e] = ROWS - 1; /* no self-loops, but of the last */
+    }
+    for (int64_t fanout = 0; fanout < 6; fanout += 2) {
+        plim__scales_gcn_weighted(&hop.hop, weights, sums, degrees, fanout, edge, src, dst, self);
+        plim__scales_gcn(&hop.hop, degrees, fanout, plain_src, plain_dst, plain_self);
+        for (int64_t v = 0; v < ROWS / 2; v++) {
+            const int32_t drawn = hop.hop.indptr[v + 1] - hop.hop.indptr[v];
+            assert_close(src[v], (double)plain_src[v]);
+            if (fanout == 0 || drawn <= fanout || drawn == degrees[v]) {
+                assert_close(dst[v], (double)plain_dst[v]);
+                assert_close(self[v], (double)plain_self[v]);
+            }
+        }
+    }
+    test_hop_end(&hop);
+}
+
 /* Forward and backward, into fresh memory; `first` is where the hop's destinations begin in the
  * batch that it is a part of. */
 static void linear_into(plim__team_t *who, const test_hop_t *hop, int64_t first, int64_t width,
                         plim__matrix_t out[2])
 {
-    const plim__scales_t scales = {scale_src, scale_dst + first, NULL};
+    const plim__scales_t scales = {.src = scale_src, .dst = scale_dst + first};
     plim__matrix_t x = test_matrix_make(1, hop->hop.num_src, width, width, PLIM__F16);
     out[0] = test_matrix_make(2, hop->hop.num_dst, width, width, PLIM__F32);
     out[1] = test_matrix_make(3, hop->hop.num_src, width, width, PLIM__F32);
@@ -497,6 +579,7 @@ int main(void)
         cmocka_unit_test(reverse_has_every_edge_once_in_order),
         cmocka_unit_test(nothing_drawn_gives_zeros),
         cmocka_unit_test_teardown(scales_are_the_formulas, test_every_path),
+        cmocka_unit_test(weighted_scales_are_those_of_gcn_norm),
         cmocka_unit_test_teardown(every_path_gives_the_same_bits, test_every_path),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_split_batch_gives_the_same_bits),

@@ -21,6 +21,7 @@ typedef struct setting {
     plim_model_t model;
     bool graphs;
     plim_dtype_t row_type;
+    bool edges; /* reads columns of edges */
 } setting_t;
 
 #define MODEL(kind_, layers, ...)                                                                  \
@@ -29,26 +30,29 @@ typedef struct setting {
     }
 
 static const setting_t settings[] = {
-    {"mlp", MODEL(PLIM_MLP, 3, .norm = PLIM_NORM_LAYER, .dropout = 0.3f), false, PLIM_F16},
-    {"mlp of one layer", MODEL(PLIM_MLP, 1, .dropout = 0), false, PLIM_F32},
-    {"gcn", MODEL(PLIM_GCN, 2, .dropout = 0.5f), false, PLIM_F16},
-    {"gcn of one layer", MODEL(PLIM_GCN, 1, .dropout = 0.5f), false, PLIM_F32},
+    {"mlp", MODEL(PLIM_MLP, 3, .norm = PLIM_NORM_LAYER, .dropout = 0.3f), false, PLIM_F16, false},
+    {"mlp of one layer", MODEL(PLIM_MLP, 1, .dropout = 0), false, PLIM_F32, false},
+    {"gcn", MODEL(PLIM_GCN, 2, .dropout = 0.5f), false, PLIM_F16, false},
+    {"gcn of one layer", MODEL(PLIM_GCN, 1, .dropout = 0.5f), false, PLIM_F32, false},
+    {"gcn, weights", MODEL(PLIM_GCN, 3, .dropout = 0.2f), false, PLIM_F32, true},
     {"gcn, residual", MODEL(PLIM_GCN, 3, .residual = true, .norm = PLIM_NORM_LAYER), false,
-     PLIM_F32},
-    {"gcn, batch norm", MODEL(PLIM_GCN, 3, .norm = PLIM_NORM_BATCH), false, PLIM_F32},
-    {"sage", MODEL(PLIM_SAGE, 3, .dropout = 0.2f), false, PLIM_F16},
-    {"sage, residual", MODEL(PLIM_SAGE, 3, .residual = true), false, PLIM_F32},
-    {"sage, max", MODEL(PLIM_SAGE, 2, .aggregation = PLIM_MAX), false, PLIM_F32},
-    {"sage, sum", MODEL(PLIM_SAGE, 2, .aggregation = PLIM_SUM), false, PLIM_F32},
-    {"gin", MODEL(PLIM_GIN, 3, .dropout = 0.2f), false, PLIM_F16},
-    {"gin, batch norm", MODEL(PLIM_GIN, 2, .norm = PLIM_NORM_BATCH), false, PLIM_F32},
-    {"gat", MODEL(PLIM_GAT, 2, .dropout = 0.3f, .heads = 3), false, PLIM_F16},
-    {"gat, residual", MODEL(PLIM_GAT, 3, .residual = true, .heads = 2), false, PLIM_F32},
-    {"graphs, gcn", MODEL(PLIM_GCN, 2, .dropout = 0.2f, .pool = PLIM_POOL_MEAN), true, PLIM_F32},
+     PLIM_F32, false},
+    {"gcn, batch norm", MODEL(PLIM_GCN, 3, .norm = PLIM_NORM_BATCH), false, PLIM_F32, false},
+    {"sage", MODEL(PLIM_SAGE, 3, .dropout = 0.2f), false, PLIM_F16, false},
+    {"sage, residual", MODEL(PLIM_SAGE, 3, .residual = true), false, PLIM_F32, false},
+    {"sage, max", MODEL(PLIM_SAGE, 2, .aggregation = PLIM_MAX), false, PLIM_F32, false},
+    {"sage, sum", MODEL(PLIM_SAGE, 2, .aggregation = PLIM_SUM), false, PLIM_F32, false},
+    {"gin", MODEL(PLIM_GIN, 3, .dropout = 0.2f), false, PLIM_F16, false},
+    {"gin, batch norm", MODEL(PLIM_GIN, 2, .norm = PLIM_NORM_BATCH), false, PLIM_F32, false},
+    {"gat", MODEL(PLIM_GAT, 2, .dropout = 0.3f, .heads = 3), false, PLIM_F16, false},
+    {"gat, residual", MODEL(PLIM_GAT, 3, .residual = true, .heads = 2), false, PLIM_F32, false},
+    {"graphs, gcn", MODEL(PLIM_GCN, 2, .dropout = 0.2f, .pool = PLIM_POOL_MEAN), true, PLIM_F32,
+     false},
+    {"graphs, gcn, weights", MODEL(PLIM_GCN, 2), true, PLIM_F32, true},
     {"graphs, gin", MODEL(PLIM_GIN, 3, .norm = PLIM_NORM_BATCH, .pool = PLIM_POOL_ADD), true,
-     PLIM_F32},
-    {"graphs, gat", MODEL(PLIM_GAT, 2, .heads = 2, .pool = PLIM_POOL_MAX), true, PLIM_F16},
-    {"graphs, mlp", MODEL(PLIM_MLP, 2, .pool = PLIM_POOL_MEAN), true, PLIM_F32},
+     PLIM_F32, false},
+    {"graphs, gat", MODEL(PLIM_GAT, 2, .heads = 2, .pool = PLIM_POOL_MAX), true, PLIM_F16, false},
+    {"graphs, mlp", MODEL(PLIM_MLP, 2, .pool = PLIM_POOL_MEAN), true, PLIM_F32, false},
 };
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 
@@ -69,6 +73,15 @@ static test_batch_shape_t shape_of(const setting_t *setting)
     return shape;
 }
 
+static plim__columns_t columns_of(const setting_t *setting)
+{
+    plim__columns_t columns = {0};
+    if (!setting->edges)
+        return columns;
+    columns.edge_weights = setting->model.kind == PLIM_GCN;
+    return columns;
+}
+
 static plim__model_params_t params_of(const setting_t *setting, const plim_batch_t *batch,
                                       int threads)
 {
@@ -82,7 +95,8 @@ static plim__model_params_t params_of(const setting_t *setting, const plim_batch
                                    .moments = 2,
                                    .workers = threads,
                                    .max_src = batch->num_nodes,
-                                   .max_seeds = batch->num_seeds};
+                                   .max_seeds = batch->num_seeds,
+                                   .columns = columns_of(setting)};
     for (int i = 0; i < layers; i++)
         params.max_dst[i] =
             setting->graphs ? batch->num_nodes : batch->blocks[layers - 1 - i].num_dst;
@@ -139,18 +153,20 @@ static double loss_of(const plim_batch_t *batch, int64_t first, const float *out
     return sum;
 }
 
-static double run_forward(bed_t *bed, const plim_batch_t *batch, int64_t first, float *doutputs)
+static double run_forward(bed_t *bed, const test_batch_t *batch, int64_t first, float *doutputs)
 {
     plim__model_output_t output;
-    assert_ok(plim__model_forward(bed->model, batch, &training_pass, &output));
-    return loss_of(batch, first, output.outputs, doutputs);
+    plim__pass_t pass = training_pass;
+    pass.columns = &batch->columns;
+    assert_ok(plim__model_forward(bed->model, &batch->batch, &pass, &output));
+    return loss_of(&batch->batch, first, output.outputs, doutputs);
 }
 
-static double run_step(bed_t *bed, const plim_batch_t *batch, int64_t first)
+static double run_step(bed_t *bed, const test_batch_t *batch, int64_t first)
 {
     static float doutputs[SEEDS * OUTPUTS];
     const double loss = run_forward(bed, batch, first, doutputs);
-    assert_ok(plim__model_backward(bed->model, batch, doutputs));
+    assert_ok(plim__model_backward(bed->model, &batch->batch, doutputs));
     return loss;
 }
 
@@ -173,7 +189,7 @@ static void check_parameter(const setting_t *setting, bed_t *bed, int index)
 {
     static float unused[SEEDS * OUTPUTS];
     plim__parameter_t *parameter = &bed->parameters[index];
-    const plim_batch_t *batch = &bed->batch.batch;
+    const test_batch_t *batch = &bed->batch;
     const float by = 1e-3f;
     double expected = 0;
     double length = 0;
@@ -200,7 +216,7 @@ static void test_gradients_agree_with_differences(void **state)
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         bed_t bed = bed_make(&settings[i], 2);
         clear_gradients(&bed);
-        (void)run_step(&bed, &bed.batch.batch, 0);
+        (void)run_step(&bed, &bed.batch, 0);
         plim__model_gather_gradients(bed.model);
         for (int k = 0; k < bed.count; k++)
             if (bed.parameters[k].gradient != NULL)
@@ -219,7 +235,7 @@ static float *step_gradients(const setting_t *setting, int threads, int64_t part
     for (int64_t first = 0; first < SEEDS; first += part) {
         test_batch_t some;
         test_batch_make(&shape, first, part < SEEDS - first ? part : SEEDS - first, &some);
-        (void)run_step(&bed, &some.batch, first);
+        (void)run_step(&bed, &some, first);
         test_batch_free(&some);
     }
     plim__model_gather_gradients(bed.model);
@@ -300,8 +316,10 @@ static void test_outside_training_nothing_is_random(void **state)
     (void)state;
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         bed_t bed = bed_make(&settings[i], 2);
-        const plim__pass_t passes[] = {{.seed = 1, .embeddings = true},
-                                       {.seed = 2, .epoch = 3, .step = 4, .embeddings = true}};
+        const plim__batch_columns_t *columns = &bed.batch.columns;
+        const plim__pass_t passes[] = {
+            {.seed = 1, .embeddings = true, .columns = columns},
+            {.seed = 2, .epoch = 3, .step = 4, .embeddings = true, .columns = columns}};
         float first[SEEDS * OUTPUTS];
         plim__model_output_t output;
         for (int k = 0; k < 2; k++) {
@@ -366,7 +384,7 @@ static void test_a_step_allocates_nothing(void **state)
                 reserved = plim__ledger_reserved(bed.job.ledger);
                 heap = mallinfo2().uordblks;
             }
-            (void)run_step(&bed, &bed.batch.batch, 0);
+            (void)run_step(&bed, &bed.batch, 0);
             plim__model_gather_gradients(bed.model);
             plim__model_changed(bed.model);
         }
@@ -421,7 +439,7 @@ static void test_the_estimate_is_enough(void **state)
             assert_true(with - without <= (int64_t)plim__model_estimate(&params));
             assert_ok(plim__model_create(bed.job.ledger, bed.team, &params, &bed.model));
             plim__model_initialise(bed.model, 3);
-            (void)run_step(&bed, &bed.batch.batch, 0);
+            (void)run_step(&bed, &bed.batch, 0);
             bed_end(&bed);
         }
 }
@@ -442,6 +460,24 @@ static void test_larger_parts_are_refused(void **state)
     }
 }
 
+/* A batch without the columns that the model reads. */
+static void test_missing_columns_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        if (!settings[i].edges)
+            continue;
+        bed_t bed = bed_make(&settings[i], 2);
+        plim__model_output_t output;
+        const plim__batch_columns_t none = {0};
+        plim__pass_t pass = training_pass;
+        for (int k = 0; k < 2; k++, pass.columns = &none)
+            assert_int_equal(plim__model_forward(bed.model, &bed.batch.batch, &pass, &output),
+                             PLIM_ERR_USAGE);
+        bed_end(&bed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_every_failing_arena_is_survived),
         cmocka_unit_test(test_the_estimate_is_enough),
         cmocka_unit_test(test_larger_parts_are_refused),
+        cmocka_unit_test(test_missing_columns_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

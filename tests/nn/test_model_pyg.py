@@ -23,7 +23,7 @@ class Case:
     """Settings of a model, and a batch drawn for it."""
 
     def __init__(self, kind, layers=2, hidden=24, features=19, heads=1, norm=None, act='relu', residual=False, max=False,
-                 pool=None, half=False, bf16=False, fanout=20, seed=1):
+                 pool=None, half=False, bf16=False, fanout=20, edges=False, seed=1):
         self.__dict__.update(locals())
         self.rng = np.random.default_rng(seed)
         self.blocks = []
@@ -35,6 +35,7 @@ class Case:
         self.rows = rows.astype(np.float16) if half else rows
         self.degrees = np.full(self.nodes, 9, np.int32) + self.rng.integers(0, 20, self.nodes, np.int32)
         self.labels = self.rng.integers(0, OUTPUTS, self.seeds)
+        self.columns = self.draw_columns() if edges else {}
 
     def draw_neighbours(self):
         """Native blocks, the seeds' first; some nodes have no neighbours, some are their own."""
@@ -57,12 +58,28 @@ class Case:
         indices = self.graph_indptr[owner] + self.rng.integers(0, 1 << 30, len(owner)) % sizes[owner]
         self.blocks.append((self.nodes, self.nodes, np.concatenate([[0], np.cumsum(degrees)]), indices))
 
+    def draw_columns(self):
+        """What edges carry, block by block: by the names of the probe's settings, in their order."""
+        count = sum(len(indices) for *_, indices in self.blocks)
+        columns = {}
+        if self.kind == 'gcn':
+            columns['weights'] = self.rng.uniform(0, 1, count).astype(np.float32) * self.rng.integers(0, 5, count).astype(bool)
+            if not self.pool:
+                columns['sums'] = (self.degrees * 0.7 + 1).astype(np.float32)
+        return columns
+
+    def column(self, name, i):
+        """Of the edges of layer i."""
+        at = 0 if self.pool else self.layers - 1 - i
+        before = sum(len(indices) for *_, indices in self.blocks[:at])
+        return self.columns[name][before:before + len(self.blocks[at][3])]
+
     def settings(self):
         values = dict(kind=KINDS[self.kind], layers=self.layers, hidden=self.hidden, heads=self.heads, max=int(self.max),
                       norm=NORMS[self.norm], activation=ACTIVATIONS[self.act], residual=int(self.residual),
                       pool=POOLS[self.pool][0] if self.pool else 0, bf16=int(self.bf16), features=self.features,
                       outputs=OUTPUTS, graphs=int(bool(self.pool)), half=int(self.half), seeds=self.seeds, nodes=self.nodes,
-                      blocks=len(self.blocks), fanout=self.fanout)
+                      blocks=len(self.blocks), fanout=self.fanout, weights=int('weights' in self.columns))
         return [f'{name}={value}' for name, value in values.items()]
 
     def layer(self, i):
@@ -83,7 +100,7 @@ def make_model(case):
                        num_layers=case.layers, **options)
     make = {'gcn': gnn.GCN, 'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN}[case.kind]
     if case.kind == 'gcn':
-        options['normalize'] = False
+        options['normalize'] = case.edges and bool(case.pool)
     if case.kind == 'sage':
         options['aggr'] = 'max' if case.max else 'mean'
     if case.kind == 'gat':
@@ -102,12 +119,32 @@ def gcn_edges(case, num_dst, indptr, sources, targets):
     return torch.tensor(edges), torch.tensor(weights)
 
 
+def weighted_gcn_edges(case, num_dst, indptr, sources, targets, weights):
+    """The same with weights: a self-loop's is the node's own; sums of the whole graph, up to the fan-out."""
+    sums = case.columns['sums'].astype(np.float64)
+    sums = 1 + (sums - 1) * np.minimum(case.degrees, case.fanout) / case.degrees
+    loops = sources == targets
+    own = np.ones(num_dst)
+    own[targets[loops]] = weights[loops]
+    drawn = own + np.bincount(targets[~loops], weights[~loops], num_dst)
+    into = np.where(drawn == 0, 0, 1 / np.sqrt(np.where(drawn == 0, 1, drawn)))
+    weights = np.where(loops, 0, weights) / np.sqrt(sums[sources]) * into[targets]
+    edges = np.stack([np.concatenate([sources, np.arange(num_dst)]), np.concatenate([targets, np.arange(num_dst)])])
+    return torch.tensor(edges), torch.tensor(np.concatenate([weights, own * into / np.sqrt(sums[:num_dst])]).astype(np.float32))
+
+
 def apply_conv(case, model, i, x):
     if case.kind == 'mlp':
         return model.lins[i](x)
     num_dst, num_src, indptr, sources = case.layer(i)
     targets = np.repeat(np.arange(num_dst), np.diff(indptr))
     conv = model.convs[i]
+    if case.edges and case.kind == 'gcn':
+        weights = case.column('weights', i)
+        if case.pool:
+            return conv(x, torch.tensor(np.stack([sources, targets])), torch.tensor(weights))
+        edges, weights = weighted_gcn_edges(case, num_dst, indptr, sources, targets, weights)
+        return conv(x, edges, weights)[:num_dst]
     if case.kind == 'gcn':
         edges, weights = gcn_edges(case, num_dst, indptr, sources, targets)
         return conv(x, edges, weights)[:num_dst]
@@ -144,7 +181,7 @@ def run_probe(case, state):
         data += [np.array([num_dst, num_src, len(indices)], np.int64), indptr.astype(np.int32), indices.astype(np.int32)]
     data += [np.arange(case.nodes, dtype=np.int32), case.degrees, case.rows]
     data += [case.graph_indptr] if case.pool else []
-    data += [case.labels] + [state[name].numpy() for name, _ in table]
+    data += [case.labels, *case.columns.values()] + [state[name].numpy() for name, _ in table]
     stdin = b''.join(np.ascontiguousarray(a).tobytes() for a in data)
     got = subprocess.run([PROBE, 'step', *case.settings()], input=stdin, stdout=subprocess.PIPE, check=True).stdout
     place = 0
@@ -205,6 +242,9 @@ GRAPH_CASES = [dict(kind=kind, layers=2, pool=pool) for kind in KINDS for pool i
 GRAPH_CASES += [dict(kind='gin', layers=3, pool='add', norm='batch', half=True),
                 dict(kind='gat', layers=3, pool='mean', heads=4, norm='layer', act='elu'),
                 dict(kind='gcn', layers=3, pool='max', norm='batch', residual=True, features=24)]
+# With columns of edges.
+NODE_CASES += [dict(kind='gcn', layers=2, edges=True, fanout=12), dict(kind='gcn', layers=3, edges=True, half=True)]
+GRAPH_CASES += [dict(kind='gcn', layers=3, pool='mean', edges=True)]
 
 
 def label(options):

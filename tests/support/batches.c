@@ -127,6 +127,30 @@ static void fill_rows(const test_batch_shape_t *shape, test_batch_t *made)
     made->batch.degrees = made->degrees;
 }
 
+/* A function of the edge's destination and its place in the list, as its source is. */
+static void fill_columns(const test_batch_shape_t *shape, test_batch_t *made)
+{
+    const plim_batch_t *batch = &made->batch;
+    int64_t edges = 0, at = 0;
+    for (int i = 0; i < batch->num_blocks; i++)
+        edges += batch->blocks[i].num_edges;
+    made->edge_weights = allocate(edges, sizeof(float));
+    for (int i = 0; i < batch->num_blocks; i++)
+        for (int64_t v = 0; v < batch->blocks[i].num_dst; v++)
+            for (int32_t e = made->indptr[i][v]; e < made->indptr[i][v + 1]; e++, at++) {
+                const uint64_t node = (uint64_t)made->nodes[v];
+                const uint64_t place = (uint64_t)(e - made->indptr[i][v]) * 8 + (uint64_t)i;
+                made->edge_weights[at] = 0.6f + 0.5f * test_hash_float(node, place, 41);
+            }
+    made->columns.edge_weights = made->edge_weights;
+    if (shape->graphs)
+        return;
+    made->weight_sums = allocate(batch->num_nodes, sizeof(float));
+    for (int64_t v = 0; v < batch->num_nodes; v++)
+        made->weight_sums[v] = 9 + 5 * test_hash_float((uint64_t)made->nodes[v], 0, 42);
+    made->columns.weight_sums = made->weight_sums;
+}
+
 void test_batch_make(const test_batch_shape_t *shape, int64_t first, int64_t count,
                      test_batch_t *batch_out)
 {
@@ -137,6 +161,7 @@ void test_batch_make(const test_batch_shape_t *shape, int64_t first, int64_t cou
     else
         draw_neighbours(shape, first, count, batch_out);
     fill_rows(shape, batch_out);
+    fill_columns(shape, batch_out);
 }
 
 void test_batch_free(test_batch_t *batch)
@@ -149,4 +174,6 @@ void test_batch_free(test_batch_t *batch)
     free(batch->degrees);
     free(batch->graph_indptr);
     free(batch->rows);
+    free(batch->edge_weights);
+    free(batch->weight_sums);
 }

@@ -5,7 +5,7 @@
 #ifndef PLIM_TESTS_BATCHES_H
 #define PLIM_TESTS_BATCHES_H
 
-#include <plimsoll/loader.h>
+#include "nn/model.h"
 
 typedef struct test_batch_shape {
     int64_t num_nodes; /* of the graph */
@@ -25,6 +25,8 @@ typedef struct test_batch {
     int32_t *degrees;
     int32_t *graph_indptr;
     void *rows;
+    plim__batch_columns_t columns; /* all of them */
+    float *edge_weights, *weight_sums;
 } test_batch_t;
 
 /* The batch of seeds first … first + count - 1. */
