@@ -5,8 +5,24 @@
 #include "base/params.h"
 #include "base/process.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+plim__plan_account_t *plim__plan_account(plim__plan_account_t accounts[PLIM__PLAN_ACCOUNTS],
+                                         int *count, const char *name)
+{
+    int i = 0;
+    while (i < *count && strcmp(accounts[i].name, name) != 0)
+        i++;
+    if (i == PLIM__PLAN_ACCOUNTS)
+        return &accounts[i - 1];
+    if (i == *count) {
+        accounts[(*count)++] = (plim__plan_account_t){.bytes = 0};
+        (void)snprintf(accounts[i].name, sizeof accounts[i].name, "%s", name);
+    }
+    return &accounts[i];
+}
 
 plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out)
 {

@@ -19,6 +19,11 @@ typedef struct plim__plan_account {
     int64_t phase[PLIM_PHASES]; /* in each of them */
 } plim__plan_account_t;
 
+/* The account of that name among `*count`, a new one where there is none. A full table counts the
+ * name to its last account, so that no bytes are lost. */
+plim__plan_account_t *plim__plan_account(plim__plan_account_t accounts[PLIM__PLAN_ACCOUNTS],
+                                         int *count, const char *name);
+
 /* What the plan expects of a run; 0 = unknown. */
 typedef struct plim__expectation {
     int64_t batch_nodes, batch_edges; /* of a batch */

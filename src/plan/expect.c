@@ -15,7 +15,6 @@
 #include "sample/hazard.h"
 
 #include <math.h>
-#include <string.h>
 
 #define SECTOR_BYTES 512.0
 #define HALVINGS 40 /* of a search for a number */
@@ -612,14 +611,6 @@ static double evaluation_bytes(const expect_view_t *view, const plim_training_t 
 /* What else a run directory holds: four headers of checkpoints, and lines. */
 #define RUN_FILES_BYTES ((int64_t)1 << 20)
 
-static int64_t account_bytes(const plim__train_plan_t *plan, const char *name)
-{
-    for (int i = 0; i < plan->num_accounts; i++)
-        if (strcmp(plan->accounts[i].name, name) == 0)
-            return plan->accounts[i].bytes;
-    return 0;
-}
-
 void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *training,
                         const plim__exact_cost_t *exact, plim__train_plan_t *plan)
 {
@@ -630,7 +621,8 @@ void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *tr
         expect->run_read_bytes += whole(evaluation_bytes(&view, training, exact));
     /* The last and the best, each twice while it is written. Without gradients the last is what the
      * account has, and the best is as large as these. */
-    const int64_t weights = account_bytes(plan, "weights and optimiser");
+    const int64_t weights =
+        plim__plan_account(plan->accounts, &plan->num_accounts, "weights and optimiser")->bytes;
     const int64_t files =
         plim__add_saturating_i64(RUN_FILES_BYTES, plim__mul_saturating_i64(weights, 2));
     expect->disk_bytes = plim__add_saturating_i64(

@@ -17,7 +17,6 @@
 #include "sample/blocks.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /*
@@ -280,16 +279,15 @@ static int64_t times(int64_t count, size_t bytes)
     return plim__mul_saturating_i64(count, plim__cost_pages(bytes));
 }
 
-/* Adds an account unless it is empty. */
+/* Adds bytes to the account of that name. */
 static void enter(plim__load_plan_t *plan, const char *name, int64_t bytes)
 {
-    if (bytes == 0 || plan->num_accounts == PLIM__PLAN_ACCOUNTS)
+    if (bytes == 0)
         return;
-    plim__plan_account_t *account = &plan->accounts[plan->num_accounts++];
-    (void)snprintf(account->name, sizeof account->name, "%s", name);
-    account->bytes = bytes;
+    plim__plan_account_t *account = plim__plan_account(plan->accounts, &plan->num_accounts, name);
+    account->bytes = plim__add_saturating_i64(account->bytes, bytes);
     for (int phase = 0; phase < PLIM_PHASES; phase++)
-        account->phase[phase] = phase == PLIM_PHASE_PREDICT ? 0 : bytes;
+        account->phase[phase] = phase == PLIM_PHASE_PREDICT ? 0 : account->bytes;
 }
 
 static int64_t sum_accounts(const plim__load_plan_t *plan)

@@ -36,33 +36,20 @@ static const char *const names[][2] = {
     {"plan", "process"},
 };
 
-static const char *name_of(const char *name)
+/* The account that users see under that name. */
+static plim__plan_account_t *account_of(plim__train_plan_t *plan, const char *name)
 {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i][0]) == 0)
-            return names[i][1];
-    return name;
-}
-
-/* The account of that name, a new one where there is none. */
-static plim__plan_account_t *account_of(plim__train_plan_t *plan, const char *name)
-{
-    for (int i = 0; i < plan->num_accounts; i++)
-        if (strcmp(plan->accounts[i].name, name) == 0)
-            return &plan->accounts[i];
-    if (plan->num_accounts == PLIM__PLAN_ACCOUNTS)
-        return &plan->accounts[PLIM__PLAN_ACCOUNTS - 1];
-    plim__plan_account_t *account = &plan->accounts[plan->num_accounts++];
-    *account = (plim__plan_account_t){.bytes = 0};
-    (void)snprintf(account->name, sizeof account->name, "%s", name);
-    return account;
+            name = names[i][1];
+    return plim__plan_account(plan->accounts, &plan->num_accounts, name);
 }
 
 /* Adds accounts to the plan's, phase by phase, under the names that users see. */
 static void add_accounts(plim__train_plan_t *plan, const plim__plan_account_t *accounts, int count)
 {
     for (int i = 0; i < count; i++) {
-        plim__plan_account_t *account = account_of(plan, name_of(accounts[i].name));
+        plim__plan_account_t *account = account_of(plan, accounts[i].name);
         for (int phase = 0; phase < PLIM_PHASES; phase++)
             account->phase[phase] =
                 plim__add_saturating_i64(account->phase[phase], accounts[i].phase[phase]);
@@ -72,7 +59,7 @@ static void add_accounts(plim__train_plan_t *plan, const plim__plan_account_t *a
 /* Adds bytes of one phase to the account of that name. */
 static void add_bytes(plim__train_plan_t *plan, const char *name, plim_phase_t phase, int64_t bytes)
 {
-    plim__plan_account_t *account = account_of(plan, name_of(name));
+    plim__plan_account_t *account = account_of(plan, name);
     account->phase[phase] = plim__add_saturating_i64(account->phase[phase], bytes);
 }
 
@@ -482,19 +469,10 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
                : 0;
 }
 
-/* Bytes of an account that the plan has in the phase so far. */
-static int64_t entered(const plim__train_plan_t *plan, plim_phase_t phase, const char *name)
+/* Bytes of all accounts that the plan has in the phase so far, without the reserve. */
+static int64_t sum_entered(plim__train_plan_t *plan, plim_phase_t phase)
 {
-    for (int i = 0; i < plan->num_accounts; i++)
-        if (strcmp(plan->accounts[i].name, name) == 0)
-            return plan->accounts[i].phase[phase];
-    return 0;
-}
-
-/* All of them, without the reserve. */
-static int64_t sum_entered(const plim__train_plan_t *plan, plim_phase_t phase)
-{
-    int64_t sum = -entered(plan, phase, "reserve");
+    int64_t sum = -account_of(plan, "reserve")->phase[phase];
     for (int i = 0; i < plan->num_accounts; i++)
         sum = plim__add_saturating_i64(sum, plan->accounts[i].phase[phase]);
     return sum;
@@ -505,7 +483,8 @@ static void enter_reserve(const plim_job_t *job, plim__train_plan_t *plan, plim_
 {
     const int64_t sum = sum_entered(plan, phase);
     const int64_t reserve = plim__footprint_minimum(sum, plim__job_threads(job)) - sum;
-    add_bytes(plan, "reserve", phase, plim__max_i64(reserve - entered(plan, phase, "reserve"), 0));
+    int64_t *entered = &account_of(plan, "reserve")->phase[phase];
+    *entered = plim__max_i64(*entered, reserve);
 }
 
 /* Enters an exact pass over all nodes into a phase, at its minimum where it does not fit. */
@@ -602,9 +581,8 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
     cost->minimum = evaluation.minimum + output;
     for (int i = 0; i < evaluation.num_accounts; i++) {
         const plim__plan_account_t *account = &evaluation.accounts[i];
-        const int64_t there = entered(plan, PLIM_PHASE_PREDICT, account->name);
-        add_bytes(plan, account->name, PLIM_PHASE_PREDICT,
-                  plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
+        int64_t *entered = &account_of(plan, account->name)->phase[PLIM_PHASE_PREDICT];
+        *entered = plim__max_i64(*entered, account->phase[evaluation.peak_phase]);
     }
     add_bytes(plan, "evaluation", PLIM_PHASE_PREDICT, output);
 }

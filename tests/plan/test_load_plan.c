@@ -111,6 +111,8 @@ static void check_sums(const plim__load_plan_t *plan)
     for (int i = 0; i < plan->num_accounts; i++) {
         assert_true(plan->accounts[i].bytes > 0);
         sum += plan->accounts[i].bytes;
+        for (int other = plan->num_held; other < i; other++) /* a dict by name has all bytes */
+            assert_string_not_equal(plan->accounts[i].name, plan->accounts[other].name);
     }
     assert_true(sum <= plan->total);
     assert_true(plan->accounts[0].bytes > 0 && strcmp(plan->accounts[0].name, "process") == 0);
