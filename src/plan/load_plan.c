@@ -363,6 +363,8 @@ static plim_status_t refuse_cut(const plim__load_facts_t *facts)
     char text[PLIM__SIZE_TEXT], fixed[PLIM__SIZE_TEXT];
     if (!fit_tighter(facts, &plan, &is_tight))
         return refuse(facts);
+    const int64_t minimum =
+        plim__whole_mib(plim__max_i64(accepted_line(facts, facts->line, false), facts->line));
     (void)plim__fail(
         PLIM_ERR_BUDGET,
         "%s: under %s batches of %lld are computed %lld seeds at a time in every process, so that "
@@ -370,12 +372,9 @@ static plim_status_t refuse_cut(const plim__load_facts_t *facts)
         "not fit: set `memory` to %lldM, or `microbatch` to %lld, or reduce `threads`",
         plim__dataset_path(facts->dataset), plim__size_text(facts->line, text),
         (long long)facts->recipe->batch_size, (long long)nominal_seeds(facts),
-        plim__size_text(facts->fixed, fixed), plim__job_threads(facts->job),
-        (long long)plim__whole_mib(accepted_line(facts, facts->line, false)),
+        plim__size_text(facts->fixed, fixed), plim__job_threads(facts->job), (long long)minimum,
         (long long)seeds_of(facts, &plan));
-    return plim__fail_figures(PLIM_ERR_BUDGET, "line",
-                              plim__whole_mib(accepted_line(facts, facts->line, false)) * MIB,
-                              facts->line);
+    return plim__fail_figures(PLIM_ERR_BUDGET, "line", minimum * MIB, facts->line);
 }
 
 static plim_status_t fit_or_refuse(const plim__load_facts_t *facts, plim__load_plan_t *plan_out,
