@@ -223,7 +223,7 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
 plim_status_t plim__load_bounds_find(plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    const bool whole = facts->recipe->form == PLIM_PYG || facts->client->whole;
+    const bool whole = facts->recipe->form == PLIM_PYG || facts->client->cut_by == PLIM__CUT_NEVER;
     if (info->num_graphs > 0)
         PLIM_TRY(plim__statistics_largest(facts->job, facts->dataset, plim__load_may_read(facts),
                                           &facts->largest.nodes, &facts->largest.edges,

@@ -599,7 +599,7 @@ static bool grow_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     const int64_t cheap = share(facts, before, EXTRAS_PART);
     const plim__load_size_t batch = plim__load_needed(facts, facts->part_seeds);
     const int bound = proportionate(facts, plan, few, many, &facts->most);
-    if (!facts->client->cuts && bound >= plim__min_i64(many, plan->workers + 1) &&
+    if (!plim__load_plan_cuts(facts->client) && bound >= plim__min_i64(many, plan->workers + 1) &&
         try_slots(facts, plan, bound, &facts->most, cheap))
         return true;
     many = proportionate(facts, plan, few, many, &batch);

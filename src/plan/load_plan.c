@@ -42,8 +42,8 @@ static bool can_probe(const plim__load_facts_t *facts)
  */
 static bool needs_probe(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
-    return can_probe(facts) &&
-           (facts->client->cuts || plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes);
+    return can_probe(facts) && (plim__load_plan_cuts(facts->client) || plan->window_steps > 0 ||
+                                plan->slot_nodes < facts->most.nodes);
 }
 
 /*
@@ -153,7 +153,7 @@ static int64_t cut_seeds(const plim__load_facts_t *facts)
 /* Fits whole batches, or else the largest parts of them that fit. */
 static bool fit(const plim__load_facts_t *facts, plim__load_plan_t *plan_out)
 {
-    if (!facts->client->cuts)
+    if (!plim__load_plan_cuts(facts->client))
         return plim__load_fit(facts, plan_out);
     if (fit_parts(facts, plan_out))
         return true;
@@ -207,7 +207,8 @@ static bool fit_tighter(const plim__load_facts_t *facts, plim__load_plan_t *plan
  * lower line is refused. */
 static int64_t smallest_line(const plim__load_facts_t *facts)
 {
-    plim__load_facts_t smallest = facts->client->cuts ? plim__load_cut_at(facts, 1) : *facts;
+    plim__load_facts_t smallest =
+        plim__load_plan_cuts(facts->client) ? plim__load_cut_at(facts, 1) : *facts;
     const plim__load_client_t tight = tight_client(facts->client);
     const int64_t minimum = plim__load_minimum(&smallest);
     smallest.client = &tight;
@@ -234,7 +235,7 @@ static int64_t nominal_seeds(const plim__load_facts_t *facts)
  * can, else that of the nominal process, and its caches get what is left. */
 static bool fit_line(const plim__load_facts_t *facts, plim__load_plan_t *plan_out, bool *tight_out)
 {
-    if (!facts->client->cuts || !facts->client->bits)
+    if (facts->client->cut_by != PLIM__CUT_AS_NOMINAL)
         return fit_tighter(facts, plan_out, tight_out);
     plim__load_facts_t kept = *facts;
     kept.keeps_cut = true;
@@ -308,17 +309,18 @@ static void log_parts(const plim__load_facts_t *facts, const char *parts)
     /* A run keeps its cut whatever line it is continued under. */
     const int64_t line =
         facts->params->part_nodes > 0 ? 0 : accepted_line(facts, facts->line, true);
+    const bool changes_bits = facts->client->cut_by == PLIM__CUT_AS_NOMINAL;
     char whole[96] = "";
     if (line > 0)
         (void)snprintf(whole, sizeof whole, "; with `memory` %lldM they are %s",
                        (long long)plim__whole_mib(line),
                        facts->part_seeds < facts->batch_seeds ? "as large as asked for" : "whole");
-    plim__log(facts->job, facts->client->bits ? PLIM_LOG_WARNING : PLIM_LOG_INFO,
+    plim__log(facts->job, changes_bits ? PLIM_LOG_WARNING : PLIM_LOG_INFO,
               "batches of %lld come in parts of %s%s%s", (long long)facts->recipe->batch_size,
               parts,
-              facts->client->bits ? ", so the last bits of losses differ from those of whole "
-                                    "batches, which training may magnify"
-                                  : "",
+              changes_bits ? ", so the last bits of losses differ from those of whole "
+                             "batches, which training may magnify"
+                           : "",
               whole);
 }
 
@@ -382,7 +384,7 @@ static plim_status_t fit_or_refuse(const plim__load_facts_t *facts, plim__load_p
 {
     if (fit_line(facts, plan_out, tight_out))
         return PLIM_OK;
-    return facts->client->cuts && facts->client->bits ? refuse_cut(facts) : refuse(facts);
+    return facts->client->cut_by == PLIM__CUT_AS_NOMINAL ? refuse_cut(facts) : refuse(facts);
 }
 
 /* Sizes of batches: kept ones, else, if it `reads`, measured now. */
@@ -439,23 +441,23 @@ static plim_status_t choose_way(plim__load_facts_t *facts, plim_plan_params_t *p
  */
 static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, bool *tight_out)
 {
-    const plim__load_client_t *client = facts->client;
-    if (client->remade == NULL)
+    const bool cuts = plim__load_plan_cuts(facts->client);
+    if (facts->client->remade == NULL)
         PLIM_TRY(count_or_not(facts, plan));
     /* A guess may refuse what fits by measured sizes: it decides only where nothing is cut. */
-    if (!client->cuts)
+    if (!cuts)
         PLIM_TRY(fit_or_refuse(facts, plan, tight_out));
     const bool probes = needs_probe(facts, plan);
     if (probes && facts->probe.count == 0)
         PLIM_TRY(find_probe(facts, false));
-    if (client->cuts && facts->line < smallest_line(facts))
+    if (cuts && facts->line < smallest_line(facts))
         return refuse(facts);
     const int64_t probing = probes ? probe_total(facts) : 0;
     const bool may_probe = probing <= facts->line;
     if (probes && facts->probe.count == 0 && may_probe && plim__load_may_read(facts))
         PLIM_TRY(find_probe(facts, true));
     const bool measured = facts->probe.count > 0;
-    if (client->cuts || measured)
+    if (cuts || measured)
         PLIM_TRY(fit_or_refuse(facts, plan, tight_out));
     plan->guessed = probes ? !measured : facts->largest_guessed;
     if (!measured || !may_probe)
@@ -469,18 +471,19 @@ static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, 
 /* A client that does not cut gets parts that the loader halves until they fit a slot. */
 static void log_plan(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
+    const bool cuts = plim__load_plan_cuts(facts->client);
     const int64_t all = facts->part_seeds;
     int64_t seeds = seeds_of(facts, plan);
     char parts[64];
     if (facts->recipe->form == PLIM_PYG)
         return;
-    if (!facts->client->cuts)
+    if (!cuts)
         while (seeds > 1 && !fits_a_slot(plan, plim__load_expected(facts, seeds)))
             seeds = (seeds - 1) / 2 + 1;
     if (facts->client->quiet || seeds >= all)
         return;
-    (void)snprintf(parts, sizeof parts, "%s%lld seed%s", facts->client->cuts ? "" : "about ",
-                   (long long)seeds, seeds == 1 ? "" : "s");
+    (void)snprintf(parts, sizeof parts, "%s%lld seed%s", cuts ? "" : "about ", (long long)seeds,
+                   seeds == 1 ? "" : "s");
     log_parts(facts, parts);
 }
 

@@ -8,6 +8,15 @@
 #include "load/plan_data.h"
 #include "plan/statistics.h"
 
+/* What happens to a batch that is too large for the line. */
+typedef enum plim__load_cut_by {
+    PLIM__CUT_BY_LOADER = 0, /* the loader halves it until a part fits a slot */
+    PLIM__CUT_NEVER,         /* batch norm: such a line is refused */
+    PLIM__CUT_BY_PLAN,       /* the plan chooses at how many seeds batches are cut */
+    PLIM__CUT_AS_NOMINAL     /* the same; a cut changes the last bits of the result, so batches are
+                                cut as for the nominal process (mem/headroom.h) */
+} plim__load_cut_by_t;
+
 /* The model that uses the batches: what it holds beside the loader, and how it takes batches. */
 typedef struct plim__load_client {
     /* Bytes that it holds beside a loader of these choices; no less for larger slots. Pure. */
@@ -15,11 +24,9 @@ typedef struct plim__load_client {
     const void *context;
     const void *tighter; /* another context, which holds less and computes longer; NULL: none */
     int64_t (*early)(int workers); /* bytes of these held before the loader is made; NULL: 0 */
-    bool whole;                    /* batches may not be cut */
-    bool cuts;                     /* the plan chooses at how many seeds batches are cut */
+    plim__load_cut_by_t cut_by;
     bool any_cut; /* a batch that does not fit whole is cut into single seeds: the caller only asks
                      whether it fits whole */
-    bool bits;    /* a cut changes the last bits of the result */
     bool quiet;   /* read nothing and log nothing */
     const plim__load_plan_t *old;      /* of a loader that is made again, and … */
     const plim__load_remade_t *remade; /* … what it needs; NULL: a new loader */
@@ -29,15 +36,19 @@ typedef struct plim__load_client {
     const plim__probe_t *known; /* of an alternative: sizes of batches; NULL: not known */
     const char *what;           /* for messages: "batches", "training on batches" */
     bool one;                   /* `what` is singular */
-    const char *remedies;       /* besides --memory: ", or …" */
+    const char *remedies;       /* besides `memory`: ", or …" */
 } plim__load_client_t;
+
+static inline bool plim__load_plan_cuts(const plim__load_client_t *client)
+{
+    return client->cut_by == PLIM__CUT_BY_PLAN || client->cut_by == PLIM__CUT_AS_NOMINAL;
+}
 
 /*
  * plim_load_plan with the client's memory in total and minimum; NULL: no client. The plan takes the
  * client's tighter context, and sets *tight_out (may be NULL without one), where that cuts batches
- * less. Where the cut decides bits, batches are cut as for the nominal process (mem/headroom.h); a
- * larger process that has no memory for such parts is refused, and the message names a --microbatch
- * that fits.
+ * less. With PLIM__CUT_AS_NOMINAL a process larger than the nominal one that has no memory for such
+ * parts is refused, and the message names a `microbatch` that fits.
  */
 plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_recipe_t *recipe, const plim_plan_params_t *params,

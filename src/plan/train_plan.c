@@ -368,7 +368,10 @@ static plim_status_t describe_client(const use_t *use, const plim_dataset_t *dat
                                      model_client_t *client)
 {
     const plim_training_t *training = use->training;
-    const bool whole = use->trains && training->model.norm == PLIM_NORM_BATCH;
+    const plim__load_cut_by_t cut_by = !use->trains ? PLIM__CUT_BY_PLAN
+                                       : training->model.norm == PLIM_NORM_BATCH
+                                           ? PLIM__CUT_NEVER
+                                           : PLIM__CUT_AS_NOMINAL;
     const bool can_be_tighter = use->trains && !training->model.recompute;
     *client = (model_client_t){
         .again = *training,
@@ -384,9 +387,7 @@ static plim_status_t describe_client(const use_t *use, const plim_dataset_t *dat
                               .context = use,
                               .tighter = can_be_tighter ? &client->tighter : NULL,
                               .early = early_bytes,
-                              .whole = whole,
-                              .cuts = !whole,
-                              .bits = use->trains,
+                              .cut_by = cut_by,
                               .quiet = use->quiet,
                               .evaluation = draws_more ? &client->stream : NULL,
                               .what = use->trains ? "training on batches" : "evaluation on batches",
