@@ -332,7 +332,9 @@ static plim_status_t fetch_work(void *context, int number)
     return status;
 }
 
-static plim_status_t fetch_rows(plim__load_window_t *window, overflow_t *overflow)
+/* Reads the rows that are not cached, unless these *wanted_out rows are more than the window holds.
+ */
+static plim_status_t fetch_rows(plim__load_window_t *window, int64_t *wanted_out)
 {
     plim__node_set_t *set = &window->sets[window->params.num_hops];
     window_walk_t walk = {.window = window, .set = set};
@@ -340,41 +342,37 @@ static plim_status_t fetch_rows(plim__load_window_t *window, overflow_t *overflo
     PLIM_TRY(walk_run(&walk, drop_held));
     plim__node_set_seal(set);
     window->held_rows = needed - set->count;
-    if (set->count > window->params.rows) {
-        overflow->rows_wanted = set->count;
-        return PLIM_OK;
-    }
-    return walk_run(&walk, fetch_work);
+    *wanted_out = set->count;
+    return set->count <= window->params.rows ? walk_run(&walk, fetch_work) : PLIM_OK;
 }
 
-/* Draws and reads all that these seeds need. When a capacity was too small, *fits_out is false and
- * *overflow_out names it; the window is ready only when all fits. */
+/* Draws and reads all that these seeds need; the window is ready when that fits. *wanted_out: the
+ * rows to read; 0 where even the draws do not fit. */
 static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, const int64_t *seeds,
-                                 int64_t count, bool *fits_out, overflow_t *overflow_out)
+                                 int64_t count, bool *fits_out, int64_t *wanted_out)
 {
     const plim__load_window_params_t *params = &window->params;
-    overflow_t overflow = {0};
     int64_t cursor = 0;
+    *fits_out = false;
+    *wanted_out = 0;
     if (params->num_hops > 0 || plim__load_window_stores_rows(window)) {
         plim__node_set_clear(&window->sets[0]);
         mark(&window->sets[0], seeds, count);
         plim__node_set_seal(&window->sets[0]);
     }
-    for (int hop = 0; hop < params->num_hops && !overflow.draws; hop++) {
+    for (int hop = 0; hop < params->num_hops; hop++) {
         PLIM_TRY(draw_hop(window, epoch, hop, &cursor));
-        overflow.draws = cursor > params->draws;
-        overflow.hop = hop;
+        if (cursor > params->draws)
+            return PLIM_OK;
     }
-    if (!overflow.draws && plim__load_window_stores_rows(window))
-        PLIM_TRY(fetch_rows(window, &overflow));
-    *overflow_out = overflow;
-    *fits_out = !overflow.draws && overflow.rows_wanted == 0;
-    if (!*fits_out)
+    if (plim__load_window_stores_rows(window))
+        PLIM_TRY(fetch_rows(window, wanted_out));
+    if (*wanted_out > params->rows)
         return PLIM_OK;
     window->epoch = epoch;
     window->used_draws = cursor;
-    window->used_rows =
-        plim__load_window_stores_rows(window) ? window->sets[params->num_hops].count : 0;
+    window->used_rows = *wanted_out;
+    *fits_out = true;
     return PLIM_OK;
 }
 
@@ -437,21 +435,6 @@ static void remember(plim__load_window_t *window, int64_t seeds, bool cut)
     fitted->rows = window->used_rows;
 }
 
-static plim_status_t refuse(const plim__load_window_t *window, int64_t seeds, overflow_t overflow)
-{
-    if (overflow.draws)
-        return plim__fail(
-            PLIM_ERR_BUDGET,
-            "a batch of %lld seeds does not fit a window of %lld draws, which was full "
-            "at hop %d; raise `memory`, or reduce `batch_size` or `fanout`",
-            (long long)seeds, (long long)window->params.draws, overflow.hop + 1);
-    return plim__fail(
-        PLIM_ERR_BUDGET,
-        "a batch of %lld seeds needs %lld rows from disk, but the window holds %lld; raise "
-        "`memory`, or reduce `batch_size` or `fanout`",
-        (long long)seeds, (long long)overflow.rows_wanted, (long long)window->params.rows);
-}
-
 /* Whether to refuse a batch without trying: one of that size did not fit, and a trial costs about
  * as much as the batch itself. */
 static bool is_refused(plim__load_window_t *window, int64_t seeds)
@@ -464,21 +447,12 @@ static bool is_refused(plim__load_window_t *window, int64_t seeds)
     return fitted->refusals != 0;
 }
 
-static void remember_refused(plim__load_window_t *window, int64_t seeds, overflow_t overflow)
-{
-    fitted_t *fitted = &window->fitted[window->without_rows];
-    if (fitted->refused_seeds != 0 && seeds >= fitted->refused_seeds)
-        return;
-    fitted->refused_seeds = seeds;
-    fitted->refused = overflow;
-}
-
 /* The number of batches to try after `batches` did not fit: at most half. */
-static int64_t cut_batches(const plim__load_window_t *window, int64_t batches, overflow_t overflow)
+static int64_t cut_batches(const plim__load_window_t *window, int64_t batches, int64_t wanted_rows)
 {
     double share = 0.5;
-    if (!overflow.draws && 2 * window->params.rows < overflow.rows_wanted)
-        share = (double)window->params.rows / (double)overflow.rows_wanted;
+    if (2 * window->params.rows < wanted_rows)
+        share = (double)window->params.rows / (double)wanted_rows;
     return plim__max_i64(1, (int64_t)((double)batches * share));
 }
 
@@ -486,29 +460,30 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
                                       const int64_t *seeds, const int64_t *bounds,
                                       int64_t num_batches, int64_t *taken_out)
 {
-    int64_t batches = batches_expected(window, bounds, num_batches);
+    const int64_t first = bounds[1] - bounds[0]; /* seeds of the first batch */
+    int64_t batches = batches_expected(window, bounds, num_batches), wanted_rows;
     fitted_t *fitted = &window->fitted[window->without_rows];
     bool cut = false, fits = false;
-    if (is_refused(window, bounds[1] - bounds[0]))
-        return refuse(window, bounds[1] - bounds[0], fitted->refused);
+    *taken_out = 0;
+    if (is_refused(window, first))
+        return PLIM_OK;
     PLIM_TRY(plim__source_refresh(window->topology_below->disk, 0, REFRESH_NS));
     if (plim__load_window_stores_rows(window))
         PLIM_TRY(plim__source_refresh(window->rows_below->disk, 0, REFRESH_NS));
-    for (;;) {
-        overflow_t overflow;
-        int64_t count = bounds[batches] - bounds[0];
-        PLIM_TRY(fill_window(window, epoch, seeds + bounds[0], count, &fits, &overflow));
+    for (;; cut = true) {
+        PLIM_TRY(fill_window(window, epoch, seeds + bounds[0], bounds[batches] - bounds[0], &fits,
+                             &wanted_rows));
         if (fits)
             break;
         if (batches == 1) {
-            remember_refused(window, count, overflow);
-            return refuse(window, count, overflow);
+            if (fitted->refused_seeds == 0 || first < fitted->refused_seeds)
+                fitted->refused_seeds = first;
+            return PLIM_OK;
         }
-        batches = cut_batches(window, batches, overflow);
-        cut = true;
+        batches = cut_batches(window, batches, wanted_rows);
     }
     remember(window, bounds[batches] - bounds[0], cut);
-    if (bounds[1] - bounds[0] >= fitted->refused_seeds)
+    if (first >= fitted->refused_seeds)
         fitted->refused_seeds = 0;
     *taken_out = batches;
     return PLIM_OK;

@@ -50,10 +50,10 @@ void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int n
                                const int64_t *fanout, bool with_rows);
 
 /*
- * Fills the window for as many of the batches as fit, at least one, else PLIM_ERR_BUDGET. Batch i
- * has the seeds seeds[bounds[i]] … seeds[bounds[i+1]-1]. Replaces the content. Refreshes the caches
- * of the sources below first. After a batch did not fit, most others with as many seeds are refused
- * without reading.
+ * Fills the window for as many of the batches as fit: *taken_out, 0 where not even the first does.
+ * Batch i has the seeds seeds[bounds[i]] … seeds[bounds[i+1]-1]. Replaces the content. Refreshes
+ * the caches of the sources below first. After a batch did not fit, most others with as many seeds
+ * are refused without reading.
  */
 plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch,
                                       const int64_t *seeds, const int64_t *bounds,

@@ -120,9 +120,9 @@ size_t plim__window_builder_estimate(const plim_dataset_info_t *info, const plim
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
-/* Lists the seeds of the target's batches, as many whole batches as fit. */
-static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t *target,
-                                int64_t *steps_out)
+/* Lists the seeds of the target's batches, as many whole batches as fit, and returns their number:
+ * 0 for a share without seeds, or where the graphs of the first have too many nodes. */
+static int64_t list_seeds(plim__window_builder_t *builder, const target_t *target)
 {
     const plim_stream_t *stream = target->of;
     const int64_t size = stream->batch_size;
@@ -130,8 +130,8 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     const int64_t end = plim__stream_end_step(stream);
     const int64_t left =
         (end < plim__stream_steps(stream) ? end * size : plim__stream_count(stream)) - first;
-    if (left <= 0) /* a share without seeds is built without a window */
-        return PLIM_ERR_BUDGET;
+    if (left <= 0)
+        return 0;
     const int64_t room = builder->num_entries >= left ? left : builder->num_entries / size * size;
     const int64_t wanted = plim__min_i64(builder->window_steps, room / size + (room % size != 0));
     const int64_t count = plim__min_i64(room, wanted * size);
@@ -149,31 +149,23 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
         used += nodes;
         builder->bounds[steps + 1] = used;
     }
-    if (steps == 0)
-        return plim__fail(PLIM_ERR_BUDGET,
-                          "the graphs of batch %lld of epoch %lld have more nodes than a window of "
-                          "%lld entries holds; raise `memory`, or reduce `batch_size`",
-                          (long long)target->step, (long long)target->epoch,
-                          (long long)builder->context->plan.window_draws);
-    *steps_out = steps;
-    return PLIM_OK;
+    return steps;
 }
 
+/* Builds a window. A batch that it cannot hold is served without one. */
 static plim_status_t build(plim__window_builder_t *builder, const target_t *target,
                            int64_t *steps_out)
 {
     window_t *window = &builder->windows[target->which];
-    int64_t steps = 0;
-    plim_status_t status = list_seeds(builder, target, &steps);
+    const int64_t listed = list_seeds(builder, target);
+    int64_t taken = 0;
     plim__load_window_draw_as(window->window, target->of->draw_seed, target->of->num_hops,
                               target->of->fanout, !target->counts);
-    if (status == PLIM_OK)
-        status = plim__load_window_build(window->window, target->epoch, builder->seeds,
-                                         builder->bounds, steps, steps_out);
-    window->direct = status == PLIM_ERR_BUDGET;
-    if (!window->direct)
-        return status;
-    *steps_out = 1;
+    if (listed > 0)
+        PLIM_TRY(plim__load_window_build(window->window, target->epoch, builder->seeds,
+                                         builder->bounds, listed, &taken));
+    window->direct = taken == 0;
+    *steps_out = window->direct ? 1 : taken;
     return PLIM_OK;
 }
 

@@ -38,13 +38,6 @@ typedef struct window_rows {
     plim__load_window_t *window;
 } window_rows_t;
 
-/* The capacity that was too small. */
-typedef struct overflow {
-    bool draws;
-    int hop;             /* at which the draws overflowed */
-    int64_t rows_wanted; /* 0: the rows fitted */
-} overflow_t;
-
 /* What builds have shown about the number of seeds that fit. */
 typedef struct fitted {
     /* The largest build that fitted since the last overflow: its seeds, and what it used. */
@@ -52,10 +45,8 @@ typedef struct fitted {
     int64_t draws;
     int64_t rows;
 
-    /* The smallest single batch that did not fit: its seeds (0: none), and what was too small. */
-    int64_t refused_seeds;
-    overflow_t refused;
-    int refusals; /* because of it, since a batch was tried */
+    int64_t refused_seeds; /* of the smallest single batch that did not fit; 0: none */
+    int refusals;          /* because of it, since a batch was tried */
 } fitted_t;
 
 struct plim__load_window {
