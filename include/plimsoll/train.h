@@ -29,7 +29,11 @@ typedef enum plim_model_kind {
     PLIM_GCN,
     PLIM_SAGE,
     PLIM_GAT,
-    PLIM_GIN
+    PLIM_GIN,
+    /* Not in a run yet: their loaders are to come. */
+    PLIM_GINE,
+    PLIM_GATV2,
+    PLIM_RGCN
 } plim_model_kind_t;
 
 typedef enum plim_aggregation { PLIM_MEAN = 0, PLIM_MAX, PLIM_SUM } plim_aggregation_t;

@@ -108,10 +108,13 @@ static void forward(step_walk_t *walk, step_layer_t *layer)
         forward_gcn(walk, layer);
         break;
     case PLIM_GAT:
+    case PLIM_GATV2:
         forward_gat(walk, layer);
         break;
     case PLIM_SAGE:
     case PLIM_GIN:
+    case PLIM_GINE:
+    case PLIM_RGCN:
         forward_sum(walk, layer);
         break;
     case PLIM_MLP:

@@ -161,6 +161,12 @@ static void make(parameter_source_t *source, const plim_model_t *model, int64_t 
     case PLIM_GIN:
         make_gin(source, model, index, layer);
         break;
+    case PLIM_GINE: /* plim_train_plan refuses these */
+    case PLIM_GATV2:
+    case PLIM_RGCN:
+        source->status =
+            plim__fail(PLIM_ERR_UNSUPPORTED, "exact inference reads no columns of edges");
+        break;
     }
 }
 

@@ -7,6 +7,7 @@
  *     SAGE   the mean, or the maximum, over neighbours beside the node's own row; one product with
  *            lin_l and lin_r side by side
  *     GIN    the neighbours' sum and (1 + epsilon) times the node, then an MLP of two products
+ *     GINE   the same, of each neighbour and its edge's term, added and cut off at 0
  *
  * conv_gat.c holds GAT, which multiplies first.
  */
@@ -27,7 +28,7 @@ static void mlp_rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t 
                      int64_t end)
 {
     (void)model;
-    if (layer->index == 0)
+    if (layer->raw)
         plim__matrix_convert_rows(&layer->input, x, first, end);
 }
 
@@ -36,7 +37,7 @@ static void mlp_place_back(const plim__model_t *model, plim__layer_t *layer,
 {
     const plim__side_t side = plim__side_back(layer);
     plim__place_again(model, layer, workspace);
-    if (layer->index > 0)
+    if (!layer->raw)
         layer->dinput = plim__place_matrix(workspace, plim__workspace_other(side),
                                            layer->hop.num_src, layer->in, PLIM__F32)
                             .data;
@@ -141,8 +142,7 @@ static void sage_place(const plim__model_t *model, plim__layer_t *layer,
     const plim__side_t kept = plim__side_kept(model, layer);
     if (model->params.model.aggregation == PLIM_MEAN)
         layer->scale_dst = plim__place_floats(workspace, kept, layer->rows, 1);
-    else if (model->params.model.aggregation == PLIM_MAX && model->pass.training &&
-             layer->index > 0)
+    else if (model->params.model.aggregation == PLIM_MAX && model->pass.training && !layer->raw)
         layer->chosen =
             (int32_t *)(void *)plim__place_floats(workspace, kept, layer->rows, layer->in);
     layer->x = plim__place_matrix(workspace, plim__side_x(model, layer), layer->rows, 2 * layer->in,
@@ -183,7 +183,7 @@ static void sage_backward(plim__model_t *model, plim__layer_t *layer)
 {
     plim__linear_backward(model, &layer->product[0], &layer->dy, plim__layer_x(model, layer),
                           layer->dx.data);
-    if (layer->index == 0)
+    if (layer->raw)
         return;
     plim__reverse_make(&layer->hop, &layer->reverse);
     const plim__matrix_t dsum = half(&layer->dx, 0);
@@ -233,6 +233,9 @@ static void gin_parameters(const plim__model_t *model, plim__table_t *table, pli
         plim__table_add(table, second, "convs", layer->index, "nn.lins.1.bias", out, 0, 0);
     plim__table_norm(table, model->params.model.norm, "convs", layer->index, "nn.norms.0.",
                      &layer->inner);
+    if (model->params.model.kind == PLIM_GINE)
+        plim__terms_parameters(model, table, layer, "lin",
+                               plim__initial_linear(model->params.columns.edge_features), true, in);
 }
 
 static void gin_place(const plim__model_t *model, plim__layer_t *layer,
@@ -250,11 +253,14 @@ static void gin_place(const plim__model_t *model, plim__layer_t *layer,
         layer->inner_y = plim__place_matrix(workspace, plim__side_temporary(model, layer),
                                             layer->rows, layer->out, PLIM__F32)
                              .data;
+    if (model->params.model.kind == PLIM_GINE)
+        plim__place_terms(model, layer, workspace);
 }
 
 static void gin_prepare(plim__model_t *model, plim__layer_t *layer)
 {
-    (void)model;
+    if (model->params.model.kind == PLIM_GINE)
+        plim__terms_prepare(model, layer);
     const float own = 1.0f + layer->epsilon->value[0];
     for (int64_t v = 0; v < layer->rows; v++)
         layer->scale_self[v] = own;
@@ -263,9 +269,12 @@ static void gin_prepare(plim__model_t *model, plim__layer_t *layer)
 static void gin_rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
                      int64_t end)
 {
-    (void)model;
     const plim__scales_t scales = {.self = layer->scale_self};
-    plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, x, NULL, first, end);
+    if (model->params.model.kind == PLIM_GINE)
+        plim__relu_sum_rows(&layer->hop, &layer->terms, layer->scale_self, &layer->input, x, first,
+                            end);
+    else
+        plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, x, NULL, first, end);
 }
 
 static void gin_place_back(const plim__model_t *model, plim__layer_t *layer,
@@ -283,6 +292,31 @@ static void gin_place_back(const plim__model_t *model, plim__layer_t *layer,
         plim__workspace_take(workspace, side, plim__epilogue_scratch(&inner, layer->rows));
     workspace->used[side] = begin;
     plim__place_sum_back(model, layer, workspace);
+    if (model->params.model.kind != PLIM_GINE)
+        return;
+    const size_t placed = workspace->used[side];
+    layer->term_scratch = plim__workspace_take(workspace, side, plim__terms_scratch(&layer->terms));
+    workspace->used[side] = placed;
+}
+
+static void gine_backward(plim__model_t *model, plim__layer_t *layer)
+{
+    plim__relu_sum_terms(model->team, &layer->hop, &layer->terms, &layer->input, &layer->dx,
+                         plim__terms_gradient(layer),
+                         layer->term_bias != NULL ? layer->term_bias->gradient : NULL,
+                         plim__terms_partials(layer));
+    plim__terms_learn(layer);
+    if (!layer->raw) {
+        plim__matrix_t dinput =
+            plim__matrix_make(layer->dinput, layer->hop.num_src, layer->in, PLIM__F32);
+        const plim__matrix_t residual =
+            plim__matrix_make(layer->dresidual, layer->rows, layer->in, PLIM__F32);
+        plim__reverse_make(&layer->hop, &layer->reverse);
+        plim__relu_sum_backward(model->team, &layer->hop, &layer->reverse, &layer->terms,
+                                layer->scale_self, &layer->input, &layer->dx,
+                                layer->residual ? &residual : NULL, &dinput);
+    }
+    plim__model_lap(model, &model->sparse_ns);
 }
 
 static void gin_backward(plim__model_t *model, plim__layer_t *layer)
@@ -297,7 +331,10 @@ static void gin_backward(plim__model_t *model, plim__layer_t *layer)
     plim__linear_backward(model, &layer->product[0], &layer->inner_dy, plim__layer_x(model, layer),
                           layer->dx.data);
     const plim__scales_t scales = {.self = layer->scale_self};
-    plim__sum_backward(model, layer, &scales);
+    if (model->params.model.kind == PLIM_GINE)
+        gine_backward(model, layer);
+    else
+        plim__sum_backward(model, layer, &scales);
 }
 
 const plim__conv_t plim__conv_gin = {.parameters = gin_parameters,

@@ -127,7 +127,7 @@ static void run_heads(plim__model_t *model, const plim__layer_t *layer, float *o
 
 static void forward(plim__model_t *model, plim__layer_t *layer)
 {
-    if (layer->index == 0)
+    if (layer->raw)
         plim__layer_input(model, layer, &layer->x);
     plim__linear_forward(model, &layer->product[0], &layer->x, layer->z.data);
     const plim__attention_t attention = attention_of(model, layer);
@@ -149,7 +149,7 @@ static void place_back(const plim__model_t *model, plim__layer_t *layer,
     const int64_t width = layer->product[0].out;
     const bool recompute = model->params.model.recompute;
     layer->again = layer->x;
-    if (recompute && layer->index == 0)
+    if (recompute && layer->raw)
         layer->again = plim__place_matrix(workspace, side, hop->num_src, layer->in, model->element);
     layer->z_again = layer->z;
     if (recompute)
@@ -168,7 +168,7 @@ static void place_back(const plim__model_t *model, plim__layer_t *layer,
     if (model->element != PLIM__F32)
         layer->dz_read = plim__place_matrix(workspace, side, hop->num_src, width, model->element);
     layer->dinput = NULL;
-    if (layer->index > 0)
+    if (!layer->raw)
         layer->dinput = plim__place_matrix(workspace, plim__workspace_other(side), hop->num_src,
                                            layer->in, PLIM__F32)
                             .data;
@@ -177,7 +177,7 @@ static void place_back(const plim__model_t *model, plim__layer_t *layer,
 static void backward(plim__model_t *model, plim__layer_t *layer)
 {
     if (model->params.model.recompute) {
-        if (layer->index == 0)
+        if (layer->raw)
             plim__layer_input(model, layer, &layer->again);
         plim__linear_forward(model, &layer->product[0], &layer->again, layer->z_again.data);
     }

@@ -56,11 +56,53 @@ typedef struct plim__row_max_back {
     plim__matrix_t *dx;
 } plim__row_max_back_t;
 
+/*
+ * A vector for each edge e: term(e) = bias + the sum over i < entries of values[e, i] table[r],
+ * with r = rows[e, i]. NULL values are 1, NULL rows are i, a NULL bias is 0.
+ */
+typedef struct plim__edge_terms {
+    int64_t entries;     /* of an edge */
+    const float *values; /* (num_edges, entries) */
+    const int32_t *rows; /* (num_edges, entries) */
+    int64_t table_rows;
+    int64_t width;
+    const float *table; /* (table_rows, width) */
+    const float *bias;  /* (width) */
+} plim__edge_terms_t;
+
+/*
+ * Sums of max(x[u] + term(e), 0) over edges e from u to v.
+ *     relu_sum   by destination: out[r] is the sum, + self[r] x[r] for r < num_self
+ *     relu_back  by source, reversed (`edges`): out[r] is the sum of dout[v] where the maximum was
+ *                not 0, + self[r] dout[r] + extra[r] for r < num_self
+ *     relu_edges row e, an edge to `destination`: out is its dout where the maximum was not 0; out
+ *                is one row, overwritten by each edge
+ */
+typedef struct plim__row_relu {
+    const int32_t *indptr;
+    const int32_t *indices;
+    const int32_t *edges; /* of relu_back: edge of a place */
+    int64_t num_edges;
+    int64_t num_self;
+    const plim__edge_terms_t *terms;
+    const float *self;
+    const plim__matrix_t *x;
+    const plim__matrix_t *dout;  /* F32 */
+    const plim__matrix_t *extra; /* F32, or NULL */
+    int64_t destination;
+    plim__matrix_t *out; /* F32 or BF16 */
+} plim__row_relu_t;
+
 typedef struct plim__kernels {
     /* Rows [first, last) of each. */
     void (*sum)(const plim__row_sums_t *sums, int64_t first, int64_t last);
     void (*max)(const plim__row_max_t *max, int64_t first, int64_t last);
     void (*max_back)(const plim__row_max_back_t *back, int64_t first, int64_t last);
+    void (*relu_sum)(const plim__row_relu_t *relu, int64_t first, int64_t last);
+    void (*relu_back)(const plim__row_relu_t *relu, int64_t first, int64_t last);
+    void (*relu_edges)(const plim__row_relu_t *relu, int64_t first, int64_t last);
+    void (*terms)(const plim__edge_terms_t *terms, plim__matrix_t *out, int64_t first,
+                  int64_t last);
     void (*scales_gcn)(const int32_t *indptr, const int32_t *degrees, int64_t most, int64_t num_dst,
                        int64_t num_src, float *src, float *dst, float *self);
     void (*scales_mean)(const int32_t *indptr, int64_t num_dst, float *dst);

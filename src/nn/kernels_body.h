@@ -334,6 +334,148 @@ LANES_TARGET static void max_back_rows(const plim__row_max_back_t *back, int64_t
     FOR_EACH_BLOCK(max_back_block, back, PLIM__F32, MAX_BLOCK, back->dout->width, first, last);
 }
 
+/* Adds a block of an edge's term. */
+LANES_INLINE void add_terms(const plim__edge_terms_t *terms, int64_t e, block_t block, int vectors,
+                            lanes_t *total)
+{
+    if (terms->bias != NULL) {
+        const float *bias = terms->bias + block.column;
+        UNROLL
+        for (int i = 0; i < vectors; i++)
+            total[i] += load_part(bias + i * LANES, PLIM__F32, block.part);
+    }
+    for (int64_t k = 0; k < terms->entries; k++) {
+        const int64_t at = e * terms->entries + k;
+        const int64_t row = terms->rows != NULL ? terms->rows[at] : k;
+        const float *from = terms->table + row * terms->width + block.column;
+        const lanes_t value = lanes_set(terms->values != NULL ? terms->values[at] : 1);
+        UNROLL
+        for (int i = 0; i < vectors; i++)
+            total[i] += value * load_part(from + i * LANES, PLIM__F32, block.part);
+    }
+}
+
+/* x[u] + term(e). */
+LANES_INLINE void relu_message(const plim__row_relu_t *relu, int64_t e, int64_t u, block_t block,
+                               plim__element_t element, int vectors, lanes_t *message)
+{
+    const char *x = place(relu->x, u, block.column);
+    const int64_t width = LANES * (int64_t)plim__element_bytes(element);
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        message[i] = load_part(x + i * width, element, block.part);
+    add_terms(relu->terms, e, block, vectors, message);
+}
+
+LANES_INLINE void relu_store(const plim__row_relu_t *relu, int64_t row, block_t block, int vectors,
+                             const lanes_t *values)
+{
+    char *out = (char *)place(relu->out, row, block.column);
+    const plim__element_t to = relu->out->element;
+    const int64_t step = LANES * (int64_t)plim__element_bytes(to);
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        store_part(out + i * step, to, block.part, values[i]);
+}
+
+/* Adds scale times a block of row r. */
+LANES_INLINE void add_row(const plim__matrix_t *matrix, int64_t r, float scale, block_t block,
+                          plim__element_t element, int vectors, lanes_t *total)
+{
+    const char *from = place(matrix, r, block.column);
+    const int64_t width = LANES * (int64_t)plim__element_bytes(element);
+    const lanes_t by = lanes_set(scale);
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        total[i] += by * load_part(from + i * width, element, block.part);
+}
+
+LANES_INLINE void relu_sum_block(const plim__row_relu_t *relu, block_t block,
+                                 plim__element_t element, int vectors)
+{
+    lanes_t total[MAX_BLOCK], message[MAX_BLOCK];
+    const lanes_t zero = lanes_set(0);
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        total[i] = zero;
+    for (int64_t e = relu->indptr[block.row]; e < relu->indptr[block.row + 1]; e++) {
+        relu_message(relu, e, relu->indices[e], block, element, vectors, message);
+        UNROLL
+        for (int i = 0; i < vectors; i++)
+            total[i] += lanes_choose(lanes_exceeds(message[i], zero), message[i], zero);
+    }
+    if (block.row < relu->num_self)
+        add_row(relu->x, block.row, relu->self[block.row], block, element, vectors, total);
+    relu_store(relu, block.row, block, vectors, total);
+}
+
+ROWS_BY_ELEMENT(relu_sum, plim__row_relu_t, MAX_BLOCK)
+
+LANES_INLINE void relu_back_block(const plim__row_relu_t *relu, block_t block,
+                                  plim__element_t element, int vectors)
+{
+    lanes_t total[MAX_BLOCK], message[MAX_BLOCK];
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        total[i] = lanes_set(0);
+    for (int64_t at = relu->indptr[block.row]; at < relu->indptr[block.row + 1]; at++) {
+        const char *dout = place(relu->dout, relu->indices[at], block.column);
+        relu_message(relu, relu->edges[at], block.row, block, element, vectors, message);
+        UNROLL
+        for (int i = 0; i < vectors; i++)
+            total[i] += lanes_where_positive(
+                message[i], load_part(dout + i * LANES * 4, PLIM__F32, block.part));
+    }
+    if (block.row < relu->num_self) {
+        add_row(relu->dout, block.row, relu->self[block.row], block, PLIM__F32, vectors, total);
+        if (relu->extra != NULL)
+            add_row(relu->extra, block.row, 1, block, PLIM__F32, vectors, total);
+    }
+    relu_store(relu, block.row, block, vectors, total);
+}
+
+ROWS_BY_ELEMENT(relu_back, plim__row_relu_t, MAX_BLOCK)
+
+LANES_INLINE void relu_edges_block(const plim__row_relu_t *relu, block_t block,
+                                   plim__element_t element, int vectors)
+{
+    lanes_t message[MAX_BLOCK];
+    const char *dout = place(relu->dout, relu->destination, block.column);
+    relu_message(relu, block.row, relu->indices[block.row], block, element, vectors, message);
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        message[i] = lanes_where_positive(message[i],
+                                          load_part(dout + i * LANES * 4, PLIM__F32, block.part));
+    relu_store(relu, 0, block, vectors, message);
+}
+
+ROWS_BY_ELEMENT(relu_edges, plim__row_relu_t, MAX_BLOCK)
+
+typedef struct terms_rows {
+    const plim__edge_terms_t *terms;
+    plim__matrix_t *out;
+} terms_rows_t;
+
+LANES_INLINE void terms_block(const terms_rows_t *rows, block_t block, plim__element_t element,
+                              int vectors)
+{
+    lanes_t total[MAX_BLOCK];
+    (void)element;
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        total[i] = lanes_set(0);
+    add_terms(rows->terms, block.row, block, vectors, total);
+    const plim__row_relu_t to = {.out = rows->out};
+    relu_store(&to, block.row, block, vectors, total);
+}
+
+LANES_TARGET static void terms_rows(const plim__edge_terms_t *terms, plim__matrix_t *out,
+                                    int64_t first, int64_t last)
+{
+    const terms_rows_t rows = {terms, out};
+    FOR_EACH_BLOCK(terms_block, &rows, PLIM__F32, MAX_BLOCK, terms->width, first, last);
+}
+
 /* LANES numbers at `from`; only the first `count` exist. */
 LANES_INLINE lanes_t load_int32(const int32_t *from, int64_t count)
 {
@@ -442,8 +584,10 @@ LANES_TARGET static void add_scaled(int64_t heads, int64_t channels, const float
 
 #define KERNELS                                                                                    \
     {                                                                                              \
-        .sum = sum_rows, .max = max_rows, .max_back = max_back_rows, .scales_gcn = scales_gcn,     \
-        .scales_mean = scales_mean, .dots = dots, .add_scaled = add_scaled,                        \
+        .sum = sum_rows, .max = max_rows, .max_back = max_back_rows, .relu_sum = relu_sum_rows,    \
+        .relu_back = relu_back_rows, .relu_edges = relu_edges_rows, .terms = terms_rows,           \
+        .scales_gcn = scales_gcn, .scales_mean = scales_mean, .dots = dots,                        \
+        .add_scaled = add_scaled,                                                                  \
     }
 
 #endif

@@ -7,7 +7,7 @@
 
 static const plim__conv_t *const convs[] = {
     [PLIM_MLP] = &plim__conv_mlp, [PLIM_GCN] = &plim__conv_gcn, [PLIM_SAGE] = &plim__conv_sage,
-    [PLIM_GAT] = &plim__conv_gat, [PLIM_GIN] = &plim__conv_gin,
+    [PLIM_GAT] = &plim__conv_gat, [PLIM_GIN] = &plim__conv_gin, [PLIM_GINE] = &plim__conv_gin,
 };
 
 /* Sets everything that follows from the settings alone. */
@@ -21,13 +21,16 @@ static void shape_model(plim__model_t *model, const plim__model_params_t *params
         plim__layer_t *layer = &model->layers[i];
         layer->index = i;
         layer->plain = i + 1 == settings->num_layers && !params->graph_level;
-        layer->in = i == 0 ? params->num_features : settings->hidden;
+        layer->raw = i == 0 && params->columns.node_categories.columns == 0;
+        layer->needs_dx = !layer->raw || settings->kind == PLIM_GINE;
+        layer->in = layer->raw ? params->num_features : settings->hidden;
         layer->out = layer->plain ? params->num_outputs : settings->hidden;
         layer->residual = settings->residual && layer->in == layer->out;
         layer->after.width = layer->out;
     }
-    model->layers[0].input.element = params->row_type == PLIM_F16 ? PLIM__F16 : PLIM__F32;
-    model->layers[0].input.width = model->layers[0].input.stride = params->num_features;
+    if (model->layers[0].raw)
+        model->layers[0].input = plim__matrix_make(
+            NULL, 0, params->num_features, params->row_type == PLIM_F16 ? PLIM__F16 : PLIM__F32);
     model->head.product =
         (plim__linear_t){.in = settings->hidden, .out = params->num_outputs, .num_weights = 1};
     model->head.after.width = params->num_outputs;
@@ -42,7 +45,8 @@ static int num_arrays(const plim__model_params_t *params)
 /* Products of all layers and of the head in sequence; NULL after the last. */
 static plim__linear_t *product_at(plim__model_t *model, int place)
 {
-    const int each = model->params.model.kind == PLIM_GIN ? 2 : 1;
+    const plim_model_kind_t kind = model->params.model.kind;
+    const int each = kind == PLIM_GIN || kind == PLIM_GINE ? 2 : 1;
     const int count = each * model->params.model.num_layers;
     if (place < count)
         return &model->layers[place / each].product[place % each];
@@ -64,7 +68,7 @@ static int64_t most_rows(const plim__model_t *model, const plim__linear_t *produ
     return params->max_dst[params->model.kind == PLIM_GAT ? i - 1 : i];
 }
 
-/* Parameters of a product; the first product of layer 0 needs no gradient of its input. */
+/* Parameters of a product; one that reads the batch's rows needs no gradient of its input. */
 static plim__dense_params_t dense_params(const plim__model_t *model, const plim__linear_t *product)
 {
     return (plim__dense_params_t){
@@ -72,7 +76,8 @@ static plim__dense_params_t dense_params(const plim__model_t *model, const plim_
         .out = product->out,
         .element = model->element,
         .backward = model->params.training,
-        .input_gradient = model->params.training && product != &model->layers[0].product[0],
+        .input_gradient = model->params.training &&
+                          (product != &model->layers[0].product[0] || model->layers[0].needs_dx),
         .workers = model->params.workers,
         .rows = most_rows(model, product),
     };

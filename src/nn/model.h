@@ -26,17 +26,32 @@ static inline bool plim__model_skips_loops(const plim_model_t *model)
     return model->kind == PLIM_GCN && !model->loops_twice;
 }
 
+/* Integer columns, each of values 0 … counts[column] - 1. */
+#define PLIM__CATEGORIES_MAX 32
+typedef struct plim__categories {
+    int columns;
+    int64_t counts[PLIM__CATEGORIES_MAX];
+} plim__categories_t;
+
 /* Columns that a model reads beside the rows; zeros: none. */
 typedef struct plim__columns {
-    bool edge_weights; /* GCN */
+    bool edge_weights;                  /* GCN */
+    int64_t edge_features;              /* values of an edge: GINE */
+    plim_dtype_t edge_feature_type;     /* PLIM_F16 or PLIM_F32 */
+    plim__categories_t edge_categories; /* in place of edge_features: GINE */
+    plim__categories_t node_categories; /* in place of rows: the sum of their embeddings, `hidden`
+                                           wide */
 } plim__columns_t;
 
 /* The columns of a batch. Those of edges are in the order of edge_ids: block by block, in the order
  * of indices. NULL: absent. */
 typedef struct plim__batch_columns {
-    const float *edge_weights; /* (edges) */
-    const float *weight_sums;  /* (num_nodes) of all edges into each in the dataset and its own
-                                  (1, or its self-loop's); whole graphs need none */
+    const float *edge_weights;      /* (edges) */
+    const float *weight_sums;       /* (num_nodes) of all edges into each in the dataset and its own
+                                       (1, or its self-loop's); whole graphs need none */
+    const void *edge_features;      /* (edges, edge_features) */
+    const int64_t *edge_categories; /* (edges, edge_categories.columns) */
+    const int64_t *node_categories; /* (num_nodes, node_categories.columns) */
 } plim__batch_columns_t;
 
 /* Parameters of a model. */

@@ -19,6 +19,7 @@
 #include "nn/aggregate.h"
 #include "nn/attention.h"
 #include "nn/dense.h"
+#include "nn/edge_terms.h"
 #include "nn/epilogue.h"
 #include "nn/model.h"
 #include "nn/pooling.h"
@@ -63,6 +64,8 @@ typedef struct plim__layer {
     int64_t out;        /* columns of h */
     bool plain;         /* only a bias: the layer computes the outputs */
     bool residual;      /* adds its input to its output */
+    bool raw;           /* reads the batch's rows, which need no gradient */
+    bool needs_dx;      /* backward needs the gradient of x */
     int64_t channels;   /* GAT: channels of one head */
     int heads;          /* GAT */
     bool mean_of_heads; /* GAT: mean of heads instead of concatenation */
@@ -71,6 +74,7 @@ typedef struct plim__layer {
     plim__parameter_t *epsilon;                       /* GIN */
     plim__epilogue_parameters_t inner;                /* GIN: between its products */
     plim__epilogue_parameters_t after;
+    plim__parameter_t *term_weight, *term_bias; /* of edges: a linear layer, or embeddings */
 
     /* The current part: sizes, */
     plim__edges_t hop;
@@ -80,8 +84,12 @@ typedef struct plim__layer {
     /* then matrices of forward, */
     float *scale_src, *scale_dst, *scale_self, *scale_edge;
     int32_t *chosen;
-    plim__matrix_t x; /* input of the first product */
-    plim__matrix_t z; /* GAT: its result, (num_src, heads * channels) */
+    plim__edge_terms_t terms; /* GINE */
+    float *term_values;       /* (num_edges, entries), if the batch's are of another element */
+    int32_t *term_rows;       /* (num_edges, entries) of categories */
+    float *term_table;        /* (table_rows, width) the linear layer's weight, transposed */
+    plim__matrix_t x;         /* input of the first product */
+    plim__matrix_t z;         /* GAT: its result, (num_src, heads * channels) */
     plim__attention_state_t attention_state;
     plim__matrix_t heads_out; /* GAT: before the mean over heads */
     float *inner_y;           /* GIN */
@@ -101,6 +109,7 @@ typedef struct plim__layer {
     float *inner_dh;        /* GIN: (rows, out) */
     plim__matrix_t inner_dy;
     void *inner_scratch;
+    float *term_scratch;    /* (table_rows, width) gradient of a linear layer, and partial sums */
     plim__matrix_t dheads;  /* GAT: (rows, heads * channels) */
     plim__matrix_t dz;      /* GAT: (num_src, heads * channels) */
     plim__matrix_t dz_read; /* dz in the element of the products */
@@ -111,6 +120,15 @@ typedef struct plim__layer {
     size_t begin;      /* front of the workspace before this layer */
     size_t before_h;
 } plim__layer_t;
+
+/* Rows made of categories; without entries there are none. */
+typedef struct plim__encoder {
+    plim__parameter_t *embedding; /* the first column's */
+    plim__edge_terms_t terms;
+    const int64_t *categories; /* of the part: (num_src, entries) */
+    int32_t *rows;             /* (num_src, entries) of all tables as one */
+    void *scratch;
+} plim__encoder_t;
 
 /* Graph-level tasks: pooling, then one product. */
 typedef struct plim__head {
@@ -145,6 +163,7 @@ struct plim__model {
     plim_ledger_t *ledger;
     plim__table_t table;
     plim__model_arrays_t arrays;
+    plim__encoder_t encoder;
     plim__layer_t layers[PLIM_HOPS_MAX];
     plim__head_t head;
     plim__workspace_t workspace;
@@ -244,6 +263,36 @@ plim__model_epilogue_gradients(const plim__epilogue_parameters_t *parameters);
 /* Key of a dropout: kind 0 after a layer, 1 in its attention. */
 uint64_t plim__model_key(const plim__model_t *model, int layer, int kind);
 
+/* model_columns.c */
+
+/* Values of all columns together. */
+int64_t plim__categories_rows(const plim__categories_t *categories);
+/* Gives the layers and the encoder their columns (NULL: none). PLIM_ERR_USAGE if one is missing,
+ * PLIM_ERR_DATA for a category out of range. */
+plim_status_t plim__model_set_columns(plim__model_t *model, const plim_batch_t *batch,
+                                      const plim__batch_columns_t *columns);
+
+/* The terms of edges: the parameters, of a linear layer of this name (or embeddings, whatever its
+ * name); their place, to be filled before a pass by plim__terms_prepare. */
+void plim__terms_parameters(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer,
+                            const char *linear, plim__initial_t initial, bool bias, int64_t width);
+void plim__place_terms(const plim__model_t *model, plim__layer_t *layer,
+                       plim__workspace_t *workspace);
+void plim__terms_prepare(plim__model_t *model, plim__layer_t *layer);
+/* Back: bytes of layer->term_scratch; the gradient of the table, to be added to, and scratch for
+ * its partial sums; then learn, which adds it to the parameters' gradient. */
+size_t plim__terms_scratch(const plim__edge_terms_t *terms);
+float *plim__terms_gradient(const plim__layer_t *layer);
+void *plim__terms_partials(const plim__layer_t *layer);
+void plim__terms_learn(const plim__layer_t *layer);
+
+/* Rows made of categories: layer 0's input. Nothing without them. */
+void plim__encoder_parameters(plim__model_t *model, plim__table_t *table);
+void plim__place_encoder(plim__model_t *model, plim__workspace_t *workspace);
+void plim__place_encoder_back(plim__model_t *model, plim__workspace_t *workspace);
+void plim__encoder_forward(plim__model_t *model);
+void plim__encoder_backward(plim__model_t *model);
+
 /* model_tiles.c */
 
 /* Whether layers of this pass run by tiles. */
@@ -279,8 +328,8 @@ void plim__linear_backward(plim__model_t *model, plim__linear_t *product, plim__
 
 /* x for the backward pass, recomputed if it was not kept. */
 plim__matrix_t *plim__layer_x(plim__model_t *model, plim__layer_t *layer);
-/* Computes dinput from dx along the reversed hop and adds the residual's share. Nothing in layer
- * 0. */
+/* Computes dinput from dx along the reversed hop and adds the residual's share. Nothing in a layer
+ * that reads the batch's rows. */
 void plim__sum_backward(plim__model_t *model, plim__layer_t *layer, const plim__scales_t *scales);
 void plim__layer_add_residual(plim__model_t *model, plim__layer_t *layer);
 

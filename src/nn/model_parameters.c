@@ -74,6 +74,7 @@ void plim__table_norm(plim__table_t *table, plim_norm_t norm, const char *list, 
 void plim__model_describe(plim__model_t *model, plim__table_t *table)
 {
     const plim_model_t *settings = &model->params.model;
+    plim__encoder_parameters(model, table);
     for (int i = 0; i < settings->num_layers; i++)
         model->conv->parameters(model, table, &model->layers[i]);
     for (int i = 0; i < settings->num_layers; i++) {

@@ -24,7 +24,7 @@ void plim__linear_backward(plim__model_t *model, plim__linear_t *product, plim__
 
 void plim__sum_backward(plim__model_t *model, plim__layer_t *layer, const plim__scales_t *scales)
 {
-    if (layer->index == 0)
+    if (layer->raw)
         return;
     plim__reverse_make(&layer->hop, &layer->reverse);
     plim__matrix_t dinput =
@@ -38,7 +38,7 @@ void plim__sum_backward(plim__model_t *model, plim__layer_t *layer, const plim__
 
 void plim__layer_add_residual(plim__model_t *model, plim__layer_t *layer)
 {
-    if (!layer->residual || layer->index == 0)
+    if (!layer->residual || layer->raw)
         return;
     const plim__matrix_t residual =
         plim__matrix_make(layer->dresidual, layer->rows, layer->in, PLIM__F32);
@@ -82,30 +82,6 @@ static plim_status_t set_hop(plim__model_t *model, const plim_batch_t *batch, pl
     return PLIM_OK;
 }
 
-/* Gives each layer its edges' part of the batch's columns. */
-static plim_status_t set_columns(plim__model_t *model, const plim_batch_t *batch,
-                                 const plim__batch_columns_t *columns)
-{
-    const plim__model_params_t *params = &model->params;
-    const plim__columns_t *wanted = &params->columns;
-    const int count = params->model.num_layers;
-    int64_t edges = 0;
-    model->weight_sums = columns != NULL ? columns->weight_sums : NULL;
-    if (wanted->edge_weights && (columns == NULL || columns->edge_weights == NULL ||
-                                 (columns->weight_sums == NULL && !params->graph_level)))
-        return plim__fail(PLIM_ERR_USAGE, "the batch has no weights of edges");
-    for (int block = 0; block < batch->num_blocks; block++) {
-        plim__edge_inputs_t inputs = {0};
-        if (wanted->edge_weights)
-            inputs.weights = columns->edge_weights + edges;
-        for (int i = 0; i < count; i++)
-            if (params->graph_level || i == count - 1 - block)
-                model->layers[i].edges = inputs;
-        edges += batch->blocks[block].num_edges;
-    }
-    return PLIM_OK;
-}
-
 static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch,
                                 const plim__batch_columns_t *columns)
 {
@@ -131,12 +107,14 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch,
     if (given != (params->graph_level ? batch->num_nodes : batch->num_seeds))
         return plim__fail(PLIM_ERR_USAGE, "a batch of %lld seeds whose last layer gives %lld",
                           (long long)batch->num_seeds, (long long)given);
-    PLIM_TRY(set_columns(model, batch, columns));
+    PLIM_TRY(plim__model_set_columns(model, batch, columns));
     model->num_seeds = batch->num_seeds;
     model->nodes = batch->nodes;
     model->degrees = batch->degrees;
-    model->layers[0].input.data = (void *)batch->rows;
-    model->layers[0].input.rows = model->layers[0].hop.num_src;
+    if (model->layers[0].raw) {
+        model->layers[0].input.data = (void *)batch->rows;
+        model->layers[0].input.rows = model->layers[0].hop.num_src;
+    }
     return PLIM_OK;
 }
 
@@ -227,6 +205,7 @@ plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batc
         return too_large("bytes of activations", (int64_t)workspace->peak,
                          (int64_t)workspace->size);
     model->lap_ns = plim__clock_ns();
+    plim__encoder_forward(model);
     for (int i = 0; i < count; i++)
         forward_layer(model, &model->layers[i]);
     if (model->params.graph_level)
@@ -274,5 +253,6 @@ plim_status_t plim__model_backward(plim__model_t *model, const plim_batch_t *bat
         plim__layer_t *layer = &model->layers[i];
         backward_layer(model, layer, layer->plain ? doutputs : layer->dh);
     }
+    plim__encoder_backward(model);
     return plim__model_check(model);
 }

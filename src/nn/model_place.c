@@ -136,17 +136,17 @@ void plim__place_rows(const plim__model_t *model, plim__layer_t *layer,
                       plim__workspace_t *workspace)
 {
     layer->x = layer->input;
-    if (layer->index == 0)
+    if (layer->raw)
         layer->x = plim__place_matrix(workspace, plim__side_x(model, layer), layer->hop.num_src,
                                       layer->in, model->element);
 }
 
-/* After layer 0, the x of MLP and GAT is the h of the layer before: it is always kept. */
+/* But of the batch's rows, the x of MLP and GAT is the layer's input: it is always kept. */
 static bool x_is_kept(const plim__model_t *model, const plim__layer_t *layer)
 {
     const plim_model_kind_t kind = model->params.model.kind;
     return !model->params.model.recompute ||
-           (layer->index > 0 && (kind == PLIM_MLP || kind == PLIM_GAT));
+           (!layer->raw && (kind == PLIM_MLP || kind == PLIM_GAT));
 }
 
 void plim__place_again(const plim__model_t *model, plim__layer_t *layer,
@@ -173,9 +173,11 @@ void plim__place_sum_back(const plim__model_t *model, plim__layer_t *layer,
     plim__place_again(model, layer, workspace);
     workspace->used[side] = begin; /* the weight's gradient reads x again before dx is written */
     layer->dx.data = NULL;
-    if (layer->index == 0)
+    if (!layer->needs_dx)
         return;
     layer->dx = plim__place_matrix(workspace, side, layer->rows, layer->x.width, PLIM__F32);
+    if (layer->raw)
+        return;
     plim__place_reverse(workspace, side, layer);
     layer->dinput = plim__place_matrix(workspace, plim__workspace_other(side), layer->hop.num_src,
                                        layer->in, PLIM__F32)
@@ -267,7 +269,7 @@ static void place_backward(plim__model_t *model, plim__layer_t *layer, plim__wor
         layer->dy = plim__place_matrix(workspace, side, layer->rows, layer->out, element);
     else
         layer->dy = plim__matrix_make((void *)layer->dh, layer->rows, layer->out, element);
-    layer->dresidual = layer->residual && layer->index > 0
+    layer->dresidual = layer->residual && !layer->raw
                            ? plim__place_floats(workspace, side, layer->rows, layer->out)
                            : NULL;
     const plim__epilogue_t epilogue = plim__layer_epilogue(model, layer);
@@ -285,6 +287,7 @@ static void place_backward(plim__model_t *model, plim__layer_t *layer, plim__wor
 void plim__model_place(plim__model_t *model, plim__workspace_t *workspace)
 {
     const int count = model->params.model.num_layers;
+    plim__place_encoder(model, workspace);
     for (int i = 0; i < count; i++) {
         plim__layer_t *layer = &model->layers[i];
         if (i > 0) {
@@ -309,6 +312,7 @@ void plim__model_place(plim__model_t *model, plim__workspace_t *workspace)
         if (i > 0)
             model->layers[i - 1].dh = model->layers[i].dinput;
     }
+    plim__place_encoder_back(model, workspace);
 }
 
 static size_t count_pass(plim__model_t *model, bool training)

@@ -59,6 +59,12 @@ static bool named(const char *word, const char *name, int64_t *value_out)
     return true;
 }
 
+/* A further column, of `count` values. */
+static void add_category(plim__categories_t *categories, int64_t count)
+{
+    categories->counts[categories->columns++] = count;
+}
+
 static void set(settings_t *settings, const char *word)
 {
     plim__model_params_t *params = &settings->params;
@@ -94,13 +100,19 @@ static void set(settings_t *settings, const char *word)
     else if (named(word, "graphs", &value))
         params->graph_level = value != 0;
     else if (named(word, "half", &value))
-        params->row_type = value != 0 ? PLIM_F16 : PLIM_F32;
+        params->row_type = params->columns.edge_feature_type = value != 0 ? PLIM_F16 : PLIM_F32;
     else if (named(word, "seeds", &value))
         params->max_seeds = value;
     else if (named(word, "nodes", &value))
         settings->nodes = value;
     else if (named(word, "weights", &value))
         params->columns.edge_weights = value != 0;
+    else if (named(word, "edge_features", &value))
+        params->columns.edge_features = value;
+    else if (named(word, "edge_category", &value))
+        add_category(&params->columns.edge_categories, value);
+    else if (named(word, "node_category", &value))
+        add_category(&params->columns.node_categories, value);
     else if (named(word, "blocks", &value))
         settings->blocks = value;
     else {
@@ -145,12 +157,24 @@ static void read_columns(settings_t *settings)
         columns->edge_weights = input(params->max_edges, sizeof(float));
     if (params->columns.edge_weights && !params->graph_level)
         columns->weight_sums = input(settings->nodes, sizeof(float));
+    if (params->columns.edge_features > 0)
+        columns->edge_features = input(params->max_edges * params->columns.edge_features,
+                                       params->columns.edge_feature_type == PLIM_F16 ? 2 : 4);
+    if (params->columns.edge_categories.columns > 0)
+        columns->edge_categories =
+            input(params->max_edges * params->columns.edge_categories.columns, sizeof(int64_t));
+    if (params->columns.node_categories.columns > 0)
+        columns->node_categories =
+            input(settings->nodes * params->columns.node_categories.columns, sizeof(int64_t));
 }
 
 static void free_batch(plim_batch_t *batch, plim__batch_columns_t *columns)
 {
     free((void *)columns->edge_weights);
     free((void *)columns->weight_sums);
+    free((void *)columns->edge_features);
+    free((void *)columns->edge_categories);
+    free((void *)columns->node_categories);
     for (int i = 0; i < batch->num_blocks; i++) {
         free((void *)batch->blocks[i].indptr);
         free((void *)batch->blocks[i].indices);

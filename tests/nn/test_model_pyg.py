@@ -12,18 +12,20 @@ from torch_geometric import nn as gnn  # noqa: E402
 PROBE = os.path.join(os.environ.get('PLIMSOLL_PROBES', ''), 'probe_model')
 pytestmark = pytest.mark.skipif(not os.path.exists(PROBE), reason='no probe_model: run by ctest, or set PLIMSOLL_PROBES')
 
-KINDS = {'mlp': 0, 'gcn': 1, 'sage': 2, 'gat': 3, 'gin': 4}
+KINDS = {'mlp': 0, 'gcn': 1, 'sage': 2, 'gat': 3, 'gin': 4, 'gine': 5}
 NORMS = {None: 0, 'layer': 1, 'batch': 2}
 ACTIVATIONS = {None: 0, 'relu': 1, 'elu': 2}
 POOLS = {'mean': (0, gnn.global_mean_pool), 'add': (1, gnn.global_add_pool), 'max': (2, gnn.global_max_pool)}
 OUTPUTS = 7
+EDGE_FEATURES = 5
+ATOMS, BONDS = [11, 3, 6], [4, 3]
 
 
 class Case:
     """Settings of a model, and a batch drawn for it."""
 
     def __init__(self, kind, layers=2, hidden=24, features=19, heads=1, norm=None, act='relu', residual=False, max=False,
-                 pool=None, half=False, bf16=False, fanout=20, edges=False, seed=1):
+                 pool=None, half=False, bf16=False, fanout=20, edges=False, categories=False, seed=1):
         self.__dict__.update(locals())
         self.rng = np.random.default_rng(seed)
         self.blocks = []
@@ -35,7 +37,7 @@ class Case:
         self.rows = rows.astype(np.float16) if half else rows
         self.degrees = np.full(self.nodes, 9, np.int32) + self.rng.integers(0, 20, self.nodes, np.int32)
         self.labels = self.rng.integers(0, OUTPUTS, self.seeds)
-        self.columns = self.draw_columns() if edges else {}
+        self.columns = self.draw_columns()
 
     def draw_neighbours(self):
         """Native blocks, the seeds' first; some nodes have no neighbours, some are their own."""
@@ -62,10 +64,17 @@ class Case:
         """What edges carry, block by block: by the names of the probe's settings, in their order."""
         count = sum(len(indices) for *_, indices in self.blocks)
         columns = {}
-        if self.kind == 'gcn':
+        if self.kind == 'gcn' and self.edges:
             columns['weights'] = self.rng.uniform(0, 1, count).astype(np.float32) * self.rng.integers(0, 5, count).astype(bool)
             if not self.pool:
                 columns['sums'] = (self.degrees * 0.7 + 1).astype(np.float32)
+        if self.kind == 'gine' and self.edges:
+            features = self.rng.standard_normal((count, EDGE_FEATURES))
+            columns['edge_features'] = features.astype(np.float16 if self.half else np.float32)
+        if self.categories and self.kind == 'gine':
+            columns['edge_category'] = self.rng.integers(0, BONDS, (count, len(BONDS)))
+        if self.categories:
+            columns['node_category'] = self.rng.integers(0, ATOMS, (self.nodes, len(ATOMS)))
         return columns
 
     def column(self, name, i):
@@ -79,33 +88,81 @@ class Case:
                       norm=NORMS[self.norm], activation=ACTIVATIONS[self.act], residual=int(self.residual),
                       pool=POOLS[self.pool][0] if self.pool else 0, bf16=int(self.bf16), features=self.features,
                       outputs=OUTPUTS, graphs=int(bool(self.pool)), half=int(self.half), seeds=self.seeds, nodes=self.nodes,
-                      blocks=len(self.blocks), fanout=self.fanout, weights=int('weights' in self.columns))
-        return [f'{name}={value}' for name, value in values.items()]
+                      blocks=len(self.blocks), fanout=self.fanout, weights=int('weights' in self.columns),
+                      edge_features=EDGE_FEATURES if 'edge_features' in self.columns else 0)
+        categories = [('edge_category', count) for count in BONDS if 'edge_category' in self.columns]
+        categories += [('node_category', count) for count in ATOMS if 'node_category' in self.columns]
+        return [f'{name}={value}' for name, value in [*values.items(), *categories]]
 
     def layer(self, i):
         return self.blocks[0 if self.pool else self.layers - 1 - i]
 
 
+class Embeddings(torch.nn.Module):
+    """OGB's AtomEncoder and BondEncoder."""
+
+    def __init__(self, name, counts, width):
+        super().__init__()
+        tables = torch.nn.ModuleList(torch.nn.Embedding(count, width) for count in counts)
+        for table in tables:
+            torch.nn.init.xavier_uniform_(table.weight)
+        setattr(self, name, tables)
+
+    def forward(self, x):
+        return sum(table(x[:, i]) for i, table in enumerate(next(iter(self.children()))))
+
+
+class GINEBonds(gnn.GINEConv):
+    """As OGB's examples have it: embeddings of bonds in each layer."""
+
+    def __init__(self, mlp, width):
+        super().__init__(mlp)
+        self.bond_encoder = Embeddings('bond_embedding_list', BONDS, width)
+
+    def forward(self, x, edges, edge_attr, size=None):
+        return super().forward(x, edges, self.bond_encoder(edge_attr), size)
+
+
+class GINE(gnn.models.basic_gnn.BasicGNN):
+    """PyG's GIN with GINEConv."""
+    supports_edge_weight, supports_edge_attr = False, True
+
+    def init_conv(self, in_channels, out_channels, categories=False):
+        mlp = gnn.MLP([in_channels, out_channels, out_channels], act=self.act, norm=self.norm, norm_kwargs=self.norm_kwargs)
+        return GINEBonds(mlp, in_channels) if categories else gnn.GINEConv(mlp, edge_dim=EDGE_FEATURES)
+
+
 def make_model(case):
+    """The model, and what makes rows of categories before it."""
+    if not case.categories:
+        return make_layers(case, case.features)
+    model = make_layers(case, case.hidden)
+    model.atom_encoder = Embeddings('atom_embedding_list', ATOMS, case.hidden)
+    return model
+
+
+def make_layers(case, features):
     """PyG's own, one that is learnt from and whose layers are applied one by one."""
     norm = {None: None, 'layer': 'LayerNorm', 'batch': 'BatchNorm'}[case.norm]
     options = dict(norm=norm, act=case.act, norm_kwargs={'mode': 'node'} if case.norm == 'layer' else None)
     torch.manual_seed(case.seed)
     if case.kind == 'mlp':
         if case.pool:
-            model = gnn.MLP([case.features] + [case.hidden] * case.layers, plain_last=False, **options)
+            model = gnn.MLP([features] + [case.hidden] * case.layers, plain_last=False, **options)
             model.lin = torch.nn.Linear(case.hidden, OUTPUTS)
             return model
-        return gnn.MLP(in_channels=case.features, hidden_channels=case.hidden, out_channels=OUTPUTS,
+        return gnn.MLP(in_channels=features, hidden_channels=case.hidden, out_channels=OUTPUTS,
                        num_layers=case.layers, **options)
-    make = {'gcn': gnn.GCN, 'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN}[case.kind]
+    make = {'gcn': gnn.GCN, 'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN, 'gine': GINE}[case.kind]
     if case.kind == 'gcn':
         options['normalize'] = case.edges and bool(case.pool)
     if case.kind == 'sage':
         options['aggr'] = 'max' if case.max else 'mean'
     if case.kind == 'gat':
         options['heads'] = case.heads
-    return make(case.features, case.hidden, case.layers, OUTPUTS, jk='last' if case.pool else None, **options)
+    if case.kind == 'gine':
+        options['categories'] = case.categories
+    return make(features, case.hidden, case.layers, OUTPUTS, jk='last' if case.pool else None, **options)
 
 
 def gcn_edges(case, num_dst, indptr, sources, targets):
@@ -148,12 +205,19 @@ def apply_conv(case, model, i, x):
     if case.kind == 'gcn':
         edges, weights = gcn_edges(case, num_dst, indptr, sources, targets)
         return conv(x, edges, weights)[:num_dst]
-    return conv((x, x[:num_dst]), torch.tensor(np.stack([sources, targets])), size=(num_src, num_dst))
+    edges = torch.tensor(np.stack([sources, targets]))
+    if case.kind == 'gine':
+        columns = case.column('edge_category' if case.categories else 'edge_features', i)
+        columns = torch.tensor(columns if case.categories else columns.astype(np.float32))
+        return conv((x, x[:num_dst]), edges, columns, size=(num_src, num_dst))
+    return conv((x, x[:num_dst]), edges, size=(num_src, num_dst))
 
 
 def run_pyg(case, model):
     """Outputs, and what the last layer or the head read."""
     x = torch.tensor(case.rows.astype(np.float32))
+    if case.categories:
+        x = model.atom_encoder(torch.tensor(case.columns['node_category']))
     if case.kind == 'mlp' and not case.pool:
         x = x[:case.seeds]
     for i in range(case.layers):
@@ -175,7 +239,8 @@ def run_probe(case, state):
     """What ours gave: by the names of its own table, which must be PyG's."""
     names = subprocess.run([PROBE, 'names', *case.settings()], stdout=subprocess.PIPE, check=True, text=True).stdout
     table = [(line.split()[0], tuple(map(int, line.split()[1:]))) for line in names.splitlines()]
-    assert table == [(n, tuple(v.shape)) for n, v in state.items() if not n.endswith('num_batches_tracked')]
+    order = sorted(state, key=lambda name: not name.startswith('atom_encoder'))
+    assert table == [(n, tuple(state[n].shape)) for n in order if not n.endswith('num_batches_tracked')]
     data = []
     for num_dst, num_src, indptr, indices in case.blocks:
         data += [np.array([num_dst, num_src, len(indices)], np.int64), indptr.astype(np.int32), indices.astype(np.int32)]
@@ -228,23 +293,27 @@ def both(case):
     return ours, theirs
 
 
-NODE_CASES = [dict(kind=kind, layers=layers) for kind in KINDS for layers in (1, 2, 3)]
-NODE_CASES += [dict(kind=kind, layers=3, norm=norm, act=act, half=True) for kind in KINDS
+EDGES = {'gine': dict(edges=True)}  # of kinds that need them
+NODE_CASES = [dict(kind=kind, layers=layers, **EDGES.get(kind, {})) for kind in KINDS for layers in (1, 2, 3)]
+NODE_CASES += [dict(kind=kind, layers=3, norm=norm, act=act, half=True, **EDGES.get(kind, {})) for kind in KINDS
                for norm, act in (('layer', 'elu'), ('batch', 'relu'))]
-NODE_CASES += [dict(kind=kind, layers=3, residual=True, features=24, act=None) for kind in KINDS]
+NODE_CASES += [dict(kind=kind, layers=3, residual=True, features=24, act=None, **EDGES.get(kind, {})) for kind in KINDS]
 NODE_CASES += [
     dict(kind='sage', layers=2, max=True), dict(kind='sage', layers=3, max=True, norm='layer', half=True),
     dict(kind='gat', layers=2, heads=4), dict(kind='gat', layers=3, heads=3, norm='layer', act='elu', half=True),
     dict(kind='gat', layers=2, heads=2, residual=True, hidden=20, features=20, half=True),
     dict(kind='gcn', layers=2, residual=True, features=OUTPUTS, hidden=OUTPUTS, half=True),
 ]
-GRAPH_CASES = [dict(kind=kind, layers=2, pool=pool) for kind in KINDS for pool in POOLS]
+GRAPH_CASES = [dict(kind=kind, layers=2, pool=pool, **EDGES.get(kind, {})) for kind in KINDS for pool in POOLS]
 GRAPH_CASES += [dict(kind='gin', layers=3, pool='add', norm='batch', half=True),
                 dict(kind='gat', layers=3, pool='mean', heads=4, norm='layer', act='elu'),
                 dict(kind='gcn', layers=3, pool='max', norm='batch', residual=True, features=24)]
 # With columns of edges.
 NODE_CASES += [dict(kind='gcn', layers=2, edges=True, fanout=12), dict(kind='gcn', layers=3, edges=True, half=True)]
 GRAPH_CASES += [dict(kind='gcn', layers=3, pool='mean', edges=True)]
+# With embeddings of categories.
+NODE_CASES += [dict(kind=kind, layers=2, categories=True) for kind in KINDS]
+GRAPH_CASES += [dict(kind='gine', layers=3, pool='mean', categories=True, residual=True, norm='batch')]
 
 
 def label(options):

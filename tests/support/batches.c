@@ -105,6 +105,14 @@ static void make_graphs(const test_batch_shape_t *shape, int64_t first, int64_t 
     batch->graph_indptr = made->graph_indptr;
 }
 
+static void set_value(plim_dtype_t type, void *values, int64_t at, float value)
+{
+    if (type == PLIM_F16)
+        ((uint16_t *)values)[at] = plim__f16_from_f32(value);
+    else
+        ((float *)values)[at] = value;
+}
+
 static void fill_rows(const test_batch_shape_t *shape, test_batch_t *made)
 {
     const int64_t count = made->batch.num_nodes;
@@ -116,10 +124,7 @@ static void fill_rows(const test_batch_shape_t *shape, test_batch_t *made)
         made->degrees[v] = (int32_t)(16 + below(node, 99, 0, 10));
         for (int64_t i = 0; i < width; i++) {
             const float value = test_hash_float(node, (uint64_t)i, 5);
-            if (shape->row_type == PLIM_F16)
-                ((uint16_t *)made->rows)[v * width + i] = plim__f16_from_f32(value);
-            else
-                ((float *)made->rows)[v * width + i] = value;
+            set_value(shape->row_type, made->rows, v * width + i, value);
         }
     }
     made->batch.nodes = made->nodes;
@@ -127,28 +132,57 @@ static void fill_rows(const test_batch_shape_t *shape, test_batch_t *made)
     made->batch.degrees = made->degrees;
 }
 
-/* A function of the edge's destination and its place in the list, as its source is. */
+static void set_categories(const plim__categories_t *categories, uint64_t a, uint64_t b,
+                           int64_t *values)
+{
+    for (int c = 0; c < categories->columns; c++)
+        values[c] = below(a, b, 43 + (uint64_t)c, categories->counts[c]);
+}
+
+/* What an edge carries is a function of its destination and its place in the list, as its source
+ * is. */
+static void fill_edge(const test_batch_shape_t *shape, test_batch_t *made, int64_t at,
+                      uint64_t node, uint64_t place)
+{
+    const plim__categories_t categories = TEST_EDGE_CATEGORIES;
+    made->edge_weights[at] = 0.6f + 0.5f * test_hash_float(node, place, 41);
+    for (int64_t i = 0; i < TEST_EDGE_FEATURES; i++)
+        set_value(shape->row_type, made->edge_features, at * TEST_EDGE_FEATURES + i,
+                  test_hash_float(node, place, 60 + (uint64_t)i));
+    set_categories(&categories, node, place, made->edge_categories + at * categories.columns);
+}
+
 static void fill_columns(const test_batch_shape_t *shape, test_batch_t *made)
 {
+    const plim__categories_t edge_categories = TEST_EDGE_CATEGORIES;
+    const plim__categories_t node_categories = TEST_NODE_CATEGORIES;
     const plim_batch_t *batch = &made->batch;
     int64_t edges = 0, at = 0;
     for (int i = 0; i < batch->num_blocks; i++)
         edges += batch->blocks[i].num_edges;
     made->edge_weights = allocate(edges, sizeof(float));
+    made->edge_features = allocate(edges * TEST_EDGE_FEATURES, sizeof(float));
+    made->edge_categories = allocate(edges * edge_categories.columns, sizeof(int64_t));
     for (int i = 0; i < batch->num_blocks; i++)
         for (int64_t v = 0; v < batch->blocks[i].num_dst; v++)
-            for (int32_t e = made->indptr[i][v]; e < made->indptr[i][v + 1]; e++, at++) {
-                const uint64_t node = (uint64_t)made->nodes[v];
-                const uint64_t place = (uint64_t)(e - made->indptr[i][v]) * 8 + (uint64_t)i;
-                made->edge_weights[at] = 0.6f + 0.5f * test_hash_float(node, place, 41);
-            }
-    made->columns.edge_weights = made->edge_weights;
-    if (shape->graphs)
-        return;
+            for (int32_t e = made->indptr[i][v]; e < made->indptr[i][v + 1]; e++, at++)
+                fill_edge(shape, made, at, (uint64_t)made->nodes[v],
+                          (uint64_t)(e - made->indptr[i][v]) * 8 + (uint64_t)i);
+    made->node_categories = allocate(batch->num_nodes * node_categories.columns, sizeof(int64_t));
     made->weight_sums = allocate(batch->num_nodes, sizeof(float));
-    for (int64_t v = 0; v < batch->num_nodes; v++)
-        made->weight_sums[v] = 9 + 5 * test_hash_float((uint64_t)made->nodes[v], 0, 42);
-    made->columns.weight_sums = made->weight_sums;
+    for (int64_t v = 0; v < batch->num_nodes; v++) {
+        const uint64_t node = (uint64_t)made->nodes[v];
+        made->weight_sums[v] = 9 + 5 * test_hash_float(node, 0, 42);
+        set_categories(&node_categories, node, 1,
+                       made->node_categories + v * node_categories.columns);
+    }
+    made->columns = (plim__batch_columns_t){
+        .edge_weights = made->edge_weights,
+        .weight_sums = shape->graphs ? NULL : made->weight_sums,
+        .edge_features = made->edge_features,
+        .edge_categories = made->edge_categories,
+        .node_categories = made->node_categories,
+    };
 }
 
 void test_batch_make(const test_batch_shape_t *shape, int64_t first, int64_t count,
@@ -176,4 +210,7 @@ void test_batch_free(test_batch_t *batch)
     free(batch->rows);
     free(batch->edge_weights);
     free(batch->weight_sums);
+    free(batch->edge_features);
+    free(batch->edge_categories);
+    free(batch->node_categories);
 }

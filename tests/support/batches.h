@@ -27,7 +27,26 @@ typedef struct test_batch {
     void *rows;
     plim__batch_columns_t columns; /* all of them */
     float *edge_weights, *weight_sums;
+    void *edge_features;
+    int64_t *edge_categories, *node_categories;
 } test_batch_t;
+
+/* The columns that batches have. Features are of row_type. */
+#define TEST_EDGE_FEATURES 5
+#define TEST_EDGE_CATEGORIES                                                                       \
+    {                                                                                              \
+        2,                                                                                         \
+        {                                                                                          \
+            3, 4                                                                                   \
+        }                                                                                          \
+    }
+#define TEST_NODE_CATEGORIES                                                                       \
+    {                                                                                              \
+        3,                                                                                         \
+        {                                                                                          \
+            5, 2, 7                                                                                \
+        }                                                                                          \
+    }
 
 /* The batch of seeds first … first + count - 1. */
 void test_batch_make(const test_batch_shape_t *shape, int64_t first, int64_t count,

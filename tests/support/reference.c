@@ -75,6 +75,8 @@ test_weights_t test_weights_make(const plim_model_t *model, int64_t num_features
             add(&weights, "convs", i, "nn.lins.1.weight", out * out, -0.5, 0.5);
             add(&weights, "convs", i, "nn.lins.1.bias", out, -0.5, 0.5);
             break;
+        default:
+            fail_msg("no reference of this model");
         }
         if (!last)
             add_norm(&weights, "norms", i, "", out);
@@ -252,6 +254,8 @@ static void compute_row(const test_weights_t *weights, const test_loader_t *worl
         multiply(value(weights, "convs", layer, "nn.lins.1.weight"), out, out, inner, y);
         plus(value(weights, "convs", layer, "nn.lins.1.bias"), out, y);
         break;
+    default:
+        fail_msg("no reference of this model");
     }
     if (!last)
         norm_row(weights, "norms", layer, "", out, y);
