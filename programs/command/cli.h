@@ -214,6 +214,11 @@ plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_
 plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out);
 void cli_job_end(plim_job_t *job);
 
+/* Ends the job of a verb for ranks. Returns `exit_code` if that is of an error that was printed
+ * already, else that of `status`, whose error the rank that speaks prints. */
+int cli_job_finish(const cli_common_t *common, plim_job_t *job, int exit_code,
+                   plim_status_t status);
+
 /* The same for plans that are not run here: under a given line, or (plan_only) without a line;
  * `silent`: without messages. Does not print the limit. */
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,

@@ -174,6 +174,16 @@ void cli_job_end(plim_job_t *job)
     plim_job_release(job);
 }
 
+int cli_job_finish(const cli_common_t *common, plim_job_t *job, int exit_code, plim_status_t status)
+{
+    cli_job_end(job);
+    if (exit_code != CLI_DONE)
+        return exit_code;
+    if (!cli_ranks_speaks()) /* cli_ranks_leave prints an error that is this rank's alone */
+        return cli_exit_code(status);
+    return status == PLIM_OK ? CLI_DONE : cli_failed(common, status);
+}
+
 static void add_bytes(json_t *object, const char *name, int64_t bytes)
 {
     if (object != NULL && bytes >= 0 && bytes != PLIM_LINE_NONE)

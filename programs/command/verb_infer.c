@@ -1,4 +1,5 @@
 /* `plimsoll evaluate` and `plimsoll predict`: use the weights of a run. */
+#include "base/fail.h"
 #include "command/verb_train.h"
 
 #include <math.h>
@@ -62,48 +63,46 @@ static void warn_idle(const infer_t *infer, const plim_dataset_info_t *info,
                  choice && scratch ? ", " : "", scratch ? "--scratch (of exact passes)" : "");
 }
 
-/* Starts the job, reads the run, opens its dataset and calls `work`. Returns the exit code. */
-static int run_infer(infer_t *infer, work_fn work)
+/* Reads the run, opens its dataset and calls `work`. *exit_out: the exit code after an error
+ * message.
+ */
+static plim_status_t work_on_run(infer_t *infer, plim_job_t *job, work_fn work, int *exit_out)
 {
     plim_run_info_t info = PLIM_RUN_INFO_INIT;
-    const char *path = infer->dataset != NULL ? infer->dataset : info.dataset;
     plim_dataset_t *dataset;
+    PLIM_TRY(plim_run_read(job, infer->run, &info));
+    const char *path = infer->dataset != NULL ? infer->dataset : info.dataset;
+    if (infer->dataset == NULL)
+        *exit_out = cli_check_moved(&infer->common, infer->run, path);
+    if (*exit_out == CLI_DONE && !cli_check_scratch(&infer->common, path, infer->inference.scratch))
+        *exit_out = CLI_WRONG_USE;
+    if (*exit_out != CLI_DONE)
+        return PLIM_OK;
+    PLIM_TRY(cli_open_dataset(job, path, NULL, &dataset));
+    plim_status_t status = infer->verify ? plim_dataset_verify(job, dataset) : PLIM_OK;
+    if (status == PLIM_OK) {
+        warn_idle(infer, plim_dataset_info(dataset), &info.training.model);
+        status = work(infer, job, dataset, &info);
+    }
+    plim_dataset_release(dataset);
+    return status;
+}
+
+/* Returns the exit code. */
+static int run_infer(infer_t *infer, work_fn work)
+{
     plim_job_t *job;
-    bool apart = true;
-    int moved = cli_ranks_join();
-    if (moved != CLI_DONE)
-        return moved;
+    int exit_code = cli_ranks_join();
+    if (exit_code != CLI_DONE)
+        return exit_code;
     if (!cli_ranks_compare(&infer->common, "run", infer->run))
         return CLI_WRONG_USE;
     infer->common.quiet |= !cli_ranks_speaks();
     plim_status_t status = cli_job_start(&infer->common, &job);
     if (status != PLIM_OK)
         return cli_failed(&infer->common, status);
-    status = plim_run_read(job, infer->run, &info);
-    if (status == PLIM_OK) {
-        if (infer->dataset == NULL)
-            moved = cli_check_moved(&infer->common, infer->run, path);
-        apart =
-            moved == CLI_DONE && cli_check_scratch(&infer->common, path, infer->inference.scratch);
-    }
-    if (status == PLIM_OK && apart)
-        status = cli_open_dataset(job, path, NULL, &dataset);
-    if (status == PLIM_OK && apart) {
-        if (infer->verify)
-            status = plim_dataset_verify(job, dataset);
-        if (status == PLIM_OK) {
-            warn_idle(infer, plim_dataset_info(dataset), &info.training.model);
-            status = work(infer, job, dataset, &info);
-        }
-        plim_dataset_release(dataset);
-    }
-    cli_leave_phase();
-    cli_job_end(job);
-    if (moved != CLI_DONE || !apart)
-        return moved != CLI_DONE ? moved : CLI_WRONG_USE;
-    if (!cli_ranks_speaks()) /* cli_ranks_leave prints an error that is this rank's alone */
-        return cli_exit_code(status);
-    return status == PLIM_OK ? CLI_DONE : cli_failed(&infer->common, status);
+    status = work_on_run(infer, job, work, &exit_code);
+    return cli_job_finish(&infer->common, job, exit_code, status);
 }
 
 /* Removes the sign of a NaN, so that it prints as "nan". */

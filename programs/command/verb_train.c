@@ -280,13 +280,38 @@ static bool check_words(const train_t *train, int argc)
     return false;
 }
 
+/* Reads the run to continue, opens the dataset, and trains. *exit_out: the exit code after an error
+ * message. */
+static plim_status_t open_and_train(train_t *train, plim_job_t *job, const char *stage, int argc,
+                                    char **argv, int *exit_out)
+{
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
+    plim_dataset_t *dataset;
+    if (train->resume != NULL) {
+        PLIM_TRY(take_run(train, job, argc, argv, &info, exit_out));
+        if (*exit_out == CLI_DONE && train->dataset == info.dataset)
+            *exit_out = cli_check_moved(&train->common, train->resume, info.dataset);
+    }
+    if (*exit_out == CLI_DONE &&
+        !cli_check_scratch(&train->common, train->dataset, train->params.scratch))
+        *exit_out = CLI_WRONG_USE;
+    if (*exit_out != CLI_DONE)
+        return PLIM_OK;
+    PLIM_TRY(cli_open_dataset(job, train->dataset, stage, &dataset));
+    plim_status_t status = train->verify ? plim_dataset_verify(job, dataset) : PLIM_OK;
+    if (status == PLIM_OK)
+        status = train->requeued && train->resume != NULL && is_done(train, &info)
+                     ? report_done(train, job, dataset, &info, exit_out)
+                     : train_on(train, job, dataset, exit_out);
+    plim_dataset_release(dataset);
+    return status;
+}
+
 static int run(int argc, char **argv)
 {
     train_t train = {.common = {.verb = &cli_verb_train},
                      .training = PLIM_TRAINING_INIT,
                      .params = PLIM_PLAN_PARAMS_INIT};
-    plim_run_info_t info = PLIM_RUN_INFO_INIT;
-    plim_dataset_t *dataset;
     plim_job_t *job;
     int exit_code;             /* CLI_DONE, or what an error message ends with */
     train.training.shares = 0; /* not given */
@@ -315,31 +340,8 @@ static int run(int argc, char **argv)
     plim_status_t status = cli_job_start(&train.common, &job);
     if (status != PLIM_OK)
         return cli_failed(&train.common, status);
-    if (train.resume != NULL)
-        status = take_run(&train, job, argc, argv, &info, &exit_code);
-    if (status == PLIM_OK && exit_code == CLI_DONE && train.resume != NULL &&
-        train.dataset == info.dataset)
-        exit_code = cli_check_moved(&train.common, train.resume, info.dataset);
-    if (status == PLIM_OK && exit_code == CLI_DONE &&
-        !cli_check_scratch(&train.common, train.dataset, train.params.scratch))
-        exit_code = CLI_WRONG_USE;
-    if (status == PLIM_OK && exit_code == CLI_DONE)
-        status = cli_open_dataset(job, train.dataset, stage, &dataset);
-    if (status == PLIM_OK && exit_code == CLI_DONE) {
-        if (train.verify)
-            status = plim_dataset_verify(job, dataset);
-        if (status == PLIM_OK && train.requeued && train.resume != NULL && is_done(&train, &info))
-            status = report_done(&train, job, dataset, &info, &exit_code);
-        else if (status == PLIM_OK)
-            status = train_on(&train, job, dataset, &exit_code);
-        plim_dataset_release(dataset);
-    }
-    cli_job_end(job);
-    if (exit_code != CLI_DONE)
-        return exit_code;
-    if (!cli_ranks_speaks()) /* cli_ranks_leave prints an error that is this rank's alone */
-        return cli_exit_code(status);
-    return status == PLIM_OK ? CLI_DONE : cli_failed(&train.common, status);
+    status = open_and_train(&train, job, stage, argc, argv, &exit_code);
+    return cli_job_finish(&train.common, job, exit_code, status);
 }
 
 static const cli_group_t groups[] = {
