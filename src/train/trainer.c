@@ -479,56 +479,67 @@ void plim__trainer_restored(plim_trainer_t *trainer, const plim__position_t *pos
     plim_trainer_discard(trainer);
 }
 
-/* Writes the trainer's state to `path`, or reads it. */
-static plim_status_t transfer(plim_trainer_t *trainer, const char *path, bool save)
+/* Makes the checkpoint that describes this training; the caller destroys the arena. */
+static plim_status_t make_checkpoint(const plim_trainer_t *trainer, plim__arena_t *arena,
+                                     plim__checkpoint_t *checkpoint)
 {
     const plim__session_t *session = &trainer->session;
-    plim__checkpoint_t checkpoint;
-    plim__position_t position;
-    plim__draft_t draft;
-    plim__arena_t arena;
-    int64_t bytes = 0;
-    arena = plim__arena_counting();
-    plim__checkpoint_carve(&checkpoint, &arena);
-    PLIM_TRY(plim__arena_create(session->job->ledger, "checkpoint", arena.used, &arena));
-    plim__checkpoint_carve(&checkpoint, &arena);
     const plim_dataset_info_t info = plim__dataset_known(session->dataset);
-    plim_status_t status =
-        plim__checkpoint_describe(&checkpoint, session->job, &info, &trainer->settings);
-    if (save) {
-        if (status == PLIM_OK)
-            status = plim__checkpoint_most(&checkpoint, path, session->parameters,
-                                           session->num_parameters, true, &bytes);
-        if (status == PLIM_OK) {
-            status = plim__draft_open(AT_FDCWD, path, true, bytes, &draft);
-            if (status == PLIM_OK)
-                status = plim__checkpoint_write(&checkpoint, &draft, session->parameters,
-                                                session->num_parameters, &trainer->position, true);
-            plim__draft_close(&draft);
-        }
-    } else if (status == PLIM_OK) {
-        status = plim__checkpoint_read(&checkpoint, AT_FDCWD, path, session->parameters,
-                                       session->num_parameters, &position);
-        if (status == PLIM_OK)
-            plim__trainer_restored(trainer, &position);
-    }
-    plim__arena_destroy(&arena);
+    *arena = plim__arena_counting();
+    plim__checkpoint_carve(checkpoint, arena);
+    PLIM_TRY(plim__arena_create(session->job->ledger, "checkpoint", arena->used, arena));
+    plim__checkpoint_carve(checkpoint, arena);
+    const plim_status_t status =
+        plim__checkpoint_describe(checkpoint, session->job, &info, &trainer->settings);
+    if (status != PLIM_OK)
+        plim__arena_destroy(arena);
+    return status;
+}
+
+static plim_status_t write_checkpoint(const plim_trainer_t *trainer, plim__checkpoint_t *checkpoint,
+                                      const char *path)
+{
+    const plim__session_t *session = &trainer->session;
+    plim__draft_t draft;
+    int64_t bytes;
+    PLIM_TRY(plim__checkpoint_most(checkpoint, path, session->parameters, session->num_parameters,
+                                   true, &bytes));
+    plim_status_t status = plim__draft_open(AT_FDCWD, path, true, bytes, &draft);
+    if (status == PLIM_OK)
+        status = plim__checkpoint_write(checkpoint, &draft, session->parameters,
+                                        session->num_parameters, &trainer->position, true);
+    plim__draft_close(&draft);
     return status;
 }
 
 PLIM_API plim_status_t plim_trainer_save(plim_trainer_t *trainer, const char *path)
 {
     PLIM_ENTER(&trainer->job);
+    plim__checkpoint_t checkpoint;
+    plim__arena_t arena;
     PLIM_TRY(check_whole(trainer));
     if (trainer->computed)
         return plim__fail(PLIM_ERR_USAGE, "a batch was computed since the last update: call "
                                           "plim_trainer_update or plim_trainer_discard, then save");
     PLIM_TRY(plim__trainer_check_weights(trainer));
-    return transfer(trainer, path, true);
+    PLIM_TRY(make_checkpoint(trainer, &arena, &checkpoint));
+    const plim_status_t status = write_checkpoint(trainer, &checkpoint, path);
+    plim__arena_destroy(&arena);
+    return status;
 }
 
 PLIM_API plim_status_t plim_trainer_resume(plim_trainer_t *trainer, const char *path)
 {
     PLIM_ENTER(&trainer->job);
-    return transfer(trainer, path, false);
+    const plim__session_t *session = &trainer->session;
+    plim__checkpoint_t checkpoint;
+    plim__position_t position;
+    plim__arena_t arena;
+    PLIM_TRY(make_checkpoint(trainer, &arena, &checkpoint));
+    const plim_status_t status = plim__checkpoint_read(
+        &checkpoint, AT_FDCWD, path, session->parameters, session->num_parameters, &position);
+    plim__arena_destroy(&arena);
+    PLIM_TRY(status);
+    plim__trainer_restored(trainer, &position);
+    return PLIM_OK;
 }
