@@ -19,6 +19,7 @@
 #include <plimsoll/meter.h>
 #include <plimsoll/version.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,25 +175,17 @@ static void count_group(const watched_group_t *group, int64_t *kills_out, int64_
     }
 }
 
-static int add_source(watch_t *watch, int64_t bytes)
+/* Adds a limit and returns its number. */
+__attribute__((format(printf, 3, 4))) static int add_source(watch_t *watch, int64_t bytes,
+                                                            const char *format, ...)
 {
     limit_source_t *source = &watch->sources[watch->num_sources];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(source->text, sizeof source->text, format, arguments);
+    va_end(arguments);
     source->bytes = bytes;
     return watch->num_sources++;
-}
-
-/* The lowest limit of a group, its name in `text_out`. */
-static int64_t limit_of(const plim__cgroup_t *group, const char *name, char text_out[256])
-{
-    int64_t limit = INT64_MAX, bytes;
-    const char *file;
-    for (int i = 0; (file = plim__cgroup_memory_file(group->version, i)) != NULL; i++) {
-        if (limit == INT64_MAX || (plim__cgroup_memory_limit(group, file, &bytes) && bytes < limit))
-            (void)snprintf(text_out, 256, "cgroup v%d %s %s", group->version, name, file);
-        if (plim__cgroup_memory_limit(group, file, &bytes) && bytes < limit)
-            limit = bytes;
-    }
-    return limit;
 }
 
 static void open_groups(watch_t *watch, const char *root)
@@ -214,10 +207,10 @@ static void open_groups(watch_t *watch, const char *root)
             watched->hits[1] = plim__cgroup_open(&group, "memory.memsw.failcnt");
         }
         count_group(watched, &watched->kills_then, &watched->hits_then);
-        char text[256] = "";
-        const int64_t limit = limit_of(&group, watched->name, text);
-        watch->source_of[watch->num_groups++] = watch->num_sources;
-        (void)snprintf(watch->sources[add_source(watch, limit)].text, sizeof text, "%s", text);
+        const char *file;
+        const int64_t limit = plim__cgroup_lowest_limit(&group, &file);
+        watch->source_of[watch->num_groups++] =
+            add_source(watch, limit, "cgroup v%d %s %s", group.version, watched->name, file);
     }
 }
 
@@ -234,13 +227,11 @@ static int64_t host_number(const char *path, const char *key)
 static void open_sources(watch_t *watch)
 {
     open_groups(watch, "");
-    if (watch->params.memory > 0) {
-        watch->memory_source = add_source(watch, watch->params.memory);
-        (void)snprintf(watch->sources[watch->memory_source].text, 256, "--memory");
-    }
+    if (watch->params.memory > 0)
+        watch->memory_source = add_source(watch, watch->params.memory, "--memory");
     const int64_t kib = host_number("/proc/meminfo", "MemTotal");
-    watch->host_source = add_source(watch, kib >= 0 ? kib << 10 : INT64_MAX);
-    (void)snprintf(watch->sources[watch->host_source].text, 256, "host MemTotal (/proc/meminfo)");
+    watch->host_source =
+        add_source(watch, kib >= 0 ? kib << 10 : INT64_MAX, "host MemTotal (/proc/meminfo)");
     watch->host_kills_then = host_number("/proc/vmstat", "oom_kill");
     plim__headroom_open("", &watch->headroom);
 }

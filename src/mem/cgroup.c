@@ -243,6 +243,20 @@ bool plim__cgroup_memory_limit(const plim__cgroup_t *group, const char *file, in
     return true;
 }
 
+int64_t plim__cgroup_lowest_limit(const plim__cgroup_t *group, const char **file_out)
+{
+    const char *file, *lowest = plim__cgroup_memory_file(group->version, 0);
+    int64_t limit = INT64_MAX, bytes;
+    for (int i = 0; (file = plim__cgroup_memory_file(group->version, i)) != NULL; i++)
+        if (plim__cgroup_memory_limit(group, file, &bytes) && bytes < limit) {
+            limit = bytes;
+            lowest = file;
+        }
+    if (file_out != NULL)
+        *file_out = lowest;
+    return limit;
+}
+
 /* Sum of those fields that are there. */
 static int64_t sum_fields(const char *text, const char *const *keys)
 {

@@ -63,6 +63,10 @@ const char *plim__cgroup_memory_file(int version, int number);
  */
 bool plim__cgroup_memory_limit(const plim__cgroup_t *group, const char *file, int64_t *bytes_out);
 
+/* The lowest limit of this very group, and its file (file_out may be NULL); without one INT64_MAX,
+ * and the file that would have it. */
+int64_t plim__cgroup_lowest_limit(const plim__cgroup_t *group, const char **file_out);
+
 /* Bytes of a group, by its memory.stat, that no reclaim gives back: not the page cache, whose
  * owners may be gone. */
 int64_t plim__cgroup_unreclaimable(int version, const char *statistics);

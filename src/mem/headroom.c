@@ -211,17 +211,6 @@ void plim__headroom_read_all(plim__headroom_t *headroom, plim__headroom_bound_t 
     find_bound(headroom, 0, 0, bound_out);
 }
 
-/* The lowest limit of this very group; INT64_MAX without one. */
-static int64_t lowest_limit(const plim__cgroup_t *group)
-{
-    const char *file;
-    int64_t limit = INT64_MAX, bytes;
-    for (int i = 0; (file = plim__cgroup_memory_file(group->version, i)) != NULL; i++)
-        if (plim__cgroup_memory_limit(group, file, &bytes))
-            limit = plim__min_i64(limit, bytes);
-    return limit;
-}
-
 static int64_t unreclaimable(const plim__cgroup_t *group)
 {
     char text[8192];
@@ -242,7 +231,7 @@ int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes)
         if (!plim__cgroup_find(root, version, "memory", &group))
             continue;
         do {
-            const int64_t limit = lowest_limit(&group);
+            const int64_t limit = plim__cgroup_lowest_limit(&group, NULL);
             if (line_bytes > limit)
                 return 0; /* the job is planned for another machine */
             if (limit != INT64_MAX)
@@ -272,7 +261,7 @@ static int64_t clean_cache(const plim__cgroup_t *group)
 /* What this very group leaves; INT64_MAX without a limit. */
 static int64_t group_room(const plim__cgroup_t *group)
 {
-    const int64_t limit = lowest_limit(group);
+    const int64_t limit = plim__cgroup_lowest_limit(group, NULL);
     int64_t usage;
     const char *counter = group->version == 1 ? "memory.usage_in_bytes" : "memory.current";
     if (limit == INT64_MAX || !plim__cgroup_number(group, counter, &usage))
