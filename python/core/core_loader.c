@@ -420,7 +420,7 @@ static PyObject *loader_held_names(loader_object_t *self, void *none)
 }
 
 static PyGetSetDef loader_fields[] = {
-    {"plan", (getter)loader_plan, NULL, "The plan, as JSON.", NULL},
+    {"plan", (getter)loader_plan, NULL, "The plan's figures and accounts, a dict.", NULL},
     {"held", (getter)loader_held, NULL, "The number of batches that are held.", NULL},
     {"held_names", (getter)loader_held_names, NULL, "Their names, as many as fit.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -26,10 +26,8 @@
 #include <string.h>
 
 #define TILE PLIM__EXACT_TILE
-#define LISTS 128 /* lists in a unit of work */
-#define FETCH_LINES                                                                                \
-    8 /* cache lines of a row that are prefetched; the processor fetches the rest                  \
-       */
+#define LISTS 128     /* lists in a unit of work */
+#define FETCH_LINES 8 /* cache lines of a row that are prefetched; the processor does the rest */
 #define POSITION_AHEAD 24 /* entries between a position's prefetch and its use */
 #define LOOKS 16          /* times that peers look after each other in a pass */
 

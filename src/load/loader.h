@@ -1,12 +1,5 @@
-/*
- * The loader. The files of src/load call downwards only:
- *
- *     streams ─► loader_create ─► loader ─┬─► governor ─────────────────┐
- *                                         ├─► window_builder ─► window ─┼─► load_sources,
- * slot_ring, └─► batch_build ──────────────┘   slots, seeds
- *
- * How batches are numbered, claimed and delivered is described in load/slot_ring.h.
- */
+/* The loader. The files of src/load call downwards only, as docs/tour.md draws it; load/slot_ring.h
+ * describes how batches are numbered, claimed and delivered. */
 #ifndef PLIM_LOAD_LOADER_H
 #define PLIM_LOAD_LOADER_H
 

@@ -4,10 +4,10 @@
  *
  * A window never reaches beyond its epoch. At the end of a shuffled epoch the builder continues
  * with the first window of the next one, guessing that it comes next, unless that epoch's batches
- * are counted first. When another stream
- * interrupts, the interrupted stream keeps its next window if that holds more batches than the
- * interruption has; the interruption then uses only the other window. A batch that is too large for
- * a window is built without one, part by part from the dataset's own sources.
+ * are counted first. When another stream interrupts, the interrupted stream keeps its next window
+ * if that holds more batches than the interruption has; the interruption then uses only the other
+ * window. A batch that is too large for a window is built without one, part by part from the
+ * dataset's own sources.
  *
  * All states change under the ring's lock; builds run without it.
  */
