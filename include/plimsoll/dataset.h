@@ -13,6 +13,20 @@ extern "C" {
 
 typedef enum plim_dtype { PLIM_I32 = 1, PLIM_I64, PLIM_F16, PLIM_F32 } plim_dtype_t;
 
+/* Columns: arrays with an entry for each edge, in the order of indices.npy, or for each node. A set
+ * of them is the sum of their numbers. */
+typedef enum plim_column {
+    PLIM_EDGE_FEATURES = 1, /* edge_features.npy: F16, F32 or I64 */
+    PLIM_EDGE_WEIGHT = 2,   /* edge_weight.npy: F32 */
+    PLIM_EDGE_TYPE = 4,     /* edge_type.npy: I32, delivered as I64 */
+    PLIM_EDGE_TIME = 8,     /* edge_time.npy: I64 */
+    PLIM_EDGE_ID = 16,      /* edge_id.npy: I64, each edge's number in the source */
+    PLIM_NODE_TIME = 32     /* node_time.npy: I64 */
+} plim_column_t;
+
+#define PLIM_COLUMNS 6
+#define PLIM_COLUMNS_OF_EDGES 31
+
 typedef enum plim_label_kind {
     PLIM_LABELS_NONE = 0,
     PLIM_LABELS_CLASSES, /* int64, -1 = unlabelled */
@@ -45,6 +59,11 @@ typedef struct plim_dataset_info {
     const char *version;    /* version of plimsoll that made it */
     int64_t max_self_loops; /* most edges of one node to itself; -1: not known (formats before 2) */
     int label_dims;         /* dimensions of labels.npy: 1, or 2; 0 without labels */
+    unsigned columns;       /* a set of plim_column_t: those that the dataset has */
+    int64_t num_edge_features;      /* columns of edge_features.npy, 0 without */
+    plim_dtype_t edge_feature_type; /* F16, F32 or I64 */
+    int edge_feature_dims;          /* dimensions of edge_features.npy: 1 or 2; 0 without */
+    int64_t num_edge_types;         /* 0 without edge_type.npy */
 } plim_dataset_info_t;
 
 typedef struct plim_dataset plim_dataset_t;

@@ -278,6 +278,7 @@ static plim_status_t make_manifest(plim__dataset_writer_t *writer,
     manifest->info.num_graphs = facts->num_graphs;
     manifest->info.num_classes = facts->num_classes;
     manifest->info.multi_label = facts->multi_label;
+    manifest->info.num_edge_types = facts->num_edge_types;
     manifest->info.feature_error = facts->feature_error;
     manifest->source = facts->source != NULL ? facts->source : "";
     manifest->options = facts->options != NULL ? facts->options : "";

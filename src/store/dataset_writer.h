@@ -22,12 +22,13 @@ typedef struct plim__column plim__column_t;
 /* Facts for dataset.json that do not follow from the columns. */
 typedef struct plim__dataset_facts {
     int64_t num_nodes;
-    int64_t num_graphs;   /* 0: one graph; else there is a column graph_indptr */
-    int64_t num_classes;  /* 0 unless labels are classes */
-    bool multi_label;     /* values of 0 and 1 in several columns */
-    double feature_error; /* worst relative error of stored features; 0: exact */
-    const char *source;   /* provenance: "import papers100M-bin.zip (OGB binary)" */
-    const char *options;  /* provenance, in the command's words; "" when there are none */
+    int64_t num_graphs;     /* 0: one graph; else there is a column graph_indptr */
+    int64_t num_classes;    /* 0 unless labels are classes */
+    bool multi_label;       /* values of 0 and 1 in several columns */
+    int64_t num_edge_types; /* 0 without the column edge_type */
+    double feature_error;   /* worst relative error of stored features; 0: exact */
+    const char *source;     /* provenance: "import papers100M-bin.zip (OGB binary)" */
+    const char *options;    /* provenance, in the command's words; "" when there are none */
 } plim__dataset_facts_t;
 
 /*

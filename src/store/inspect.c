@@ -77,6 +77,7 @@ static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
         {"indices.npy", PLIM__SCAN_INDICES}, {"labels.npy", PLIM__SCAN_CLASSES},
         {"train.npy", PLIM__SCAN_ROWS},      {"valid.npy", PLIM__SCAN_ROWS},
         {"test.npy", PLIM__SCAN_ROWS},       {"features.npy", PLIM__SCAN_VALUES},
+        {"edge_type.npy", PLIM__SCAN_ROWS},  {"edge_id.npy", PLIM__SCAN_ROWS},
         {ID_OFFSETS, PLIM__SCAN_OFFSETS},    {CLASS_OFFSETS, PLIM__SCAN_OFFSETS},
     };
     const plim_dataset_info_t *info = &manifest->info;
@@ -101,6 +102,10 @@ static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
     }
     if (rule.kind == PLIM__SCAN_ROWS)
         rule.bound = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+    if (strcmp(entry->name, "edge_type.npy") == 0)
+        rule.bound = info->num_edge_types;
+    if (strcmp(entry->name, "edge_id.npy") == 0)
+        rule.bound = INT64_MAX;
     return rule;
 }
 

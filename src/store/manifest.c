@@ -170,6 +170,60 @@ static plim_status_t resolve_features(plim__manifest_t *manifest, const char *na
     return PLIM_OK;
 }
 
+const char *const plim__column_names[PLIM_COLUMNS] = {"edge_features", "edge_weight", "edge_type",
+                                                      "edge_time",     "edge_id",     "node_time"};
+
+/* The only type of a column that has one; edge features may have three. */
+static const plim__dtype_t column_types[PLIM_COLUMNS] = {
+    PLIM__NPY_F32, PLIM__NPY_F32, PLIM__NPY_I32, PLIM__NPY_I64, PLIM__NPY_I64, PLIM__NPY_I64};
+
+static plim_status_t resolve_edge_features(plim_dataset_info_t *info,
+                                           const plim__manifest_file_t *file, const char *name)
+{
+    const bool matrix = file->num_dims != 1;
+    if (file->type != PLIM__NPY_F16 && file->type != PLIM__NPY_F32 && file->type != PLIM__NPY_I64)
+        return bad_type(file, name);
+    PLIM_TRY(expect(file, matrix ? 2 : 1, info->num_edges, file->type, name));
+    if (matrix)
+        PLIM_TRY(check_columns(file, name));
+    info->num_edge_features = matrix ? file->shape[1] : 1;
+    info->edge_feature_dims = file->num_dims;
+    info->edge_feature_type = file->type == PLIM__NPY_F16   ? PLIM_F16
+                              : file->type == PLIM__NPY_F32 ? PLIM_F32
+                                                            : PLIM_I64;
+    return PLIM_OK;
+}
+
+static plim_status_t resolve_columns(plim__manifest_t *manifest, const char *name)
+{
+    plim_dataset_info_t *info = &manifest->info;
+    info->columns = 0;
+    info->num_edge_features = 0;
+    info->edge_feature_dims = 0;
+    info->edge_feature_type = (plim_dtype_t)0;
+    for (int i = 0; i < PLIM_COLUMNS; i++) {
+        char own[sizeof manifest->files[0].name];
+        (void)snprintf(own, sizeof own, "%s.npy", plim__column_names[i]);
+        const plim__manifest_file_t *file = plim__manifest_find(manifest, own);
+        if (file == NULL)
+            continue;
+        if (1u << i == PLIM_EDGE_FEATURES)
+            PLIM_TRY(resolve_edge_features(info, file, name));
+        else
+            PLIM_TRY(expect(file, 1, 1u << i == PLIM_NODE_TIME ? info->num_nodes : info->num_edges,
+                            column_types[i], name));
+        manifest->columns[i] = (int)(file - manifest->files);
+        info->columns |= 1u << i;
+    }
+    if ((info->columns & PLIM_EDGE_TYPE) == 0
+            ? info->num_edge_types != 0
+            : info->num_edge_types < 0 || info->num_edge_types > PLIM__EDGE_TYPES_MAX)
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld types of edges %s edge_type.npy", name,
+                          (long long)info->num_edge_types,
+                          (info->columns & PLIM_EDGE_TYPE) != 0 ? "in" : "without");
+    return PLIM_OK;
+}
+
 static plim_status_t resolve_labels(plim__manifest_t *manifest, const char *name)
 {
     static const char *const splits[] = {"train.npy", "valid.npy", "test.npy"};
@@ -249,6 +303,7 @@ static plim_status_t resolve_contents(plim__manifest_t *manifest, const char *na
 {
     PLIM_TRY(resolve_graph(manifest, name));
     PLIM_TRY(resolve_features(manifest, name));
+    PLIM_TRY(resolve_columns(manifest, name));
     PLIM_TRY(resolve_labels(manifest, name));
     PLIM_TRY(check_degrees(manifest, name));
     plim__manifest_fingerprint(manifest, manifest->info.fingerprint);
@@ -311,5 +366,7 @@ void plim__manifest_fingerprint(const plim__manifest_t *manifest, char fingerpri
     }
     if (manifest->info.multi_label)
         hash_i64(&state, 1); /* decides the loss */
+    if (manifest->info.num_edge_types > 0)
+        hash_i64(&state, manifest->info.num_edge_types); /* decides the model */
     (void)snprintf(fingerprint_out, 17, "%016llx", (unsigned long long)XXH3_64bits_digest(&state));
 }

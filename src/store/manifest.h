@@ -11,7 +11,7 @@
 
 #include <plimsoll/dataset.h>
 
-#define PLIM__FORMAT 2 /* version to write, and newest version to read */
+#define PLIM__FORMAT 3 /* version to write, and newest version to read */
 #define PLIM__MANIFEST_NAME "dataset.json"
 #define PLIM__MANIFEST_BYTES ((size_t)64 << 20) /* maximum size of dataset.json */
 #define PLIM__FILES_MAX 32
@@ -39,6 +39,10 @@ typedef struct plim__manifest_file {
 #define PLIM__TOPOLOGIES_MAX 1
 #define PLIM__TABLES_MAX 1
 
+/* The names of columns without ".npy", in the order of plim_column_t's bits. */
+extern const char *const plim__column_names[PLIM_COLUMNS];
+#define PLIM__EDGE_TYPES_MAX ((int64_t)1 << 31)
+
 /* The files of a topology: their numbers in the manifest. */
 typedef struct plim__manifest_topology {
     int indptr;
@@ -59,6 +63,7 @@ typedef struct plim__manifest {
     plim__manifest_topology_t topologies[PLIM__TOPOLOGIES_MAX];
     int num_tables;
     int tables[PLIM__TABLES_MAX]; /* numbers of the files of rows */
+    int columns[PLIM_COLUMNS];    /* numbers of the files of columns that info.columns has */
 } plim__manifest_t;
 
 /* NULL when there is none of that name ("indptr.npy"). */

@@ -180,6 +180,8 @@ static plim_status_t parse_root(const json_t *root, const char *name, plim__aren
     manifest->info.max_self_loops = -1;
     if (json_object_get(root, "max_self_loops") != NULL)
         PLIM_TRY(get_count(root, "max_self_loops", name, &manifest->info.max_self_loops));
+    if (json_object_get(root, "num_edge_types") != NULL)
+        PLIM_TRY(get_count(root, "num_edge_types", name, &manifest->info.num_edge_types));
     for (int i = 0; i < 3; i++) {
         const char *text = "";
         PLIM_TRY(get_text(provenance, keys[i], name, &text));

@@ -120,6 +120,9 @@ static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
     if (info->max_self_loops >= 0)
         complete &=
             json_object_set_new(root, "max_self_loops", json_integer(info->max_self_loops)) == 0;
+    if ((info->columns & PLIM_EDGE_TYPE) != 0)
+        complete &=
+            json_object_set_new(root, "num_edge_types", json_integer(info->num_edge_types)) == 0;
     json_decref(rest);
     if (complete)
         return root;

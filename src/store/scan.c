@@ -110,14 +110,17 @@ static void scan_classes(plim__scan_t *scan, const int64_t *labels, size_t count
     }
 }
 
-static void scan_rows(plim__scan_t *scan, const int64_t *rows, size_t count)
+static void scan_rows(plim__scan_t *scan, const void *rows, size_t count)
 {
+    const bool narrow = scan->rule->type == PLIM__NPY_I32;
     uint64_t bound = (uint64_t)scan->rule->bound;
     long long position = scan->position;
-    for (size_t i = 0; i < count; i++, position++)
-        if ((uint64_t)rows[i] >= bound)
-            find(scan, "entry %lld is %lld; it must be below %lld", position, (long long)rows[i],
+    for (size_t i = 0; i < count; i++, position++) {
+        const int64_t row = narrow ? ((const int32_t *)rows)[i] : ((const int64_t *)rows)[i];
+        if ((uint64_t)row >= bound)
+            find(scan, "entry %lld is %lld; it must be below %lld", position, (long long)row,
                  (long long)bound);
+    }
 }
 
 /* Moves the window to the page of offset `number`. */

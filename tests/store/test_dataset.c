@@ -61,7 +61,7 @@ static void says_what_it_holds(void **state)
     assert_ok(test_dataset_make(&job, path, &graph));
     assert_ok(plim_dataset_open(&job, path, &dataset));
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    assert_int_equal(info->format, 2);
+    assert_int_equal(info->format, 3);
     assert_int_equal(info->max_self_loops, -1); /* the writer was not told */
     assert_int_equal(info->num_nodes, 103);
     assert_int_equal(info->num_features, 6);
@@ -87,6 +87,37 @@ static void says_what_it_holds(void **state)
     plim_dataset_release(dataset);
     plim_dataset_release(NULL);
     test_job_end(&job);
+}
+
+static void says_which_columns_it_has(void **state)
+{
+    static const plim_dtype_t forms[] = {PLIM_F32, PLIM_F16, PLIM_I64};
+    (void)state;
+    for (unsigned columns = 0; columns < 1u << PLIM_COLUMNS; columns++) {
+        plim_dataset_t *dataset;
+        char own[600];
+        plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+        const test_graph_t graph = {.num_nodes = 9,
+                                    .num_classes = 2,
+                                    .columns = columns,
+                                    .edge_width = columns % 3,
+                                    .edge_form = forms[columns / 3 % 3]};
+        (void)snprintf(own, sizeof own, "%s/columns%u", base, columns);
+        assert_ok(test_dataset_make(&job, own, &graph));
+        assert_ok(plim_dataset_open(&job, own, &dataset));
+        const plim_dataset_info_t *info = plim_dataset_info(dataset);
+        const bool features = (columns & PLIM_EDGE_FEATURES) != 0;
+        assert_int_equal(info->columns, columns);
+        assert_int_equal(info->num_edge_features, !features         ? 0
+                                                  : columns % 3 > 0 ? columns % 3
+                                                                    : 1);
+        assert_int_equal(info->edge_feature_dims, !features ? 0 : columns % 3 > 0 ? 2 : 1);
+        assert_int_equal(info->edge_feature_type, features ? graph.edge_form : 0);
+        assert_int_equal(info->num_edge_types, (columns & PLIM_EDGE_TYPE) != 0 ? 7 : 0);
+        assert_ok(plim_dataset_verify(&job, dataset));
+        plim_dataset_release(dataset);
+        test_job_end(&job);
+    }
 }
 
 static void fingerprint_is_of_the_data_alone(void **state)
@@ -287,7 +318,7 @@ static void hostile_text_is_refused(void **state)
         {"\"max_degree\": ", "\"max_degree\": 9"},
         {"\"max_degree\": ", "\"max_self_loops\": 13, \"max_degree\": "},
         {"\"max_degree\": ", "\"max_self_loops\": -1, \"max_degree\": "},
-        {"\"format\": 2", "\"format\": 0"},
+        {"\"format\": 3", "\"format\": 0"},
         {"\"readable_by\": 1", "\"readable_by\": 0"},
         {"\"readable_by\": 1", "\"readable_by\": true"},
         {"\"dataset\"", "\"something\""},
@@ -319,6 +350,12 @@ static void hostile_text_is_refused(void **state)
         {"\"files\": [", "\"files\": [{},"},
         {"\"label_kind\": \"classes\"", "\"label_kind\": \"values\""},
         {"\"index_type\": \"int32\"", "\"index_type\": \"int64\""},
+        {"\"edge_weight.npy\"", "\"edge_id.npy\""}, /* of another type */
+        {"\"edge_time.npy\"", "\"node_time.npy\""}, /* of another length */
+        {"\"num_edge_types\": 7", "\"num_edge_types\": -7"},
+        {"\"num_edge_types\": 7", "\"num_edge_types\": 2147483649"},
+        {"\"num_edge_types\": 7", "\"num_edge_types\": 8"}, /* another fingerprint */
+        {"\"num_edge_types\": 7", "\"other\": 7"},
         {"{", "[{"},
         {"}\n", "}\n}\n"},
     };
@@ -326,7 +363,10 @@ static void hostile_text_is_refused(void **state)
     char whole[700];
     static char text[65536], changed[70000];
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    test_graph_t graph = {.num_nodes = 30, .num_features = 3, .num_classes = 2};
+    test_graph_t graph = {.num_nodes = 30,
+                          .num_features = 3,
+                          .num_classes = 2,
+                          .columns = PLIM_EDGE_WEIGHT | PLIM_EDGE_TYPE | PLIM_EDGE_TIME};
     assert_ok(test_dataset_make(&job, path, &graph));
     (void)snprintf(whole, sizeof whole, "%s/dataset.json", path);
     FILE *file = fopen(whole, "rb");
@@ -367,9 +407,9 @@ static void newer_formats_follow_the_rule(void **state)
     } versions[] = {
         {"\"format\": 7,\n  \"readable_by\": 1", PLIM_OK},
         {"\"format\": 7,\n  \"new\": {\"x\": [1, null]},\n  \"readable_by\": 1", PLIM_OK},
-        {"\"format\": 7,\n  \"readable_by\": 3", PLIM_ERR_UNSUPPORTED},
+        {"\"format\": 7,\n  \"readable_by\": 4", PLIM_ERR_UNSUPPORTED},
     };
-    static const char from[] = "\"format\": 2,\n  \"readable_by\": 1";
+    static const char from[] = "\"format\": 3,\n  \"readable_by\": 1";
     (void)state;
     char whole[700];
     static char text[65536], changed[70000];
@@ -481,6 +521,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(hostile_text_is_refused, set_up, tear_down),
         cmocka_unit_test(json_memory_is_reserved_honestly),
         cmocka_unit_test_setup_teardown(newer_formats_follow_the_rule, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(says_which_columns_it_has, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,9 @@
 #include "support/dataset.h"
 
 #include "base/fail.h"
+#include "base/half.h"
 #include "base/rng.h"
+#include "store/manifest.h"
 #include "support/harness.h"
 
 #include <stdio.h>
@@ -27,7 +29,7 @@ static int compare(const void *a, const void *b)
 }
 
 static plim_status_t write_lists(plim__dataset_writer_t *writer, const test_graph_t *graph,
-                                 uint64_t key)
+                                 uint64_t key, int64_t *num_edges_out)
 {
     int64_t n = graph->num_nodes;
     uint64_t counter = 0;
@@ -45,6 +47,7 @@ static plim_status_t write_lists(plim__dataset_writer_t *writer, const test_grap
     if (status == PLIM_OK)
         status = test_column(writer, "indices", PLIM__NPY_I32, 1, (int64_t[]){-1}, indices,
                              (size_t)indptr[n] * sizeof *indices);
+    *num_edges_out = indptr[n];
     free(indices);
     free(indptr);
     return status;
@@ -103,12 +106,49 @@ static plim_status_t write_steps(plim__dataset_writer_t *writer, const char *nam
     return status;
 }
 
+static void put_value(plim__dtype_t type, void *to, int64_t at, int64_t value)
+{
+    if (type == PLIM__NPY_F16)
+        ((uint16_t *)to)[at] = plim__f16_from_f32((float)value);
+    else if (type == PLIM__NPY_F32)
+        ((float *)to)[at] = (float)value;
+    else if (type == PLIM__NPY_I32)
+        ((int32_t *)to)[at] = (int32_t)value;
+    else
+        ((int64_t *)to)[at] = value;
+}
+
+static plim_status_t write_values(plim__dataset_writer_t *writer, const test_graph_t *graph,
+                                  plim_column_t column, int64_t rows)
+{
+    const bool features = column == PLIM_EDGE_FEATURES;
+    const int64_t width = features && graph->edge_width > 0 ? graph->edge_width : 1;
+    const plim__dtype_t type = column == PLIM_EDGE_TYPE                    ? PLIM__NPY_I32
+                               : column == PLIM_EDGE_WEIGHT                ? PLIM__NPY_F32
+                               : !features || graph->edge_form == PLIM_I64 ? PLIM__NPY_I64
+                               : graph->edge_form == PLIM_F16              ? PLIM__NPY_F16
+                                                                           : PLIM__NPY_F32;
+    const size_t bytes = (size_t)(rows * width) * plim__dtype_size(type);
+    char *data = calloc(bytes + 1, 1);
+    for (int64_t i = 0; i < rows * width; i++)
+        put_value(type, data, i, test_column_value(column, i / width, width, i % width));
+    const plim_status_t status = test_column(
+        writer, plim__column_names[__builtin_ctz((unsigned)column)], type,
+        features && graph->edge_width > 0 ? 2 : 1, (int64_t[]){rows, width}, data, bytes);
+    free(data);
+    return status;
+}
+
 static plim_status_t write_columns(plim__dataset_writer_t *writer, const test_graph_t *graph,
                                    int64_t num_graphs)
 {
     uint64_t key = plim__rng_key(graph->seed, 1, 2, 3);
-    int64_t n = graph->num_nodes;
-    PLIM_TRY(write_lists(writer, graph, key));
+    int64_t n = graph->num_nodes, num_edges;
+    PLIM_TRY(write_lists(writer, graph, key, &num_edges));
+    for (unsigned column = 1; column < 1u << PLIM_COLUMNS; column <<= 1)
+        if ((graph->columns & column) != 0)
+            PLIM_TRY(write_values(writer, graph, (plim_column_t)column,
+                                  column == PLIM_NODE_TIME ? n : num_edges));
     if (graph->bare)
         return PLIM_OK;
     if (graph->num_features > 0)
@@ -126,6 +166,7 @@ plim_status_t test_dataset_make(const plim_job_t *job, const char *path, const t
     plim__dataset_facts_t facts = {.num_nodes = graph->num_nodes,
                                    .num_graphs = num_graphs,
                                    .num_classes = graph->bare ? 0 : graph->num_classes,
+                                   .num_edge_types = (graph->columns & PLIM_EDGE_TYPE) != 0 ? 7 : 0,
                                    .feature_error = graph->half ? 0.1 / 3 : 0,
                                    .source = "test \"quoted\" \xc3\xa9",
                                    .options = graph->options != NULL ? graph->options : ""};

@@ -12,13 +12,26 @@ typedef struct test_graph {
     int64_t num_nodes;
     int64_t num_features;
     int64_t num_classes;
-    bool half;   /* features as f16 */
-    bool graphs; /* the nodes are parted into graphs of 5 (the last one may be smaller) */
-    bool ids;    /* with ids.npy */
-    bool bare;   /* indptr and indices only */
+    bool half;          /* features as f16 */
+    bool graphs;        /* the nodes are parted into graphs of 5 (the last one may be smaller) */
+    bool ids;           /* with ids.npy */
+    bool bare;          /* indptr and indices only */
+    unsigned columns;   /* a set of plim_column_t, with the values of test_column_value */
+    int64_t edge_width; /* features of an edge; 0: one, in a file of one dimension */
+    plim_dtype_t edge_form; /* their type; 0: PLIM_F32 */
     uint64_t seed;
     const char *options; /* provenance */
 } test_graph_t;
+
+/* The value of a column for an edge (or node) and, of features, one of `width`; exact in any type.
+ */
+static inline int64_t test_column_value(plim_column_t column, int64_t at, int64_t width,
+                                        int64_t feature)
+{
+    return column == PLIM_EDGE_TYPE ? (at * 5 + at / 3) % 7
+           : column == PLIM_EDGE_ID ? at ^ 1
+                                    : (at * (width > 0 ? width : 1) + feature) * 7 % 2039 - 600;
+}
 
 /* A random graph of that form: degrees 0 … 12, lists ascending with some duplicates and self-loops,
  * labels of which every seventh is -1, splits of thirds. */
