@@ -14,6 +14,13 @@ typedef enum plim_self_loops {
     PLIM_SELF_LOOPS_REMOVE
 } plim_self_loops_t;
 
+/* What becomes of the columns of edges between the same nodes where one of them is kept. */
+typedef enum plim_duplicates {
+    PLIM_DUPLICATES_FIRST = 0, /* those of the first edge in the source */
+    PLIM_DUPLICATES_SUM,       /* features and weights are added */
+    PLIM_DUPLICATES_LARGEST    /* the largest of each feature, weight and time */
+} plim_duplicates_t;
+
 /* What labels are. */
 typedef enum plim_targets {
     PLIM_TARGETS_AUTO = 0, /* whole numbers in one column are classes, of graphs only if the source
@@ -42,7 +49,9 @@ typedef struct plim_import_options {
     /* Draw splits for a source without any: shares of the labelled nodes (or graphs) for train,
      * valid and test, at most 1 in all, drawn uniformly without replacement; all 0: none. */
     double split[3];
-    uint64_t seed; /* of that draw */
+    uint64_t seed;                /* of that draw */
+    plim_duplicates_t duplicates; /* others than FIRST also remove duplicates */
+    bool edge_ids;                /* keep the number of each edge in the source, as edge_id.npy */
 } plim_import_options_t;
 
 #define PLIM_IMPORT_OPTIONS_INIT                                                                   \

@@ -34,6 +34,16 @@ static bool take_split(void *context, char *value, char ***next)
 static const cli_option_t own_options[] = {
     {"symmetrise", NULL, "add the reverse of each edge; duplicates go", AT(symmetrise)},
     {"remove-duplicates", NULL, "keep one of equal edges", AT(remove_duplicates)},
+    {"duplicates", "WHAT",
+     "columns of equal edges, of which one is kept: those of the %s; default first",
+     "Features and weights of equal edges are those of the first in the source, their sum, or the "
+     "largest of each; sum and largest imply --remove-duplicates. Types are always those of the "
+     "first, and times, except that largest takes the latest. The reverse of an edge has the "
+     "edge's "
+     "own columns, and a self-loop counts once.",
+     AT(duplicates), CLI_LIST(PLIM_DUPLICATES_FIRST, "first", "sum", "largest")},
+    {"edge-ids", NULL, "keep the number of each edge in the source, as edge_id.npy",
+     "Batches of plimsoll.NeighborLoader then have e_id as PyTorch Geometric's.", AT(edge_ids)},
     {"self-loops", "WHAT", "%s self-loops; default keep",
      "add gives every node exactly one. GCN and GAT count a node once in any case, as in PyTorch "
      "Geometric.",
@@ -53,7 +63,8 @@ static const cli_option_t own_options[] = {
     {"features", "TYPE",
      "%s; default: as the source has them. Integers are converted only if it is given",
      "By default 64-bit numbers are stored as f32. A value too large for f16 is an error; the "
-     "worst relative error is recorded.",
+     "worst relative error is recorded. It holds for features of edges too; integers of those are "
+     "kept as they are without it.",
      AT(features), CLI_LIST(PLIM_F16, "f16", "f32")},
     {"normalise-features", NULL,
      "divide each row of features by its sum, as PyG's NormalizeFeatures does",

@@ -105,7 +105,9 @@ static plim_status_t check_options(const plim_import_options_t *options)
     if (options->source == NULL || options->target == NULL || options->num_nodes < 0 ||
         (options->features != 0 && options->features != PLIM_F16 &&
          options->features != PLIM_F32) ||
-        options->targets < PLIM_TARGETS_AUTO || options->targets > PLIM_TARGETS_VALUES)
+        options->targets < PLIM_TARGETS_AUTO || options->targets > PLIM_TARGETS_VALUES ||
+        options->duplicates < PLIM_DUPLICATES_FIRST ||
+        options->duplicates > PLIM_DUPLICATES_LARGEST)
         return plim__fail(PLIM_ERR_USAGE, "an import needs a source and a target; features must be "
                                           "f16 or f32, targets classes or values, and a number of "
                                           "nodes positive");
@@ -117,6 +119,9 @@ static plim_status_t check_options(const plim_import_options_t *options)
                           "`split` is %g,%g,%g; give the shares of train, valid and test, such as "
                           "0.6,0.2,0.2, with a sum of at most 1 and some training nodes",
                           split[0], split[1], split[2]);
+    if (options->edge_ids && options->self_loops == PLIM_SELF_LOOPS_ADD)
+        return plim__fail(PLIM_ERR_USAGE, "self-loops that are added have no number in the source; "
+                                          "omit `edge_ids`, or `self_loops` add");
     if (stat(options->source, &status) != 0)
         return plim__fail_errno(errno, "cannot import %s", options->source);
     if (stat(options->target, &status) == 0)
@@ -258,6 +263,12 @@ static plim_status_t check_whole(const plim__import_t *import)
                           " %s; the files do not belong together",
                           import->labels_from, import->label_rows, items->from, items->value,
                           graphs ? "graphs" : "nodes");
+    const plim__import_column_t *times = &import->columns[__builtin_ctz(PLIM_NODE_TIME)];
+    if ((import->given & PLIM_NODE_TIME) != 0 && times->rows != import->nodes.value)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s has %" PRId64 " rows, but %s says %" PRId64
+                          " nodes; the files do not belong together",
+                          times->from, times->rows, import->nodes.from, import->nodes.value);
     for (int i = 0; i < 3; i++)
         if (import->splits[i].done && import->splits[i].most >= items->value)
             return plim__fail(PLIM_ERR_DATA,
@@ -312,6 +323,7 @@ static plim_status_t complete(plim__import_t *import)
     if (import->nodes.value == 0)
         return plim__fail(PLIM_ERR_DATA, "%s: the graph has no nodes", import->options->source);
     import->nodes_ready = true;
+    import->columns_wait = false;
     PLIM_TRY(plim__import_build_edges(import));
     if (import->graphs.value >= 0 && import->graph_nodes.file == NULL)
         return plim__fail(PLIM_ERR_DATA,
@@ -346,6 +358,11 @@ static void describe_options(const plim_import_options_t *options, char text_out
     if (options->self_loops != PLIM_SELF_LOOPS_KEEP)
         add_option(text_out, "self-loops",
                    options->self_loops == PLIM_SELF_LOOPS_ADD ? "add" : "remove");
+    if (options->duplicates != PLIM_DUPLICATES_FIRST)
+        add_option(text_out, "duplicates",
+                   options->duplicates == PLIM_DUPLICATES_SUM ? "sum" : "largest");
+    if (options->edge_ids)
+        add_option(text_out, "edge-ids", "");
     if (options->relabel)
         add_option(text_out, "relabel", "");
     if (options->features != 0)
@@ -386,6 +403,7 @@ static plim_status_t commit(plim__import_t *import)
                                        import->graphs.value > 0 ? import->graphs.value : 0,
                                    .num_classes = import->num_classes,
                                    .multi_label = import->multi_label,
+                                   .num_edge_types = import->num_edge_types,
                                    .feature_error = import->feature_error,
                                    .source = source,
                                    .options = options};
@@ -440,6 +458,7 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     if (status != PLIM_OK)
         plim__fail_save(&failure);
     plim__dataset_abandon(import->writer);
+    plim__import_columns_close(import);
     plim__id_spool_destroy(&import->sources);
     plim__id_spool_destroy(&import->destinations);
     plim__id_spool_destroy(&import->graph_nodes);

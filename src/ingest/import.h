@@ -9,6 +9,7 @@
 #define PLIM_INGEST_IMPORT_H
 
 #include "ingest/class_names.h"
+#include "ingest/edge_sort.h"
 #include "ingest/edge_source.h"
 #include "ingest/feature_convert.h"
 #include "ingest/names.h"
@@ -31,6 +32,20 @@ typedef enum plim__row_naming {
     PLIM__ROW_NAMING_SAME, /* as these names, which must be in the same order */
     PLIM__ROW_NAMING_KEYS  /* as names to look up */
 } plim__row_naming_t;
+
+/* A column of edges that waits for the edges, or the times of nodes. */
+typedef struct plim__import_column {
+    char from[PLIM__READER_NAME]; /* "": the source has none */
+    char path[PATH_MAX];          /* of the array that is read in step with the edges, */
+    int64_t header;               /* and the offset of its values; or: */
+    plim__spool_t *spool;
+    plim__reader_t *reader; /* of `path`, once it is read */
+    plim__dtype_t type;     /* of the values in the source */
+    bool whole;             /* doubles of a text that are integers */
+    int num_dims;
+    int64_t rows, width;
+    int64_t at; /* rows read in step with the edges */
+} plim__import_column_t;
 
 typedef struct plim__import {
     const plim_job_t *job;
@@ -69,6 +84,11 @@ typedef struct plim__import {
     bool label_last;            /* the last column of texts of rows is the label, not a feature */
     bool row_numbers;           /* the first column numbers the rows, also without a heading */
     plim__name_keys_t row_keys; /* PLIM__ROW_NAMING_KEYS: the names of the rows */
+
+    unsigned given; /* a set of plim_column_t: those that the source has */
+    plim__import_column_t columns[PLIM_COLUMNS];
+    bool columns_wait; /* columns may come after the edges, so these wait for the end */
+    int64_t num_edge_types;
 
     int64_t num_left_out; /* files and arrays that are not imported, */
     char left_out[384];   /* and the names of the first of them */
@@ -200,6 +220,53 @@ plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text
 /* Reads edges from an array [2, E] or [E, 2] after its header. */
 plim_status_t plim__import_edges_npy(plim__import_t *import, plim__reader_t *reader,
                                      const plim__npy_t *npy);
+
+/* The column of a file's name such as edge_attr.npy or edge_year.csv.gz, or of a name without its
+ * ending; 0 for others; PLIM__COLUMN_TIME: of nodes or of edges, as its length says. */
+#define PLIM__COLUMN_TIME 128u
+unsigned plim__import_column_of(const char *path);
+unsigned plim__import_column_named(const char *name, size_t length);
+/* The i-th of these names, without ending; NULL after the last. */
+const char *plim__import_column_name(int i, unsigned *column_out);
+
+/* Takes a column: from an array in an archive, after its header; from a file, which is read
+ * together with the edges; or from a text. */
+plim_status_t plim__import_column_npy(plim__import_t *import, unsigned column,
+                                      plim__reader_t *reader, const plim__npy_t *npy);
+plim_status_t plim__import_column_file(plim__import_t *import, unsigned column, const char *path);
+plim_status_t plim__import_column_text(plim__import_t *import, unsigned column, plim__text_t *text,
+                                       const char *name);
+
+/* Takes a column of edges value by value: begin, put …, end. */
+plim_status_t plim__import_column_begin(plim__import_t *import, unsigned column, const char *name);
+plim_status_t plim__import_column_put(plim__import_t *import, unsigned column, const double *values,
+                                      int64_t count);
+plim_status_t plim__import_column_end(plim__import_t *import, unsigned column, int num_dims,
+                                      int64_t rows, int64_t width);
+
+/* Whether edges carry values, and the fields of those values. */
+bool plim__import_has_columns(const plim__import_t *import);
+int plim__import_fields(const plim__import_t *import, plim__edge_field_t fields_out[PLIM_COLUMNS]);
+
+/* Bytes of the columns that are spooled. */
+int64_t plim__import_spooled_columns(const plim__import_t *import);
+
+/* Edges whose values of `values` bytes are converted at once, and the bytes of the work for them.
+ */
+int64_t plim__import_values_block(const plim__import_t *import, size_t values, size_t *bytes_out);
+
+/*
+ * Opens the columns; reads the values of the next `count` edges, the first of which has the number
+ * `first`, into `work`; and where in it they are.
+ */
+plim_status_t plim__import_columns_open(plim__import_t *import);
+const char *plim__import_values_of(const plim__import_t *import, int64_t count, const char *work);
+plim_status_t plim__import_values(plim__import_t *import, const plim__edge_field_t *fields,
+                                  int num_fields, int64_t first, int64_t count, char *work);
+
+/* Checks that the columns ended with the edges; and closes them, also after an error. */
+plim_status_t plim__import_columns_end(plim__import_t *import);
+void plim__import_columns_close(plim__import_t *import);
 
 /* Builds from spooled edges, if there are any and the number of nodes is known. */
 plim_status_t plim__import_build_edges(plim__import_t *import);

@@ -34,7 +34,8 @@ typedef struct directory_files {
     char labels[PATH_MAX];
     char splits[3][PATH_MAX];
     char nodes[PATH_MAX]; /* names of nodes, with --relabel */
-    bool combined;        /* features and labels are those of nodes.csv */
+    char columns[PLIM__FILES_COLUMNS][PATH_MAX];
+    bool combined; /* features and labels are those of nodes.csv */
 } directory_files_t;
 
 static const char *const edge_names[] = {"edge_index.npy", "edges.npy", "edge_list.npy",
@@ -91,6 +92,7 @@ static plim_status_t find_all(const char *root, bool relabel, directory_files_t 
     PLIM_TRY(find(root, label_names, label_stems, found->labels));
     for (int i = 0; i < 3; i++)
         PLIM_TRY(find(root, split_names[i], split_stems[i], found->splits[i]));
+    PLIM_TRY(plim__files_find_columns(root, found->columns));
     return relabel || found->labels[0] == '\0'
                ? plim__files_find_text(root, node_stems, found->nodes)
                : PLIM_OK;
@@ -202,10 +204,11 @@ static plim_status_t plan_edges(plim__import_t *import, const directory_files_t 
     needs->num_edges = found->edges[0] != '\0' ? npy.count / 2 : npy.count;
     needs->edges_wait = import->nodes.value < 0;
     needs->edges_first = import->nodes.value >= 0;
-    return PLIM_OK;
+    return plim__import_agree(&import->edges, "edges", needs->num_edges,
+                              found->edges[0] != '\0' ? found->edges : found->indices);
 }
 
-static plim_status_t plan(plim__import_t *import, const directory_files_t *found)
+static plim_status_t plan(plim__import_t *import, directory_files_t *found)
 {
     plim__npy_t npy;
     plim__import_needs_t needs = {.other_bytes = 0};
@@ -231,6 +234,7 @@ static plim_status_t plan(plim__import_t *import, const directory_files_t *found
         if (found->splits[i][0] != '\0')
             needs.other_bytes += plim__files_size(found->splits[i]);
     import->nodes_ready = import->nodes.value >= 0;
+    PLIM_TRY(plim__files_columns(import, found->columns));
     return plim__import_plan(import, &needs);
 }
 
@@ -465,11 +469,13 @@ static plim_status_t run(plim__import_t *import)
     PLIM_TRY(find_all(root, import->options->relabel, &found));
     PLIM_TRY(check_edges(root, &found));
     PLIM_TRY(look_at_nodes(import, &found));
-    plim__files_leave_out(import, root,
-                          (const char *const[]){found.edges, found.indptr, found.indices,
-                                                found.features, found.labels, found.splits[0],
-                                                found.splits[1], found.splits[2],
-                                                import->options->relabel ? found.nodes : "", NULL});
+    const char *used[10 + PLIM__FILES_COLUMNS] = {
+        found.edges,     found.indptr,    found.indices,
+        found.features,  found.labels,    found.splits[0],
+        found.splits[1], found.splits[2], import->options->relabel ? found.nodes : ""};
+    for (int i = 0; i < PLIM__FILES_COLUMNS; i++)
+        used[9 + i] = found.columns[i];
+    plim__files_leave_out(import, root, used);
     log_found(import, &found);
     PLIM_TRY(plan(import, &found));
     PLIM_TRY(import->options->relabel ? read_named(import, &found) : read_graph(import, &found));

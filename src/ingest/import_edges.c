@@ -132,26 +132,60 @@ static plim__csc_params_t csc_params(const plim__import_t *import, int64_t num_n
         .max_edges = num_edges,
         .tmp = import->tmp,
         .symmetrise = options->symmetrise,
-        .remove_duplicates = options->remove_duplicates || options->symmetrise,
+        .remove_duplicates = options->remove_duplicates || options->symmetrise ||
+                             options->duplicates != PLIM_DUPLICATES_FIRST,
         .self_loops = options->self_loops == PLIM_SELF_LOOPS_ADD      ? PLIM__LOOPS_ADD
                       : options->self_loops == PLIM_SELF_LOOPS_REMOVE ? PLIM__LOOPS_REMOVE
                                                                       : PLIM__LOOPS_KEEP};
     return params;
 }
 
-/* Memory for the fastest build: all edges at once, with a margin. */
-static size_t build_memory_most(const plim__csc_params_t *params)
+/* The parameters of a build with columns. */
+static plim__edge_sort_params_t sort_params(const plim__import_t *import,
+                                            const plim__csc_params_t *params)
 {
+    const plim_duplicates_t duplicates = import->options->duplicates;
+    plim__edge_sort_params_t sort = {.num_nodes = params->num_nodes,
+                                     .max_edges = params->max_edges,
+                                     .memory = params->memory,
+                                     .tmp = params->tmp,
+                                     .symmetrise = params->symmetrise,
+                                     .remove_duplicates = params->remove_duplicates,
+                                     .remove_loops = params->self_loops == PLIM__LOOPS_REMOVE,
+                                     .merge = duplicates == PLIM_DUPLICATES_SUM ? PLIM__MERGE_SUM
+                                              : duplicates == PLIM_DUPLICATES_LARGEST
+                                                  ? PLIM__MERGE_LARGEST
+                                                  : PLIM__MERGE_FIRST};
+    sort.num_fields = plim__import_fields(import, sort.fields);
+    return sort;
+}
+
+/* Memory for the fastest build: all edges at once, with a margin. */
+static size_t build_memory_most(const plim__import_t *import, const plim__csc_params_t *params)
+{
+    const plim__edge_sort_params_t sort = sort_params(import, params);
+    const size_t each = 32 + (sort.num_fields > 0 ? 16 + plim__edge_sort_values(&sort) : 0);
     int64_t keys = params->max_edges < (INT64_MAX >> 8) ? params->max_edges : INT64_MAX >> 8;
     int64_t nodes = params->num_nodes < (INT64_MAX >> 8) ? params->num_nodes : INT64_MAX >> 8;
-    return (size_t)(32 * keys * (params->symmetrise ? 2 : 1) + 8 * nodes) + ((size_t)64 << 20);
+    return plim__add_saturating_size(
+        plim__mul_saturating_size(each, (size_t)(keys * (params->symmetrise ? 2 : 1))),
+        (size_t)(8 * nodes) + ((size_t)64 << 20));
+}
+
+/* The minimum of the build, with or without columns. */
+static size_t build_minimum(const plim__import_t *import, const plim__csc_params_t *params)
+{
+    if (!plim__import_has_columns(import))
+        return plim__csc_minimum(import->job, params);
+    const plim__edge_sort_params_t sort = sort_params(import, params);
+    return plim__edge_sort_minimum(import->job, &sort);
 }
 
 /* The build gets the memory left under the line, as far as it can use it. */
 static void set_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
     int64_t available = plim__ledger_available(import->job->ledger);
-    size_t most = build_memory_most(params);
+    size_t most = build_memory_most(import, params);
     params->memory = available < 0 ? 0 : (size_t)available < most ? (size_t)available : most;
 }
 
@@ -159,7 +193,10 @@ int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, 
 {
     plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
     set_memory(import, &params);
-    return plim__csc_spill_with(import->job, &params);
+    if (!plim__import_has_columns(import))
+        return plim__csc_spill_with(import->job, &params);
+    const plim__edge_sort_params_t sort = sort_params(import, &params);
+    return plim__edge_sort_spill(import->job, &sort);
 }
 
 static size_t blocks_bytes(const plim__import_t *import)
@@ -170,6 +207,16 @@ static size_t blocks_bytes(const plim__import_t *import)
 static size_t stacks_bytes(const plim__import_t *import)
 {
     return (size_t)(import->job->threads - 1) * PLIM__STACK_BYTES;
+}
+
+/* Bytes for the values of a block of edges, and the buffers of the columns' readers. */
+static size_t values_bytes(const plim__import_t *import)
+{
+    plim__edge_sort_params_t sort = {.num_fields = 0};
+    size_t bytes;
+    sort.num_fields = plim__import_fields(import, sort.fields);
+    (void)plim__import_values_block(import, plim__edge_sort_values(&sort), &bytes);
+    return bytes + (size_t)sort.num_fields * (2 * import->buffer + ((size_t)64 << 10));
 }
 
 static plim_status_t too_large(const plim__import_t *import, const plim__csc_params_t *params)
@@ -185,11 +232,13 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
                                         int64_t num_edges)
 {
     plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
-    size_t minimum = plim__csc_minimum(import->job, &params);
+    size_t minimum = build_minimum(import, &params);
     size_t taken = (size_t)plim__ledger_reserved(import->job->ledger);
     if (minimum == SIZE_MAX)
         return too_large(import, &params);
     minimum += blocks_bytes(import) + stacks_bytes(import);
+    if (plim__import_has_columns(import))
+        minimum += values_bytes(import);
     /* Open readers are part of what was reserved at the start. */
     if (import->start + import->other_bytes > taken)
         minimum += import->start + import->other_bytes - taken;
@@ -202,7 +251,7 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
 /* PLIM_ERR_BUDGET with the minimum. */
 static plim_status_t build_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
-    size_t minimum = plim__csc_minimum(import->job, params);
+    size_t minimum = build_minimum(import, params);
     set_memory(import, params);
     if (minimum == SIZE_MAX)
         return too_large(import, params);
@@ -212,6 +261,66 @@ static plim_status_t build_memory(const plim__import_t *import, plim__csc_params
     if (params->memory < minimum)
         params->memory = minimum;
     return PLIM_OK;
+}
+
+/* Reads edges and their values in step. */
+static plim_status_t sort_edges(plim__import_t *import, plim__edge_sort_t *sort,
+                                const plim__edge_sort_params_t *params, int64_t *blocks, char *work,
+                                int64_t rows, plim__edge_source_t *edges)
+{
+    pump_t pump = {.import = import,
+                   .blocks = blocks,
+                   .total = params->max_edges,
+                   .lock = PTHREAD_MUTEX_INITIALIZER,
+                   .edges = edges};
+    const int64_t block = import->block;
+    int64_t *source = blocks, *destination = blocks + block, first, got;
+    plim_status_t status = PLIM_OK;
+    while (status == PLIM_OK && (got = pump_take(&pump, source, destination, &first)) > 0)
+        for (int64_t at = 0, part; at < got && status == PLIM_OK; at += part) {
+            int64_t bad = -1;
+            part = plim__min_i64(rows, got - at);
+            status = plim__import_values(import, params->fields, params->num_fields, first + at,
+                                         part, work);
+            if (status == PLIM_OK)
+                status =
+                    plim__edge_sort_add(sort, source + at, destination + at,
+                                        plim__import_values_of(import, part, work), part, &bad);
+            if (status == PLIM_ERR_DATA && bad >= 0)
+                status = bad_id(&pump, first + at + bad, source[at + bad], destination[at + bad]);
+        }
+    pthread_mutex_destroy(&pump.lock);
+    PLIM_TRY(status);
+    if (pump.status != PLIM_OK)
+        return plim__fail_restore(pump.status, &pump.failure);
+    PLIM_TRY(plim__import_agree(&import->edges, "edges", edges->position, edges->name));
+    return plim__import_columns_end(import);
+}
+
+static plim_status_t build_sorted(plim__import_t *import, plim__csc_params_t *csc,
+                                  plim__edge_source_t *edges, int64_t *blocks)
+{
+    plim__edge_sort_t *sort;
+    plim__arena_t work;
+    size_t bytes;
+    PLIM_TRY(plim__import_begin(import));
+    plim__edge_sort_params_t params = sort_params(import, csc);
+    const int64_t rows = plim__import_values_block(import, plim__edge_sort_values(&params), &bytes);
+    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks", bytes, &work));
+    plim_status_t status = plim__import_columns_open(import);
+    if (status == PLIM_OK)
+        status = build_memory(import, csc);
+    params.memory = csc->memory;
+    if (status == PLIM_OK)
+        status = plim__edge_sort_create(import->job, &params, &sort);
+    if (status == PLIM_OK) {
+        status = sort_edges(import, sort, &params, blocks, work.base, rows, edges);
+        if (status == PLIM_OK)
+            status = plim__edge_sort_finish(sort, import->writer);
+        plim__edge_sort_destroy(sort);
+    }
+    plim__arena_destroy(&work);
+    return status;
 }
 
 static plim_status_t build_inside(plim__import_t *import, plim__csc_params_t *params,
@@ -264,7 +373,9 @@ static plim_status_t build(plim__import_t *import, plim__edge_source_t *edges, i
     plim_status_t status =
         plim__arena_create(import->job->ledger, "import blocks", blocks_bytes(import), &arena);
     if (status == PLIM_OK) {
-        status = build_inside(import, &params, edges, (int64_t *)arena.base, threads);
+        status = plim__import_has_columns(import)
+                     ? build_sorted(import, &params, edges, (int64_t *)arena.base)
+                     : build_inside(import, &params, edges, (int64_t *)arena.base, threads);
         plim__arena_destroy(&arena);
     }
     plim__ledger_release(import->job->ledger, stacks, stack_bytes);
@@ -335,10 +446,11 @@ static plim_status_t spool_edges(plim__import_t *import, plim__edge_source_t *ed
 plim_status_t plim__import_edges(plim__import_t *import, plim__edge_source_t *edges, int64_t count)
 {
     PLIM_TRY(refuse_second(import, edges->name));
-    if (import->nodes_ready && count >= 0)
+    if (import->nodes_ready && count >= 0 && !import->columns_wait)
         return build(import, edges, count);
     PLIM_TRY(spool_edges(import, edges));
-    return import->nodes_ready ? plim__import_build_edges(import) : PLIM_OK;
+    return import->nodes_ready && !import->columns_wait ? plim__import_build_edges(import)
+                                                        : PLIM_OK;
 }
 
 plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text, const char *name,
@@ -362,7 +474,7 @@ static plim_status_t edges_by_rows(plim__import_t *import, plim__reader_t *reade
     PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, 2 * count));
     PLIM_TRY(spool_ids(import, &ids.ids, &import->sources, "source", count));
     PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, count));
-    if (!import->nodes_ready) {
+    if (!import->nodes_ready || import->columns_wait) {
         PLIM_TRY(spool_ids(import, &ids.ids, &import->destinations, "destination", count));
         return plim__reader_end(reader);
     }
@@ -398,7 +510,7 @@ plim_status_t plim__import_edges_npy(plim__import_t *import, plim__reader_t *rea
 
 plim_status_t plim__import_build_edges(plim__import_t *import)
 {
-    if (import->edges_done || import->sources.file == NULL)
+    if (import->edges_done || import->sources.file == NULL || import->columns_wait)
         return PLIM_OK;
     plim__edges_pairs_t pairs;
     plim__import_needs_t needs = {.num_nodes = import->nodes.value,

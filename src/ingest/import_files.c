@@ -255,3 +255,51 @@ plim_status_t plim__files_split(plim__import_t *import, int split, const char *p
     plim__reader_close(reader);
     return status;
 }
+
+/* The place of a column in the list of paths. */
+static int place_of(unsigned column)
+{
+    return column == PLIM__COLUMN_TIME ? PLIM_COLUMNS : __builtin_ctz(column);
+}
+
+plim_status_t plim__files_find_columns(const char *root,
+                                       char paths_out[PLIM__FILES_COLUMNS][PATH_MAX])
+{
+    unsigned column;
+    const char *stem;
+    memset(paths_out, 0, (size_t)PLIM__FILES_COLUMNS * PATH_MAX);
+    for (int i = 0; (stem = plim__import_column_name(i, &column)) != NULL; i++) {
+        char array[64], path[PATH_MAX];
+        char *known = paths_out[place_of(column)];
+        (void)snprintf(array, sizeof array, "%s.npy", stem);
+        PLIM_TRY(plim__files_find(root, (const char *const[]){array, NULL}, path));
+        if (path[0] == '\0')
+            PLIM_TRY(plim__files_find_text(root, (const char *const[]){stem, NULL}, path));
+        if (path[0] != '\0' && known[0] != '\0')
+            return plim__fail(PLIM_ERR_DATA, "%s and %s: two files for the same part; keep one",
+                              known, path);
+        if (path[0] != '\0')
+            (void)snprintf(known, PATH_MAX, "%s", path);
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__files_columns(plim__import_t *import, char paths[PLIM__FILES_COLUMNS][PATH_MAX])
+{
+    for (int i = 0; i < PLIM__FILES_COLUMNS; i++) {
+        const unsigned column = i == PLIM_COLUMNS ? PLIM__COLUMN_TIME : 1u << i;
+        size_t stem;
+        if (paths[i][0] == '\0')
+            continue;
+        if (!plim__files_is_text(paths[i], &stem)) {
+            PLIM_TRY(plim__import_column_file(import, column, paths[i]));
+            continue;
+        }
+        plim__text_t *text;
+        PLIM_TRY(plim__files_text(import, paths[i], &text));
+        const plim_status_t status = plim__import_column_text(import, column, text, paths[i]);
+        plim__text_close(text);
+        PLIM_TRY(status);
+    }
+    return PLIM_OK;
+}

@@ -43,6 +43,16 @@ plim_status_t plim__files_features(plim__import_t *import, const char *path);
 plim_status_t plim__files_labels(plim__import_t *import, const char *path, bool graphs);
 plim_status_t plim__files_split(plim__import_t *import, int split, const char *path);
 
+/* Finds the files of columns, in `root` as arrays or texts; "" where there is none. The last one is
+ * `time`. PLIM_ERR_DATA for two of one column. */
+#define PLIM__FILES_COLUMNS (PLIM_COLUMNS + 1)
+plim_status_t plim__files_find_columns(const char *root,
+                                       char paths_out[PLIM__FILES_COLUMNS][PATH_MAX]);
+
+/* Takes the columns; the numbers of nodes and edges are known as far as arrays have them. */
+plim_status_t plim__files_columns(plim__import_t *import,
+                                  char paths[PLIM__FILES_COLUMNS][PATH_MAX]);
+
 /* Opens a text, which may be compressed. */
 plim_status_t plim__files_text(plim__import_t *import, const char *path, plim__text_t **text_out);
 

@@ -30,6 +30,7 @@ typedef enum role {
     ROLE_NODE_LABELS,
     ROLE_GRAPH_LABELS,
     ROLE_SPLIT,
+    ROLE_COLUMN, /* of edges, or the times of nodes */
     ROLE_EDGES,
     ROLE_FEATURES,
     ROLE_ARCHIVE, /* an npz: arrays, each with a role of its own */
@@ -158,8 +159,8 @@ static int plain_split(const char *path, const char *name, size_t length)
     return -1;
 }
 
-/* The role of a path relative to the root, and for a split which one. */
-static role_t role_of(const char *path, int *split_out)
+/* The role of a path relative to the root, and which split or column it is. */
+static role_t role_of(const char *path, int *which_out)
 {
     size_t length;
     const char *name = own_name(path, &length);
@@ -167,18 +168,46 @@ static role_t role_of(const char *path, int *split_out)
         size_t size = strlen(split_names[i]);
         if (length == size + 4 && memcmp(name, split_names[i], size) == 0 &&
             (ends_with(name, length, ".csv") || ends_with(name, length, ".npy"))) {
-            *split_out = i;
+            *which_out = i;
             return ROLE_SPLIT;
         }
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strlen(names[i].name) == length && memcmp(name, names[i].name, length) == 0)
             return names[i].role;
+    const unsigned column = plim__import_column_of(path);
+    if (column != 0) {
+        *which_out = (int)column;
+        return ROLE_COLUMN;
+    }
     const int split = plain_split(path, name, length);
     if (split < 0)
         return plim__import_sparse_is(name) ? ROLE_SPARSE : ROLE_NONE;
-    *split_out = split;
+    *which_out = split;
     return ROLE_SPLIT;
+}
+
+/*
+ * Whether an archive may have columns of edges: its directory, at its end, has such a name. Edges
+ * then wait for them. Finding a name that means something else costs only a detour over the disk.
+ */
+static bool names_columns(const char *path)
+{
+    static const char *const words[] = {"edge_attr.",   "edge_feat",  "edge-feat", "edge_weight",
+                                        "edge_type",    "edge_types", "edge_time", "edge_year",
+                                        "edge_reltype", "time.npy"};
+    char tail[16384 + 1];
+    bool found = false;
+    FILE *file = fopen(path, "rbe");
+    if (file == NULL)
+        return false;
+    if (fseek(file, -(long)(sizeof tail - 1), SEEK_END) != 0)
+        rewind(file);
+    const size_t got = fread(tail, 1, sizeof tail - 1, file);
+    (void)fclose(file);
+    for (size_t i = 0; i < sizeof words / sizeof words[0] && !found; i++)
+        found = memmem(tail, got, words[i], strlen(words[i])) != NULL;
+    return found;
 }
 
 /* Reads the numbers of nodes or edges of each graph. Those of many graphs are spooled. */
@@ -237,7 +266,7 @@ static plim_status_t take_edges_text(plim__import_t *import, plim__text_t *text,
     return plim__import_edges_text(import, text, name, import->edges.value);
 }
 
-static plim_status_t take_text(plim__import_t *import, role_t role, int split, plim__text_t *text,
+static plim_status_t take_text(plim__import_t *import, role_t role, int which, plim__text_t *text,
                                const char *name)
 {
     plim__ids_text_t ids;
@@ -251,7 +280,9 @@ static plim_status_t take_text(plim__import_t *import, role_t role, int split, p
         return plim__import_labels_text(import, text, name, role == ROLE_GRAPH_LABELS);
     case ROLE_SPLIT:
         PLIM_TRY(plim__ids_text_open(&ids, text, name));
-        return plim__import_split(import, split, &ids.ids);
+        return plim__import_split(import, which, &ids.ids);
+    case ROLE_COLUMN:
+        return plim__import_column_text(import, (unsigned)which, text, name);
     case ROLE_EDGES:
         return take_edges_text(import, text, name);
     case ROLE_FEATURES:
@@ -282,9 +313,9 @@ static plim_status_t plan_at_edges(plim__import_t *import, const plim__npy_t *np
                                   .feature_bytes = min_features(import, npy),
                                   .label_rows = import->labels_done ? 0 : import->nodes.value,
                                   .at_least = true,
-                                  .edges_wait = !import->nodes_ready,
+                                  .edges_wait = !import->nodes_ready || import->columns_wait,
                                   .sources_wait = true,
-                                  .edges_first = import->nodes_ready};
+                                  .edges_first = import->nodes_ready && !import->columns_wait};
     return plim__import_plan(import, &needs);
 }
 
@@ -302,7 +333,7 @@ static plim_status_t plan_at_features(plim__import_t *import, const plim__npy_t 
     return plim__import_plan(import, &needs);
 }
 
-static plim_status_t take_array(plim__import_t *import, role_t role, int split,
+static plim_status_t take_array(plim__import_t *import, role_t role, int which,
                                 plim__reader_t *reader)
 {
     plim__npy_t npy;
@@ -318,7 +349,9 @@ static plim_status_t take_array(plim__import_t *import, role_t role, int split,
     case ROLE_GRAPH_LABELS:
         return plim__import_labels_npy(import, reader, &npy, role == ROLE_GRAPH_LABELS);
     case ROLE_SPLIT:
-        return plim__import_split_npy(import, split, reader, &npy);
+        return plim__import_split_npy(import, which, reader, &npy);
+    case ROLE_COLUMN:
+        return plim__import_column_npy(import, (unsigned)which, reader, &npy);
     case ROLE_EDGES:
         PLIM_TRY(plan_at_edges(import, &npy));
         return plim__import_edges_npy(import, reader, &npy);
@@ -344,13 +377,13 @@ static plim_status_t take_npz(plim__import_t *import, plim__reader_t *reader)
     plim__zip_t *zip;
     const char *name;
     int64_t size;
-    int split;
+    int which = -1;
     plim_status_t status;
     import->archive_bytes = reader->size;
     PLIM_TRY(plim__zip_open(import->job, reader, &zip));
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
         plim__reader_t *member;
-        role_t role = role_of(name, &split);
+        role_t role = role_of(name, &which);
         if (role == ROLE_NONE || role == ROLE_ARCHIVE || role == ROLE_SPLIT || !is_npy(name)) {
             plim__import_leave_out(import, name);
             continue;
@@ -361,7 +394,7 @@ static plim_status_t take_npz(plim__import_t *import, plim__reader_t *reader)
         if (status != PLIM_OK)
             break;
         status = role == ROLE_SPARSE ? plim__import_sparse(import, name, member)
-                                     : take_array(import, role, -1, member);
+                                     : take_array(import, role, which, member);
         plim__reader_close(member);
         if (status == PLIM_OK)
             status = after(import, role, true);
@@ -376,11 +409,12 @@ plim_status_t plim__import_npz(plim__import_t *import, const char *path)
 {
     plim__reader_t *reader;
     PLIM_TRY(plim__reader_file(import->job, path, import->buffer, &reader));
+    import->columns_wait |= names_columns(path);
     return take_npz(import, reader);
 }
 
 /* Imports the file at `path` in the layout. Takes ownership of the reader. */
-static plim_status_t take(plim__import_t *import, role_t role, int split, const char *path,
+static plim_status_t take(plim__import_t *import, role_t role, int which, const char *path,
                           plim__reader_t *reader)
 {
     plim_status_t status;
@@ -398,14 +432,14 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, const 
     bool array = is_npy(path);
     if (array) {
         status = role == ROLE_SPARSE ? plim__import_sparse(import, path, reader)
-                                     : take_array(import, role, split, reader);
+                                     : take_array(import, role, which, reader);
         plim__reader_close(reader);
     } else {
         plim__text_t *text;
         char name[PLIM__READER_NAME];
         (void)snprintf(name, sizeof name, "%s", reader->name);
         PLIM_TRY(plim__import_text(import, reader, &text));
-        status = take_text(import, role, split, text, name);
+        status = take_text(import, role, which, text, name);
         plim__text_close(text);
     }
     return status == PLIM_OK ? after(import, role, array) : status;
@@ -423,13 +457,13 @@ static bool same_scheme(char scheme[256], const char *path)
 }
 
 static plim_status_t take_member(plim__import_t *import, plim__zip_t *zip, const char *name,
-                                 role_t role, int split)
+                                 role_t role, int which)
 {
     plim__reader_t *member;
     PLIM_TRY(plim__zip_member(zip, &member));
     if (role == ROLE_ARCHIVE)
         PLIM_TRY(plim__reader_ahead(import->job, member, import->buffer, &member));
-    return take(import, role, split, name, member);
+    return take(import, role, which, name, member);
 }
 
 /* A guess before reading: most of a large archive is features. */
@@ -449,8 +483,9 @@ static plim_status_t run_zip(plim__import_t *import)
     const char *name;
     char scheme[256] = "";
     int64_t size;
-    int split = -1;
+    int which = -1;
     plim_status_t status;
+    import->columns_wait = names_columns(import->options->source);
     PLIM_TRY(plim__reader_file(import->job, import->options->source, import->buffer, &reader));
     status = plan_archive(import, reader->size);
     if (status != PLIM_OK) {
@@ -459,7 +494,7 @@ static plim_status_t run_zip(plim__import_t *import)
     }
     PLIM_TRY(plim__zip_open(import->job, reader, &zip));
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
-        role_t role = role_of(name, &split);
+        role_t role = role_of(name, &which);
         if (role == ROLE_SPLIT && below_split(name) != NULL && !same_scheme(scheme, name)) {
             plim__log(import->job, PLIM_LOG_WARNING, "%s is not imported: using the split %s", name,
                       scheme);
@@ -468,7 +503,7 @@ static plim_status_t run_zip(plim__import_t *import)
         if (role == ROLE_NONE && is_data(name) && is_raw(name))
             plim__import_leave_out(import, name);
         if (role != ROLE_NONE)
-            status = take_member(import, zip, name, role, split);
+            status = take_member(import, zip, name, role, which);
         if (status != PLIM_OK)
             break;
     }
@@ -524,13 +559,14 @@ static plim_status_t visit(plim__import_t *import, const char *root, const char 
     while (status == PLIM_OK && (entry = readdir(directory)) != NULL) {
         char file[PATH_MAX];
         plim__reader_t *reader;
-        int split = -1;
+        int which = -1;
         if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) >= PATH_MAX ||
-            role_of(file + strlen(root) + 1, &split) != role || is_directory(file))
+            role_of(file + strlen(root) + 1, &which) != role || is_directory(file))
             continue;
         status = plim__reader_file(import->job, file, import->buffer, &reader);
+        import->columns_wait |= role == ROLE_ARCHIVE && names_columns(file);
         if (status == PLIM_OK)
-            status = take(import, role, split, file, reader);
+            status = take(import, role, which, file, reader);
     }
     (void)closedir(directory);
     return status;
@@ -568,14 +604,14 @@ static void leave_out(plim__import_t *import, const char *root)
 {
     char path[PATH_MAX];
     struct dirent *entry;
-    int split;
+    int which;
     if (snprintf(path, sizeof path, "%s/raw", root) >= PATH_MAX)
         return;
     DIR *directory = opendir(path);
     if (directory == NULL)
         return;
     while ((entry = readdir(directory)) != NULL)
-        if (is_data(entry->d_name) && role_of(entry->d_name, &split) == ROLE_NONE)
+        if (is_data(entry->d_name) && role_of(entry->d_name, &which) == ROLE_NONE)
             plim__import_leave_out(import, entry->d_name);
     (void)closedir(directory);
 }
@@ -584,8 +620,8 @@ static plim_status_t run_directory(plim__import_t *import)
 {
     static const char *const folders[] = {"raw", "raw/data", "raw/node-label"};
     static const role_t order[] = {ROLE_TYPES,        ROLE_NODE_COUNTS, ROLE_EDGE_COUNTS,
-                                   ROLE_GRAPH_LABELS, ROLE_NODE_LABELS, ROLE_EDGES,
-                                   ROLE_ARCHIVE,      ROLE_FEATURES};
+                                   ROLE_GRAPH_LABELS, ROLE_NODE_LABELS, ROLE_COLUMN,
+                                   ROLE_EDGES,        ROLE_ARCHIVE,     ROLE_FEATURES};
     char root[PATH_MAX], other[PATH_MAX];
     int found = find_root(import->options->source, root, other);
     if (found == 0)

@@ -23,7 +23,10 @@ static int64_t graph_bytes(const plim__import_t *import, const plim__import_need
     int64_t edges = times(needs->num_edges, import->options->symmetrise ? 2 : 1);
     if (import->options->self_loops == PLIM_SELF_LOOPS_ADD && needs->num_nodes > 0)
         edges += needs->num_nodes;
-    return times(needs->num_nodes, 8) + times(edges, index_bytes);
+    plim__edge_sort_params_t columns = {.num_fields = 0};
+    columns.num_fields = plim__import_fields(import, columns.fields);
+    const int64_t values = (int64_t)plim__edge_sort_values(&columns);
+    return times(needs->num_nodes, 8) + times(edges, index_bytes + values);
 }
 
 /* The spool shrinks while the spill grows, so the larger of the two counts. */
@@ -37,7 +40,8 @@ static int64_t spill_bytes(const plim__import_t *import, const plim__import_need
     }
     int64_t building = plim__import_csc_spill(import, plim__max_i64(needs->num_nodes, 1),
                                               plim__max_i64(needs->num_edges, 0));
-    return plim__max_i64(times(times(needs->num_edges, width), ends), times(building, 1));
+    return plim__max_i64(times(times(needs->num_edges, width), ends), times(building, 1)) +
+           times(plim__import_spooled_columns(import), 1);
 }
 
 /* A line of two short ids; texts are compressed to about a third. */

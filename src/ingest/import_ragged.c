@@ -5,6 +5,7 @@
  *     edge_index_local.npy [2, E]  ids from 0 in each graph
  *     graph_label.npy              integers are classes, floats are values
  *     node_feat_int.npy [N, C] or node_tag.npy [N]   categories, which become 0 and 1
+ *     edge_attr.npy [E, F] or [E], edge_weight.npy, edge_type.npy, edge_time.npy, in the same order
  *     train_idx.npy, valid_idx.npy, test_idx.npy, or with _fold1
  */
 #include "base/fail.h"
@@ -92,6 +93,7 @@ typedef struct ragged_files {
     char features[PATH_MAX];
     char labels[PATH_MAX];
     char splits[3][PATH_MAX];
+    char columns[PLIM__FILES_COLUMNS][PATH_MAX];
 } ragged_files_t;
 
 static plim_status_t find_all(const char *root, ragged_files_t *found)
@@ -103,6 +105,7 @@ static plim_status_t find_all(const char *root, ragged_files_t *found)
     if (found->categories[0] == '\0')
         PLIM_TRY(plim__files_find(root, feature_names, found->features));
     PLIM_TRY(plim__files_find(root, label_names, found->labels));
+    PLIM_TRY(plim__files_find_columns(root, found->columns));
     for (int i = 0; i < 3; i++)
         PLIM_TRY(plim__files_find(root, split_names[i], found->splits[i]));
     return PLIM_OK;
@@ -128,14 +131,16 @@ static plim_status_t run(plim__import_t *import)
     PLIM_TRY(find_all(root, &found));
     if (found.edges[0] == '\0')
         return plim__fail(PLIM_ERR_DATA, "%s has no edge_index_local.npy", root);
-    plim__files_leave_out(import, root,
-                          (const char *const[]){found.node_ptr, found.edge_ptr, found.edges,
-                                                found.categories, found.features, found.labels,
-                                                found.splits[0], found.splits[1], found.splits[2],
-                                                NULL});
+    const char *used[10 + PLIM__FILES_COLUMNS] = {
+        found.node_ptr, found.edge_ptr,  found.edges,     found.categories, found.features,
+        found.labels,   found.splits[0], found.splits[1], found.splits[2]};
+    for (int i = 0; i < PLIM__FILES_COLUMNS; i++)
+        used[9 + i] = found.columns[i];
+    plim__files_leave_out(import, root, used);
     PLIM_TRY(read_offsets(import, found.node_ptr, &import->graph_nodes, &import->nodes, "nodes"));
     PLIM_TRY(read_offsets(import, found.edge_ptr, &import->graph_edges, &import->edges, "edges"));
     import->nodes_ready = true;
+    PLIM_TRY(plim__files_columns(import, found.columns));
     PLIM_TRY(plan(import, found.labels));
     PLIM_TRY(plim__files_edges(import, found.edges));
     if (found.categories[0] != '\0')

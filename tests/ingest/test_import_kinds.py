@@ -177,14 +177,14 @@ def import_log(source, target, *options):
 
 def test_what_is_not_imported_is_reported(tmp_path):
     graph = im.Graph(16)
-    source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, node_feats=graph.features, edge_attr=graph.edges)
+    source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, node_feats=graph.features, edge_emb=graph.edges)
     text = import_log(source, tmp_path / 'a', '--quiet')
-    assert 'not imported (2)' in text and 'node_feats.npy' in text and 'edge_attr.npy' in text
+    assert 'not imported (2)' in text and 'node_feats.npy' in text and 'edge_emb.npy' in text
     source = im.write_ogb(tmp_path / 'ogb', graph)
-    np.save(source / 'raw' / 'edge_feat.npy', graph.edges)
+    np.save(source / 'raw' / 'edge_emb.npy', graph.edges)
     for name, made in (('b', source), ('c', im.zip_tree(source, tmp_path / 'ogb.zip'))):
         text = import_log(made, tmp_path / name, '--quiet')
-        assert 'not imported (2)' in text and 'node_year.npy' in text and 'edge_feat.npy' in text
+        assert 'not imported (1)' in text and 'edge_emb.npy' in text
     (tmp_path / 'edges.txt').write_text('from to weight\n0 1 0.5\n1 2 0.5\n')
     text = import_log(tmp_path / 'edges.txt', tmp_path / 'd')
     assert 'columns after the second are ignored' in text and "'from to weight'" in text
