@@ -42,6 +42,16 @@ plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
                                                 const plim__model_params_t *params,
                                                 int64_t num_shares);
 
+#define PLIM__MODEL_ACCOUNTS 8
+
+/* Bytes of a training or (!training) an evaluation beside the loader, and account by account in
+ * each phase (accounts_out may be NULL); saturates at INT64_MAX. */
+int64_t plim__train_model_cost(const plim_job_t *job, const plim_dataset_info_t *info,
+                               const plim_training_t *settings, const plim__load_plan_t *plan,
+                               bool training,
+                               plim__plan_account_t accounts_out[PLIM__MODEL_ACCOUNTS],
+                               int *num_accounts_out);
+
 /* Seeds that a training computes at a time if parts of `wanted` are asked for (0: whole batches):
  * at most a share. */
 int64_t plim__train_part_seeds(const plim_dataset_info_t *info, const plim_training_t *training,
