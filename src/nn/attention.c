@@ -100,6 +100,110 @@ static void score_task(void *context, int worker, int64_t task)
     }
 }
 
+/* The score of an edge's term, for each head. */
+static void term_scores(const plim__edge_terms_t *terms, int64_t e, float *scores)
+{
+    const int64_t heads = terms->width;
+    memset(scores, 0, (size_t)heads * sizeof scores[0]);
+    for (int64_t k = 0; k < terms->entries; k++) {
+        const int64_t at = e * terms->entries + k;
+        const float *row = terms->table + (terms->rows != NULL ? terms->rows[at] : k) * heads;
+        const float value = terms->values != NULL ? terms->values[at] : 1.0f;
+        for (int64_t h = 0; h < heads; h++)
+            scores[h] += value * row[h];
+    }
+}
+
+static void add_heads(int64_t heads, const float *values, float *sums)
+{
+    for (int64_t h = 0; h < heads; h++)
+        sums[h] += values[h];
+}
+
+static void divide(int64_t count, int64_t width, float *sums)
+{
+    for (int64_t i = 0; count > 1 && i < width; i++)
+        sums[i] /= (float)count;
+}
+
+/* The scores of the terms of v's edges and of v itself, to the state. */
+static void term_logits(const attention_forward_t *forward, int64_t v)
+{
+    const int64_t heads = forward->attention->heads;
+    const plim__edges_t *hop = forward->hop;
+    float *self = forward->state->terms + (hop->num_edges + v) * heads;
+    int64_t count = 0;
+    memset(self, 0, (size_t)heads * sizeof self[0]);
+    for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
+        term_scores(forward->attention->terms, e, forward->state->terms + e * heads);
+        if (hop->indices[e] == v)
+            continue;
+        add_heads(heads, forward->state->terms + e * heads, self);
+        count++;
+    }
+    divide(count, heads, self);
+}
+
+/* The term of an edge (GATv2) in `row`; NULL without terms. */
+static const float *term_row(const plim__attention_t *attention, int64_t e, float *row)
+{
+    if (attention->terms == NULL)
+        return NULL;
+    plim__matrix_t out = {row, 1, attention->terms->width, attention->terms->width, PLIM__F32};
+    plim__kernels()->terms(attention->terms, e, &out, 0, 1);
+    return row;
+}
+
+static float *worker_row(const plim__attention_t *attention, int worker)
+{
+    return attention->terms == NULL
+               ? NULL
+               : attention->term_rows + worker * attention->heads * attention->channels;
+}
+
+/* The term of v itself (GATv2); NULL without terms. */
+static const float *own_term(const plim__attention_t *attention,
+                             const plim__attention_state_t *state, int64_t v)
+{
+    return attention->terms == NULL ? NULL
+                                    : state->terms + v * attention->heads * attention->channels;
+}
+
+/* GATv2's logits, and the term of v itself. */
+static void logits_v2(const attention_forward_t *forward, int worker, int64_t v, float *edges,
+                      float *self)
+{
+    const plim__attention_t *attention = forward->attention;
+    const plim__edges_t *hop = forward->hop;
+    const int64_t heads = attention->heads, channels = attention->channels;
+    const float *own = float_row(attention->z_dst, v);
+    float *row = worker_row(attention, worker);
+    float *sum = row != NULL ? forward->state->terms + v * heads * channels : NULL;
+    int64_t count = 0;
+    if (sum != NULL)
+        memset(sum, 0, (size_t)(heads * channels) * sizeof sum[0]);
+    for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++, edges += heads) {
+        const int64_t u = hop->indices[e];
+        if (e + EDGES_AHEAD < hop->num_edges)
+            prefetch_row(forward->z, hop->indices[e + EDGES_AHEAD]);
+        if (u == v) {
+            for (int64_t h = 0; h < heads; h++)
+                edges[h] = -INFINITY;
+            continue;
+        }
+        const float *term = term_row(attention, e, row);
+        forward->kernels->leaky_dots(heads, channels, attention->att_src, float_row(forward->z, u),
+                                     own, term, edges);
+        if (sum != NULL)
+            plim__vector_add(sum, row, heads * channels);
+        count++;
+    }
+    if (sum != NULL)
+        divide(count, heads * channels, sum);
+    forward->kernels->leaky_dots(heads, channels, attention->att_src, float_row(forward->z, v), own,
+                                 sum, self);
+}
+
 /* Logits of one destination: of its edges (count, heads) and of itself (heads). */
 static void logits(const attention_forward_t *forward, int64_t v, float *edges, float *self)
 {
@@ -107,15 +211,19 @@ static void logits(const attention_forward_t *forward, int64_t v, float *edges, 
     const plim__edges_t *hop = forward->hop;
     const float *dst = forward->state->score_dst + v * heads;
     const float *own = forward->state->score_src + v * heads;
+    const float *term = forward->attention->terms != NULL ? forward->state->terms : NULL;
+    if (term != NULL)
+        term_logits(forward, v);
     for (int64_t h = 0; h < heads; h++) {
-        const float sum = own[h] + dst[h];
+        const float sum =
+            own[h] + dst[h] + (term != NULL ? term[(hop->num_edges + v) * heads + h] : 0.0f);
         self[h] = sum > 0 ? sum : sum * LEAK;
     }
     for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++, edges += heads) {
         const int64_t u = hop->indices[e];
         const float *src = forward->state->score_src + u * heads;
         for (int64_t h = 0; h < heads; h++) {
-            const float sum = src[h] + dst[h];
+            const float sum = src[h] + dst[h] + (term != NULL ? term[e * heads + h] : 0.0f);
             edges[h] = u == v ? -INFINITY : sum > 0 ? sum : sum * LEAK;
         }
     }
@@ -146,7 +254,6 @@ static void softmax(int64_t count, int64_t heads, float *edges, float *self)
 
 static void attend_task(void *context, int worker, int64_t task)
 {
-    (void)worker;
     const attention_forward_t *forward = context;
     const plim__edges_t *hop = forward->hop;
     const plim__attention_t *attention = forward->attention;
@@ -156,7 +263,10 @@ static void attend_task(void *context, int worker, int64_t task)
         float *edges = forward->state->weights + hop->indptr[v] * heads;
         float *self = forward->state->weights + (hop->num_edges + v) * heads;
         float *out = (float *)forward->out->data + v * forward->out->stride;
-        logits(forward, v, edges, self);
+        if (attention->z_dst != NULL)
+            logits_v2(forward, worker, v, edges, self);
+        else
+            logits(forward, v, edges, self);
         softmax(hop->indptr[v + 1] - hop->indptr[v], heads, edges, self);
         memset(out, 0, (size_t)(heads * attention->channels) * sizeof out[0]);
         for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++, edges += heads) {
@@ -185,8 +295,9 @@ void plim__attention_forward(plim__team_t *team, const plim__edges_t *hop,
                                    .kernels = plim__kernels(),
                                    .split =
                                        plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit)};
-    plim__team_run(team, (hop->num_src + SCORE_ROWS - 1) / SCORE_ROWS, (int64_t)(unit * SCORE_ROWS),
-                   score_task, &forward);
+    if (attention->z_dst == NULL)
+        plim__team_run(team, (hop->num_src + SCORE_ROWS - 1) / SCORE_ROWS,
+                       (int64_t)(unit * SCORE_ROWS), score_task, &forward);
     plim__team_run(team, forward.split.tasks, forward.split.cost, attend_task, &forward);
 }
 
@@ -198,6 +309,7 @@ typedef struct attention_backward {
     const plim__attention_state_t *state;
     const plim__matrix_t *dout;
     plim__matrix_t *dz;
+    plim__matrix_t *dz_dst; /* GATv2 */
     const plim__kernels_t *kernels;
     plim__work_split_t split;
     int64_t range_rows;
@@ -259,34 +371,70 @@ static float slope(float score)
     return score > 0 ? 1.0f : LEAK;
 }
 
+/* Of the LeakyReLU of an edge's logit, or of v's own; GATv2's is inside of the logit. */
+static float slope_at(const attention_backward_t *backward, int64_t v, int64_t u, int64_t at,
+                      int64_t h)
+{
+    const int64_t heads = backward->attention->heads;
+    const plim__attention_state_t *state = backward->state;
+    if (backward->attention->z_dst != NULL)
+        return 1.0f;
+    const float sum = state->score_src[u * heads + h] + state->score_dst[v * heads + h];
+    return slope(backward->attention->terms != NULL ? sum + state->terms[at] : sum);
+}
+
 /* Through the softmax and LeakyReLU of one destination and head, in place; returns the sum. */
 static float through_softmax(const attention_backward_t *backward, int64_t v, int64_t h)
 {
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
     const float *weights = backward->state->weights;
-    const float *src = backward->state->score_src;
-    const float dst = backward->state->score_dst[v * heads + h];
     float *logits = backward->logits;
     const int64_t self = (hop->num_edges + v) * heads + h;
     const int64_t begin = hop->indptr[v], end = hop->indptr[v + 1];
     float mean = weights[self] * logits[self];
     for (int64_t e = begin; e < end; e++)
         mean += weights[e * heads + h] * logits[e * heads + h];
-    logits[self] = weights[self] * (logits[self] - mean) * slope(src[v * heads + h] + dst);
+    logits[self] = weights[self] * (logits[self] - mean) * slope_at(backward, v, v, self, h);
     float total = logits[self];
     for (int64_t e = begin; e < end; e++) {
         const int64_t at = e * heads + h;
         logits[at] =
-            weights[at] * (logits[at] - mean) * slope(src[hop->indices[e] * heads + h] + dst);
+            weights[at] * (logits[at] - mean) * slope_at(backward, v, hop->indices[e], at, h);
         total += logits[at];
     }
     return total;
 }
 
+/* GATv2: adds the gradient of what is inside the LeakyReLU, for the edge from u to v (e < 0: of v
+ * itself), to y; with `add` false, y is overwritten. `row` is scratch of the term, and may be y. */
+static void inner_gradient(const attention_backward_t *backward, int64_t v, int64_t u, int64_t e,
+                           bool add, float *row, float *y)
+{
+    const plim__attention_t *attention = backward->attention;
+    const int64_t at = e < 0 ? backward->hop->num_edges + v : e;
+    const float *term =
+        e < 0 ? own_term(attention, backward->state, v) : term_row(attention, e, row);
+    backward->kernels->leaky_back(attention->heads, attention->channels, attention->att_src,
+                                  backward->logits + at * attention->heads,
+                                  float_row(backward->z, u), float_row(attention->z_dst, v), term,
+                                  add, y);
+}
+
+/* GATv2: dz_dst of v, from the gradients of its logits. */
+static void destination_row(const attention_backward_t *backward, int worker, int64_t v)
+{
+    const plim__edges_t *hop = backward->hop;
+    float *row = worker_row(backward->attention, worker);
+    float *dz = (float *)backward->dz_dst->data + v * backward->dz_dst->stride;
+    inner_gradient(backward, v, v, -1, false, NULL, dz);
+    for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++)
+        if (hop->indices[e] != v)
+            inner_gradient(backward, v, hop->indices[e], e, true, row, dz);
+}
+
 static void destinations_task(void *context, int worker, int64_t task)
 {
-    (void)worker;
     const attention_backward_t *backward = context;
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
@@ -304,22 +452,19 @@ static void destinations_task(void *context, int worker, int64_t task)
         weight_gradients(backward, v, v, backward->logits + (hop->num_edges + v) * heads);
         for (int64_t h = 0; h < heads; h++)
             backward->dst[v * heads + h] = through_softmax(backward, v, h);
+        if (backward->dz_dst != NULL)
+            destination_row(backward, worker, v);
     }
 }
 
-static void add_heads(int64_t heads, const float *values, float *sums)
-{
-    for (int64_t h = 0; h < heads; h++)
-        sums[h] += values[h];
-}
-
 /* Computes dz[u] and the gradient of u's score. */
-static void source_row(const attention_backward_t *backward, int64_t u)
+static void source_row(const attention_backward_t *backward, int worker, int64_t u)
 {
     const plim__edges_t *hop = backward->hop;
     const plim__reverse_t *reverse = backward->reverse;
     const plim__attention_t *attention = backward->attention;
     const int64_t heads = attention->heads;
+    const bool inner = backward->dz_dst != NULL;
     const float *weights = backward->state->weights;
     float *dz = (float *)backward->dz->data + u * backward->dz->stride;
     float *src = backward->src + u * heads;
@@ -333,40 +478,70 @@ static void source_row(const attention_backward_t *backward, int64_t u)
             continue;
         add_weighted(backward->kernels, attention, v, u, weights + e * heads,
                      float_row(backward->dout, v), dz);
-        add_heads(heads, backward->logits + e * heads, src);
+        if (inner)
+            inner_gradient(backward, v, u, e, true, worker_row(attention, worker), dz);
+        else
+            add_heads(heads, backward->logits + e * heads, src);
     }
     if (u < hop->num_dst) {
         const int64_t self = (hop->num_edges + u) * heads;
         add_weighted(backward->kernels, attention, u, u, weights + self,
                      float_row(backward->dout, u), dz);
+        if (inner) {
+            inner_gradient(backward, u, u, -1, true, NULL, dz);
+            return;
+        }
         add_heads(heads, backward->logits + self, src);
         backward->kernels->add_scaled(heads, attention->channels, backward->dst + u * heads,
                                       attention->att_dst, dz);
     }
+    if (inner)
+        return;
     backward->kernels->add_scaled(heads, attention->channels, src, attention->att_src, dz);
 }
 
 static void sources_task(void *context, int worker, int64_t task)
 {
-    (void)worker;
     const attention_backward_t *backward = context;
     const int64_t last = plim__work_split_row(&backward->split, task + 1);
     for (int64_t u = plim__work_split_row(&backward->split, task); u < last; u++)
-        source_row(backward, u);
+        source_row(backward, worker, u);
+}
+
+/* GATv2: v's share of the gradient of att. */
+static void att_row(const attention_backward_t *backward, int worker, int64_t v, float *datt)
+{
+    const plim__edges_t *hop = backward->hop;
+    const plim__attention_t *attention = backward->attention;
+    const int64_t heads = attention->heads, channels = attention->channels;
+    const float *own = float_row(attention->z_dst, v);
+    float *row = worker_row(attention, worker);
+    backward->kernels->leaky_sums(heads, channels, backward->logits + (hop->num_edges + v) * heads,
+                                  float_row(backward->z, v), own,
+                                  own_term(attention, backward->state, v), datt);
+    for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++)
+        if (hop->indices[e] != v)
+            backward->kernels->leaky_sums(heads, channels, backward->logits + e * heads,
+                                          float_row(backward->z, hop->indices[e]), own,
+                                          term_row(attention, e, row), datt);
 }
 
 /* The range's share of the gradients of att_src and att_dst. */
 static void range_task(void *context, int worker, int64_t task)
 {
-    (void)worker;
     const attention_backward_t *backward = context;
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads, channels = backward->attention->channels;
     const int64_t width = heads * channels;
     float *partial = backward->partials + 2 * task * width;
     memset(partial, 0, (size_t)(2 * width) * sizeof partial[0]);
-    const int64_t last = plim__min_i64((task + 1) * backward->range_rows, hop->num_src);
+    const int64_t rows = backward->dz_dst != NULL ? hop->num_dst : hop->num_src;
+    const int64_t last = plim__min_i64((task + 1) * backward->range_rows, rows);
     for (int64_t u = task * backward->range_rows; u < last; u++) {
+        if (backward->dz_dst != NULL) {
+            att_row(backward, worker, u, partial);
+            continue;
+        }
         const float *z = float_row(backward->z, u);
         backward->kernels->add_scaled(heads, channels, backward->src + u * heads, z, partial);
         if (u < hop->num_dst)
@@ -375,14 +550,38 @@ static void range_task(void *context, int worker, int64_t task)
     }
 }
 
+/* The gradients of the terms. */
+static void edge_gradient(const void *context, int64_t v, int64_t e, float *gradient)
+{
+    const attention_backward_t *backward = context;
+    const int64_t heads = backward->attention->heads;
+    if (backward->dz_dst != NULL)
+        inner_gradient(backward, v, backward->hop->indices[e], e, false, gradient, gradient);
+    else
+        memcpy(gradient, backward->logits + e * heads, (size_t)heads * sizeof gradient[0]);
+}
+
+static void own_gradient(const void *context, int64_t v, float *gradient)
+{
+    const attention_backward_t *backward = context;
+    const int64_t heads = backward->attention->heads;
+    if (backward->dz_dst != NULL)
+        inner_gradient(backward, v, v, -1, false, NULL, gradient);
+    else
+        memcpy(gradient, backward->logits + (backward->hop->num_edges + v) * heads,
+               (size_t)heads * sizeof gradient[0]);
+}
+
 void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
                               const plim__reverse_t *reverse, const plim__attention_t *attention,
                               const plim__matrix_t *z, const plim__attention_state_t *state,
                               const plim__matrix_t *dout, plim__matrix_t *dz, float *datt_src,
-                              float *datt_dst, void *scratch)
+                              float *datt_dst, const plim__attention_gradients_t *more,
+                              void *scratch)
 {
     const int64_t width = attention->heads * attention->channels;
-    const int64_t ranges = count_ranges(hop->num_src);
+    const int64_t rows = attention->z_dst != NULL ? hop->num_dst : hop->num_src;
+    const int64_t ranges = count_ranges(rows);
     const double unit = plim__work_split_cost((size_t)width * sizeof(float));
     attention_backward_t backward = {.hop = hop,
                                      .reverse = reverse,
@@ -391,6 +590,7 @@ void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
                                      .state = state,
                                      .dout = dout,
                                      .dz = dz,
+                                     .dz_dst = more != NULL ? more->dz_dst : NULL,
                                      .kernels = plim__kernels()};
     (void)lay_out(&backward, hop->num_src, hop->num_dst, hop->num_edges, attention->heads,
                   attention->channels, scratch);
@@ -398,13 +598,19 @@ void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
     plim__team_run(team, backward.split.tasks, backward.split.cost, destinations_task, &backward);
     backward.split = plim__work_split_make(reverse->indptr, hop->num_src, 2 * unit);
     plim__team_run(team, backward.split.tasks, backward.split.cost, sources_task, &backward);
+    if (attention->terms != NULL) {
+        const plim__term_gradients_t gradients = {edge_gradient, own_gradient, &backward};
+        plim__edge_terms_backward(team, hop, attention->terms, &gradients, more->dtable, NULL,
+                                  more->scratch);
+    }
     if (ranges == 0)
         return;
-    backward.range_rows = (hop->num_src + ranges - 1) / ranges;
+    backward.range_rows = (rows + ranges - 1) / ranges;
     plim__team_run(team, ranges, (int64_t)(unit * (double)backward.range_rows), range_task,
                    &backward);
     for (int64_t i = 0; i < ranges; i++) {
         add_heads(width, backward.partials + 2 * i * width, datt_src);
-        add_heads(width, backward.partials + (2 * i + 1) * width, datt_dst);
+        if (attention->z_dst == NULL)
+            add_heads(width, backward.partials + (2 * i + 1) * width, datt_dst);
     }
 }

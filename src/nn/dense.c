@@ -229,19 +229,19 @@ static void zero_padding_rows(plim__matrix_t *matrix)
 void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim__matrix_t *dy,
                                  plim__matrix_t *x)
 {
-    assert(dy->stride == dy->width && x->stride == x->width && x->rows == dy->rows);
+    assert(dy->stride == dy->width && x->stride == x->width && x->rows >= dy->rows);
     dense_pass_t pass = {.dense = dense,
                          .kind = WEIGHT,
-                         .rows = x->rows,
+                         .rows = dy->rows,
                          .matrices = {dy, x},
-                         .tiles = count_tiles(WEIGHT, x->rows)};
+                         .tiles = count_tiles(WEIGHT, dy->rows)};
     if (pass.tiles == 0)
         return;
-    pass.lanes = plim__dense_lanes(x->rows);
+    pass.lanes = plim__dense_lanes(dy->rows);
     assert(pass.lanes <= plim__dense_lanes_most(&dense->params));
     zero_padding_rows(dy);
     zero_padding_rows(x);
-    plim__team_run(team, pass.lanes, cost(dense, x->rows) / pass.lanes, lane_work, &pass);
+    plim__team_run(team, pass.lanes, cost(dense, dy->rows) / pass.lanes, lane_work, &pass);
     dense->lanes_used = plim__max_i64(dense->lanes_used, pass.lanes);
 }
 

@@ -68,7 +68,7 @@ void plim__dense_backward_input(plim__dense_t *dense, plim__team_t *team, const 
                                 float *dx);
 
 /* Adds dy' x to the object's sum over all calls since plim__dense_gradient. Zeroes the padding rows
- * of dy and x. */
+ * of dy and x; x may have further rows, which do not count but must be finite. */
 void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim__matrix_t *dy,
                                  plim__matrix_t *x);
 

@@ -2,6 +2,7 @@
 
 #include "nn/vector.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* Partial sums of a table's gradient. */
@@ -71,23 +72,23 @@ void plim__relu_sum_backward(plim__team_t *team, const plim__edges_t *hop,
 typedef struct terms_backward {
     const plim__edges_t *hop; /* NULL: rows of dout are those of the terms */
     const plim__edge_terms_t *terms;
-    const plim__matrix_t *x;
+    const plim__term_gradients_t *gradients;
     const plim__matrix_t *dout;
     const plim__kernels_t *kernels;
     plim__work_split_t split;
-    float *partials; /* (RANGES, table_rows + 2, width): the table, the bias, a row */
+    float *partials; /* (RANGES, table_rows + 3, width): the table, the bias, two rows */
 } terms_backward_t;
 
 size_t plim__edge_terms_scratch(int64_t table_rows, int64_t width)
 {
-    const size_t rows = plim__mul_saturating_size((size_t)table_rows + 2, RANGES);
+    const size_t rows = plim__mul_saturating_size((size_t)table_rows + 3, RANGES);
     return plim__mul_saturating_size(plim__mul_saturating_size(rows, (size_t)width), sizeof(float));
 }
 
 static float *partial_of(const terms_backward_t *backward, int64_t range)
 {
     const plim__edge_terms_t *terms = backward->terms;
-    return backward->partials + range * (terms->table_rows + 2) * terms->width;
+    return backward->partials + range * (terms->table_rows + 3) * terms->width;
 }
 
 /* Adds the gradient of a term to the rows of the table that it consists of. */
@@ -107,26 +108,42 @@ static void add_gradient(const terms_backward_t *backward, int64_t term, const f
         plim__vector_add(partial + terms->table_rows * terms->width, gradient, terms->width);
 }
 
+/* The share of v's own term that each of its edges has, to `own`; returns whether there is any. */
+static bool share_own(const terms_backward_t *backward, int64_t v, float *own)
+{
+    const plim__edges_t *hop = backward->hop;
+    const int64_t width = backward->terms->width;
+    int64_t count = 0;
+    for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++)
+        count += hop->indices[e] != v;
+    if (backward->gradients->own == NULL || count == 0)
+        return false;
+    backward->gradients->own(backward->gradients->context, v, own);
+    for (int64_t i = 0; i < width; i++)
+        own[i] /= (float)count;
+    return true;
+}
+
 static void edges_range(void *context, int worker, int64_t range)
 {
     (void)worker;
     const terms_backward_t *backward = context;
+    const plim__term_gradients_t *gradients = backward->gradients;
     const plim__edges_t *hop = backward->hop;
     const plim__edge_terms_t *terms = backward->terms;
     float *partial = partial_of(backward, range);
     float *gradient = partial + (terms->table_rows + 1) * terms->width;
+    float *own = gradient + terms->width;
     memset(partial, 0, (size_t)((terms->table_rows + 1) * terms->width) * sizeof *partial);
     const int64_t last = plim__work_split_row(&backward->split, range + 1);
-    plim__matrix_t row = {gradient, 1, terms->width, terms->width, PLIM__F32};
     for (int64_t v = plim__work_split_row(&backward->split, range); v < last; v++) {
-        plim__row_relu_t relu = {.indices = hop->indices,
-                                 .terms = terms,
-                                 .x = backward->x,
-                                 .dout = backward->dout,
-                                 .destination = v,
-                                 .out = &row};
+        const bool shared = share_own(backward, v, own);
         for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
-            backward->kernels->relu_edges(&relu, e, e + 1);
+            if (gradients->own != NULL && hop->indices[e] == v)
+                continue;
+            gradients->edge(gradients->context, v, e, gradient);
+            if (shared)
+                plim__vector_add(gradient, own, terms->width);
             add_gradient(backward, e, gradient, partial);
         }
     }
@@ -166,19 +183,38 @@ static plim__work_split_t split_ranges(const plim__edges_t *hop, double unit)
                                 (int64_t)((double)weight * unit)};
 }
 
-void plim__relu_sum_terms(plim__team_t *team, const plim__edges_t *hop,
-                          const plim__edge_terms_t *terms, const plim__matrix_t *x,
-                          const plim__matrix_t *dout, float *dtable, float *dbias, void *scratch)
+void plim__edge_terms_backward(plim__team_t *team, const plim__edges_t *hop,
+                               const plim__edge_terms_t *terms,
+                               const plim__term_gradients_t *gradients, float *dtable, float *dbias,
+                               void *scratch)
 {
     terms_backward_t backward = {.hop = hop,
                                  .terms = terms,
-                                 .x = x,
-                                 .dout = dout,
+                                 .gradients = gradients,
                                  .kernels = plim__kernels(),
                                  .split = split_ranges(hop, 2 * edge_cost(terms)),
                                  .partials = scratch};
     plim__team_run(team, RANGES, backward.split.cost, edges_range, &backward);
     add_ranges(&backward, dtable, dbias);
+}
+
+static void relu_edge(const void *context, int64_t v, int64_t e, float *gradient)
+{
+    plim__row_relu_t relu = *(const plim__row_relu_t *)context;
+    const int64_t width = relu.terms->width;
+    plim__matrix_t row = {gradient, 1, width, width, PLIM__F32};
+    relu.destination = v;
+    relu.out = &row;
+    plim__kernels()->relu_edges(&relu, e, e + 1);
+}
+
+void plim__relu_sum_terms(plim__team_t *team, const plim__edges_t *hop,
+                          const plim__edge_terms_t *terms, const plim__matrix_t *x,
+                          const plim__matrix_t *dout, float *dtable, float *dbias, void *scratch)
+{
+    const plim__row_relu_t relu = {.indices = hop->indices, .terms = terms, .x = x, .dout = dout};
+    const plim__term_gradients_t gradients = {.edge = relu_edge, .context = &relu};
+    plim__edge_terms_backward(team, hop, terms, &gradients, dtable, dbias, scratch);
 }
 
 typedef struct terms_forward {
@@ -190,7 +226,7 @@ static void rows_task(void *context, int worker, int64_t task)
 {
     (void)worker;
     const terms_forward_t *forward = context;
-    plim__kernels()->terms(forward->terms, forward->out, task * TASK_ROWS,
+    plim__kernels()->terms(forward->terms, 0, forward->out, task * TASK_ROWS,
                            plim__min_i64(forward->out->rows, (task + 1) * TASK_ROWS));
 }
 

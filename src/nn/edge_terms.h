@@ -23,8 +23,25 @@ void plim__relu_sum_backward(plim__team_t *team, const plim__edges_t *hop,
                              const float *self, const plim__matrix_t *x, const plim__matrix_t *dout,
                              const plim__matrix_t *droot, plim__matrix_t *dx);
 
+/*
+ * The gradients of an edge's term, one row (width) at a time, from any thread. `own`: each
+ * destination has a term of its own, the mean of its edges' terms; edges from it to itself have
+ * none, and add nothing. Its gradient is divided among its edges. NULL: there is no such term.
+ */
+typedef struct plim__term_gradients {
+    void (*edge)(const void *context, int64_t v, int64_t e, float *gradient);
+    void (*own)(const void *context, int64_t v, float *gradient);
+    const void *context;
+} plim__term_gradients_t;
+
 /* Adds to dtable (table_rows, width), and to dbias (width) if not NULL. `scratch` has
  * plim__edge_terms_scratch bytes. */
+void plim__edge_terms_backward(plim__team_t *team, const plim__edges_t *hop,
+                               const plim__edge_terms_t *terms,
+                               const plim__term_gradients_t *gradients, float *dtable, float *dbias,
+                               void *scratch);
+
+/* Of plim__relu_sum_rows. */
 void plim__relu_sum_terms(plim__team_t *team, const plim__edges_t *hop,
                           const plim__edge_terms_t *terms, const plim__matrix_t *x,
                           const plim__matrix_t *dout, float *dtable, float *dbias, void *scratch);

@@ -9,6 +9,8 @@
 
 #include "nn/matrix.h"
 
+#include <stdbool.h>
+
 /*
  * out[r] = outer[r] * (sum over edges e of r of weight(e) inner[indices[e]] x[indices[e]])
  *        + self[r] x[r] + extra[r], and root[r] = x[r]; the latter three for r < num_self only.
@@ -101,7 +103,8 @@ typedef struct plim__kernels {
     void (*relu_sum)(const plim__row_relu_t *relu, int64_t first, int64_t last);
     void (*relu_back)(const plim__row_relu_t *relu, int64_t first, int64_t last);
     void (*relu_edges)(const plim__row_relu_t *relu, int64_t first, int64_t last);
-    void (*terms)(const plim__edge_terms_t *terms, plim__matrix_t *out, int64_t first,
+    /* out[r] = term(from + r). */
+    void (*terms)(const plim__edge_terms_t *terms, int64_t from, plim__matrix_t *out, int64_t first,
                   int64_t last);
     void (*scales_gcn)(const int32_t *indptr, const int32_t *degrees, int64_t most, int64_t num_dst,
                        int64_t num_src, float *src, float *dst, float *self);
@@ -110,6 +113,18 @@ typedef struct plim__kernels {
     void (*dots)(int64_t heads, int64_t channels, const float *a, const float *b, float *out);
     void (*add_scaled)(int64_t heads, int64_t channels, const float *scales, const float *x,
                        float *y);
+    /*
+     * GATv2's scores, with t = a + b + term (NULL: 0) and a leaky ReLU:
+     *     leaky_dots  out[h] = att[h]·leaky(t[h])
+     *     leaky_sums  y[h] += scales[h] leaky(t[h])
+     *     leaky_back  y[h] = scales[h] att[h] leaky'(t[h]), or with `add` added to y; y may be term
+     */
+    void (*leaky_dots)(int64_t heads, int64_t channels, const float *att, const float *a,
+                       const float *b, const float *term, float *out);
+    void (*leaky_sums)(int64_t heads, int64_t channels, const float *scales, const float *a,
+                       const float *b, const float *term, float *y);
+    void (*leaky_back)(int64_t heads, int64_t channels, const float *att, const float *scales,
+                       const float *a, const float *b, const float *term, bool add, float *y);
 } plim__kernels_t;
 
 extern const plim__kernels_t plim__kernels_baseline;

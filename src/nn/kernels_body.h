@@ -10,7 +10,6 @@
 
 #include "nn/kernels.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #ifdef __clang__
@@ -453,6 +452,7 @@ ROWS_BY_ELEMENT(relu_edges, plim__row_relu_t, MAX_BLOCK)
 
 typedef struct terms_rows {
     const plim__edge_terms_t *terms;
+    int64_t from;
     plim__matrix_t *out;
 } terms_rows_t;
 
@@ -464,15 +464,15 @@ LANES_INLINE void terms_block(const terms_rows_t *rows, block_t block, plim__ele
     UNROLL
     for (int i = 0; i < vectors; i++)
         total[i] = lanes_set(0);
-    add_terms(rows->terms, block.row, block, vectors, total);
+    add_terms(rows->terms, rows->from + block.row, block, vectors, total);
     const plim__row_relu_t to = {.out = rows->out};
     relu_store(&to, block.row, block, vectors, total);
 }
 
-LANES_TARGET static void terms_rows(const plim__edge_terms_t *terms, plim__matrix_t *out,
-                                    int64_t first, int64_t last)
+LANES_TARGET static void terms_rows(const plim__edge_terms_t *terms, int64_t from,
+                                    plim__matrix_t *out, int64_t first, int64_t last)
 {
-    const terms_rows_t rows = {terms, out};
+    const terms_rows_t rows = {terms, from, out};
     FOR_EACH_BLOCK(terms_block, &rows, PLIM__F32, MAX_BLOCK, terms->width, first, last);
 }
 
@@ -582,12 +582,97 @@ LANES_TARGET static void add_scaled(int64_t heads, int64_t channels, const float
     }
 }
 
+#define SLOPE 0.2f /* of GAT's leaky ReLU below zero */
+
+/* The vector of a + b + term at column c, of which the first `left` columns exist. */
+LANES_INLINE lanes_t load_left(const float *from, int64_t left)
+{
+    return left >= LANES ? lanes_load(from, PLIM__F32) : lanes_load_some(from, left);
+}
+
+LANES_INLINE lanes_t leaky_input(const float *a, const float *b, const float *term, int64_t c,
+                                 int64_t left)
+{
+    lanes_t sum = load_left(a + c, left) + load_left(b + c, left);
+    if (term != NULL)
+        sum += load_left(term + c, left);
+    return sum;
+}
+
+LANES_INLINE lanes_t leaky(lanes_t t)
+{
+    return lanes_choose(lanes_exceeds(t, lanes_set(0)), t, t * lanes_set(SLOPE));
+}
+
+LANES_INLINE void store_left(float *to, int64_t left, lanes_t values)
+{
+    if (left >= LANES)
+        lanes_store(to, PLIM__F32, values);
+    else
+        lanes_store_some(to, left, values);
+}
+
+/* As dot. */
+LANES_TARGET static void leaky_dots(int64_t heads, int64_t channels, const float *att,
+                                    const float *a, const float *b, const float *term, float *out)
+{
+    for (int64_t h = 0; h < heads; h++) {
+        lanes_sixteen_t sums;
+        UNROLL
+        for (int i = 0; i < SIXTEEN; i++)
+            sums.part[i] = lanes_set(0);
+        for (int64_t c = 0; c < channels; c += 16) {
+            UNROLL
+            for (int i = 0; i < SIXTEEN; i++) {
+                const int64_t at = c + i * LANES, left = channels - at;
+                if (left > 0)
+                    sums.part[i] += load_left(att + h * channels + at, left) *
+                                    leaky(leaky_input(a, b, term, h * channels + at, left));
+            }
+        }
+        out[h] = lanes_total(&sums);
+    }
+}
+
+LANES_TARGET static void leaky_sums(int64_t heads, int64_t channels, const float *scales,
+                                    const float *a, const float *b, const float *term, float *y)
+{
+    for (int64_t h = 0; h < heads; h++) {
+        const lanes_t scale = lanes_set(scales[h]);
+        for (int64_t c = 0; c < channels; c += LANES) {
+            const int64_t at = h * channels + c, left = channels - c;
+            store_left(y + at, left,
+                       load_left(y + at, left) + scale * leaky(leaky_input(a, b, term, at, left)));
+        }
+    }
+}
+
+LANES_TARGET static void leaky_back(int64_t heads, int64_t channels, const float *att,
+                                    const float *scales, const float *a, const float *b,
+                                    const float *term, bool add, float *y)
+{
+    const lanes_t one = lanes_set(1), slope = lanes_set(SLOPE), zero = lanes_set(0);
+    for (int64_t h = 0; h < heads; h++) {
+        const lanes_t scale = lanes_set(scales[h]);
+        for (int64_t c = 0; c < channels; c += LANES) {
+            const int64_t at = h * channels + c, left = channels - c;
+            const lanes_t t = leaky_input(a, b, term, at, left);
+            lanes_t value = scale * (load_left(att + at, left) *
+                                     lanes_choose(lanes_exceeds(t, zero), one, slope));
+            if (add)
+                value += load_left(y + at, left);
+            store_left(y + at, left, value);
+        }
+    }
+}
+
 #define KERNELS                                                                                    \
     {                                                                                              \
         .sum = sum_rows, .max = max_rows, .max_back = max_back_rows, .relu_sum = relu_sum_rows,    \
         .relu_back = relu_back_rows, .relu_edges = relu_edges_rows, .terms = terms_rows,           \
         .scales_gcn = scales_gcn, .scales_mean = scales_mean, .dots = dots,                        \
-        .add_scaled = add_scaled,                                                                  \
+        .add_scaled = add_scaled, .leaky_dots = leaky_dots, .leaky_sums = leaky_sums,              \
+        .leaky_back = leaky_back,                                                                  \
     }
 
 #endif

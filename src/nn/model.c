@@ -6,8 +6,9 @@
 #include <string.h>
 
 static const plim__conv_t *const convs[] = {
-    [PLIM_MLP] = &plim__conv_mlp, [PLIM_GCN] = &plim__conv_gcn, [PLIM_SAGE] = &plim__conv_sage,
-    [PLIM_GAT] = &plim__conv_gat, [PLIM_GIN] = &plim__conv_gin, [PLIM_GINE] = &plim__conv_gin,
+    [PLIM_MLP] = &plim__conv_mlp,   [PLIM_GCN] = &plim__conv_gcn, [PLIM_SAGE] = &plim__conv_sage,
+    [PLIM_GAT] = &plim__conv_gat,   [PLIM_GIN] = &plim__conv_gin, [PLIM_GINE] = &plim__conv_gin,
+    [PLIM_GATV2] = &plim__conv_gat,
 };
 
 /* Sets everything that follows from the settings alone. */
@@ -46,7 +47,7 @@ static int num_arrays(const plim__model_params_t *params)
 static plim__linear_t *product_at(plim__model_t *model, int place)
 {
     const plim_model_kind_t kind = model->params.model.kind;
-    const int each = kind == PLIM_GIN || kind == PLIM_GINE ? 2 : 1;
+    const int each = kind == PLIM_GIN || kind == PLIM_GINE || kind == PLIM_GATV2 ? 2 : 1;
     const int count = each * model->params.model.num_layers;
     if (place < count)
         return &model->layers[place / each].product[place % each];
@@ -61,11 +62,20 @@ static int64_t most_rows(const plim__model_t *model, const plim__linear_t *produ
     int i = 0;
     while (product != &model->layers[i].product[0] && product != &model->layers[i].product[1])
         i++;
-    if (params->graph_level || (params->model.kind == PLIM_GAT && i == 0))
+    const bool of_sources =
+        plim__attends(params->model.kind) && product == &model->layers[i].product[0];
+    if (params->graph_level || (of_sources && i == 0))
         return params->max_src;
     if (params->model.kind == PLIM_MLP)
         return params->max_seeds;
-    return params->max_dst[params->model.kind == PLIM_GAT ? i - 1 : i];
+    return params->max_dst[of_sources ? i - 1 : i];
+}
+
+static bool reads_rows(const plim__model_t *model, const plim__linear_t *product)
+{
+    const plim__layer_t *first = &model->layers[0];
+    return product == &first->product[0] ||
+           (model->params.model.kind == PLIM_GATV2 && product == &first->product[1]);
 }
 
 /* Parameters of a product; one that reads the batch's rows needs no gradient of its input. */
@@ -76,8 +86,8 @@ static plim__dense_params_t dense_params(const plim__model_t *model, const plim_
         .out = product->out,
         .element = model->element,
         .backward = model->params.training,
-        .input_gradient = model->params.training &&
-                          (product != &model->layers[0].product[0] || model->layers[0].needs_dx),
+        .input_gradient =
+            model->params.training && (!reads_rows(model, product) || model->layers[0].needs_dx),
         .workers = model->params.workers,
         .rows = most_rows(model, product),
     };

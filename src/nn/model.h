@@ -36,7 +36,7 @@ typedef struct plim__categories {
 /* Columns that a model reads beside the rows; zeros: none. */
 typedef struct plim__columns {
     bool edge_weights;                  /* GCN */
-    int64_t edge_features;              /* values of an edge: GINE */
+    int64_t edge_features;              /* values of an edge: GINE, GAT, GATv2 */
     plim_dtype_t edge_feature_type;     /* PLIM_F16 or PLIM_F32 */
     plim__categories_t edge_categories; /* in place of edge_features: GINE */
     plim__categories_t node_categories; /* in place of rows: the sum of their embeddings, `hidden`

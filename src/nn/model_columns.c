@@ -180,7 +180,7 @@ static void add_transposed(const float *from, int64_t rows, int64_t columns, flo
             to[column * rows + row] += from[row * columns + column];
 }
 
-void plim__terms_prepare(plim__model_t *model, plim__layer_t *layer)
+void plim__terms_inputs(plim__model_t *model, plim__layer_t *layer)
 {
     plim__edge_terms_t *terms = &layer->terms;
     const int64_t edges = layer->hop.num_edges;
@@ -188,7 +188,6 @@ void plim__terms_prepare(plim__model_t *model, plim__layer_t *layer)
         choose_rows(&model->params.columns.edge_categories, layer->edges.categories, edges,
                     layer->term_rows);
         terms->rows = layer->term_rows;
-        terms->table = layer->term_weight->value;
         return;
     }
     terms->values = layer->edges.features.data;
@@ -197,6 +196,16 @@ void plim__terms_prepare(plim__model_t *model, plim__layer_t *layer)
             plim__matrix_make(layer->term_values, edges, terms->entries, PLIM__F32);
         plim__matrix_convert(model->team, &layer->edges.features, &values);
         terms->values = layer->term_values;
+    }
+}
+
+void plim__terms_prepare(plim__model_t *model, plim__layer_t *layer)
+{
+    plim__edge_terms_t *terms = &layer->terms;
+    plim__terms_inputs(model, layer);
+    if (terms->rows != NULL) {
+        terms->table = layer->term_weight->value;
+        return;
     }
     memset(layer->term_table, 0,
            (size_t)(terms->table_rows * terms->width) * sizeof *layer->term_table);

@@ -70,7 +70,9 @@ typedef struct plim__layer {
     int heads;          /* GAT */
     bool mean_of_heads; /* GAT: mean of heads instead of concatenation */
     plim__linear_t product[2];
-    plim__parameter_t *attention_src, *attention_dst; /* GAT */
+    plim__parameter_t *attention_src, *attention_dst; /* GAT; GATv2 has one att, the first */
+    plim__parameter_t *attention_edge;                /* GAT with features of edges */
+    plim__epilogue_parameters_t left, right;          /* GATv2: biases of its products */
     plim__parameter_t *epsilon;                       /* GIN */
     plim__epilogue_parameters_t inner;                /* GIN: between its products */
     plim__epilogue_parameters_t after;
@@ -84,12 +86,14 @@ typedef struct plim__layer {
     /* then matrices of forward, */
     float *scale_src, *scale_dst, *scale_self, *scale_edge;
     int32_t *chosen;
-    plim__edge_terms_t terms; /* GINE */
+    plim__edge_terms_t terms; /* GINE, and attention with features of edges */
     float *term_values;       /* (num_edges, entries), if the batch's are of another element */
     int32_t *term_rows;       /* (num_edges, entries) of categories */
     float *term_table;        /* (table_rows, width) the linear layer's weight, transposed */
     plim__matrix_t x;         /* input of the first product */
     plim__matrix_t z;         /* GAT: its result, (num_src, heads * channels) */
+    plim__matrix_t z_dst;     /* GATv2: that of the second, (rows, heads * channels) */
+    float *term_row;          /* GATv2: (workers, heads * channels) scratch for edges' terms */
     plim__attention_state_t attention_state;
     plim__matrix_t heads_out; /* GAT: before the mean over heads */
     float *inner_y;           /* GIN */
@@ -113,6 +117,11 @@ typedef struct plim__layer {
     plim__matrix_t dheads;  /* GAT: (rows, heads * channels) */
     plim__matrix_t dz;      /* GAT: (num_src, heads * channels) */
     plim__matrix_t dz_read; /* dz in the element of the products */
+    /* GATv2: the same of the second product, */
+    plim__matrix_t z_dst_again, dz_dst, dz_dst_read;
+    float *term_row_back;
+    float *dx_dst;      /* (rows, in) its gradient of x, */
+    void *bias_scratch; /* and of either bias */
     void *attention_scratch;
     plim__reverse_t reverse;
     plim__matrix_t dx; /* gradient of x */
@@ -279,6 +288,8 @@ void plim__terms_parameters(const plim__model_t *model, plim__table_t *table, pl
 void plim__place_terms(const plim__model_t *model, plim__layer_t *layer,
                        plim__workspace_t *workspace);
 void plim__terms_prepare(plim__model_t *model, plim__layer_t *layer);
+/* Of it, the edges' values or rows alone. */
+void plim__terms_inputs(plim__model_t *model, plim__layer_t *layer);
 /* Back: bytes of layer->term_scratch; the gradient of the table, to be added to, and scratch for
  * its partial sums; then learn, which adds it to the parameters' gradient. */
 size_t plim__terms_scratch(const plim__edge_terms_t *terms);
@@ -308,6 +319,11 @@ void plim__matrix_convert_rows(const plim__matrix_t *from, plim__matrix_t *to, i
                                int64_t end);
 void plim__matrix_convert(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to);
 void plim__matrix_add(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to);
+
+static inline bool plim__attends(plim_model_kind_t kind)
+{
+    return kind == PLIM_GAT || kind == PLIM_GATV2;
+}
 
 /* Adds the time since the last lap to a part of the model's times. */
 static inline void plim__model_lap(plim__model_t *model, int64_t *part)

@@ -146,7 +146,7 @@ static bool x_is_kept(const plim__model_t *model, const plim__layer_t *layer)
 {
     const plim_model_kind_t kind = model->params.model.kind;
     return !model->params.model.recompute ||
-           (!layer->raw && (kind == PLIM_MLP || kind == PLIM_GAT));
+           (!layer->raw && (kind == PLIM_MLP || plim__attends(kind)));
 }
 
 void plim__place_again(const plim__model_t *model, plim__layer_t *layer,
@@ -264,7 +264,7 @@ static void place_backward(plim__model_t *model, plim__layer_t *layer, plim__wor
     const bool given = last && !model->params.graph_level; /* the caller owns dh */
     /* Products read dy in the model's element; attention reads floats. */
     const plim__element_t element =
-        model->params.model.kind == PLIM_GAT ? PLIM__F32 : model->element;
+        plim__attends(model->params.model.kind) ? PLIM__F32 : model->element;
     if (given || element != PLIM__F32)
         layer->dy = plim__place_matrix(workspace, side, layer->rows, layer->out, element);
     else

@@ -47,8 +47,13 @@ static void problem_fill(problem_t *problem, int heads, int64_t channels, float 
     problem->nodes = zeroed(hop->num_src);
     for (int64_t u = 0; u < hop->num_src; u++)
         problem->nodes[u] = (int32_t)(1000 - 3 * u);
-    problem->attention = (plim__attention_t){
-        heads, channels, problem->att_src.data, problem->att_dst.data, dropout, 77, problem->nodes};
+    problem->attention = (plim__attention_t){.heads = heads,
+                                             .channels = channels,
+                                             .att_src = problem->att_src.data,
+                                             .att_dst = problem->att_dst.data,
+                                             .dropout = dropout,
+                                             .key = 77,
+                                             .nodes = problem->nodes};
     problem->state.score_src = zeroed(hop->num_src * heads);
     problem->state.score_dst = zeroed(hop->num_dst * heads);
     problem->state.weights = zeroed((hop->num_edges + hop->num_dst) * heads);
@@ -96,7 +101,7 @@ static void problem_run(problem_t *problem, plim__team_t *who)
                             &problem->out);
     plim__attention_backward(who, hop, &problem->hop.reverse, &problem->attention, &problem->z,
                              &problem->state, &problem->dout, &problem->dz, problem->datt_src,
-                             problem->datt_dst, problem->scratch);
+                             problem->datt_dst, NULL, problem->scratch);
 }
 
 /* The same in double precision, of parameters that may be shifted. */
@@ -268,7 +273,7 @@ static void gradients_are_added_to(void **state)
     memcpy(once, problem.datt_src, sizeof once);
     plim__attention_backward(team, &problem.hop.hop, &problem.hop.reverse, &problem.attention,
                              &problem.z, &problem.state, &problem.dout, &problem.dz,
-                             problem.datt_src, problem.datt_dst, problem.scratch);
+                             problem.datt_src, problem.datt_dst, NULL, problem.scratch);
     for (int i = 0; i < 16; i++)
         assert_true(fabsf(problem.datt_src[i] - 2 * once[i]) <= 1e-5f);
     problem_end(&problem);

@@ -12,7 +12,7 @@ from torch_geometric import nn as gnn  # noqa: E402
 PROBE = os.path.join(os.environ.get('PLIMSOLL_PROBES', ''), 'probe_model')
 pytestmark = pytest.mark.skipif(not os.path.exists(PROBE), reason='no probe_model: run by ctest, or set PLIMSOLL_PROBES')
 
-KINDS = {'mlp': 0, 'gcn': 1, 'sage': 2, 'gat': 3, 'gin': 4, 'gine': 5}
+KINDS = {'mlp': 0, 'gcn': 1, 'sage': 2, 'gat': 3, 'gin': 4, 'gine': 5, 'gatv2': 6}
 NORMS = {None: 0, 'layer': 1, 'batch': 2}
 ACTIVATIONS = {None: 0, 'relu': 1, 'elu': 2}
 POOLS = {'mean': (0, gnn.global_mean_pool), 'add': (1, gnn.global_add_pool), 'max': (2, gnn.global_max_pool)}
@@ -68,7 +68,7 @@ class Case:
             columns['weights'] = self.rng.uniform(0, 1, count).astype(np.float32) * self.rng.integers(0, 5, count).astype(bool)
             if not self.pool:
                 columns['sums'] = (self.degrees * 0.7 + 1).astype(np.float32)
-        if self.kind == 'gine' and self.edges:
+        if self.kind in ('gine', 'gat', 'gatv2') and self.edges:
             features = self.rng.standard_normal((count, EDGE_FEATURES))
             columns['edge_features'] = features.astype(np.float16 if self.half else np.float32)
         if self.categories and self.kind == 'gine':
@@ -153,13 +153,13 @@ def make_layers(case, features):
             return model
         return gnn.MLP(in_channels=features, hidden_channels=case.hidden, out_channels=OUTPUTS,
                        num_layers=case.layers, **options)
-    make = {'gcn': gnn.GCN, 'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN, 'gine': GINE}[case.kind]
+    make = {'gcn': gnn.GCN, 'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN, 'gine': GINE, 'gatv2': gnn.GAT}[case.kind]
     if case.kind == 'gcn':
         options['normalize'] = case.edges and bool(case.pool)
     if case.kind == 'sage':
         options['aggr'] = 'max' if case.max else 'mean'
-    if case.kind == 'gat':
-        options['heads'] = case.heads
+    if case.kind in ('gat', 'gatv2'):
+        options.update(heads=case.heads, v2=case.kind == 'gatv2', edge_dim=EDGE_FEATURES if case.edges else None)
     if case.kind == 'gine':
         options['categories'] = case.categories
     return make(features, case.hidden, case.layers, OUTPUTS, jk='last' if case.pool else None, **options)
@@ -206,10 +206,14 @@ def apply_conv(case, model, i, x):
         edges, weights = gcn_edges(case, num_dst, indptr, sources, targets)
         return conv(x, edges, weights)[:num_dst]
     edges = torch.tensor(np.stack([sources, targets]))
-    if case.kind == 'gine':
+    if case.kind in ('gine', 'gat', 'gatv2') and (case.edges or case.categories and case.kind == 'gine'):
         columns = case.column('edge_category' if case.categories else 'edge_features', i)
         columns = torch.tensor(columns if case.categories else columns.astype(np.float32))
+        if case.kind == 'gatv2':
+            return conv((x, x[:num_dst]), edges, columns)
         return conv((x, x[:num_dst]), edges, columns, size=(num_src, num_dst))
+    if case.kind == 'gatv2':
+        return conv((x, x[:num_dst]), edges)
     return conv((x, x[:num_dst]), edges, size=(num_src, num_dst))
 
 
@@ -309,6 +313,9 @@ GRAPH_CASES += [dict(kind='gin', layers=3, pool='add', norm='batch', half=True),
                 dict(kind='gat', layers=3, pool='mean', heads=4, norm='layer', act='elu'),
                 dict(kind='gcn', layers=3, pool='max', norm='batch', residual=True, features=24)]
 # With columns of edges.
+NODE_CASES += [dict(kind=kind, heads=3, edges=True, **more) for kind in ('gat', 'gatv2')
+               for more in (dict(layers=1), dict(layers=3, norm='layer', act='elu', half=True), dict(layers=2, residual=True, features=24))]
+GRAPH_CASES += [dict(kind=kind, layers=3, pool='mean', heads=4, edges=True) for kind in ('gat', 'gatv2')]
 NODE_CASES += [dict(kind='gcn', layers=2, edges=True, fanout=12), dict(kind='gcn', layers=3, edges=True, half=True)]
 GRAPH_CASES += [dict(kind='gcn', layers=3, pool='mean', edges=True)]
 # With embeddings of categories.
