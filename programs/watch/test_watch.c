@@ -4,9 +4,11 @@
 
 #include "watch/watch.h"
 #include "watch/watch_record.h"
+#include "watch/watch_tree.h"
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -115,12 +117,42 @@ static void sees_a_child(void **state)
     test_job_end(&job);
 }
 
+/* A process beyond the most that are followed is left out: looking for more of its kind must end.
+ */
+static void a_full_tree_takes_no_more(void **state)
+{
+    (void)state;
+    static watch_tree_t tree;
+    watch_tree_totals_t totals;
+    pid_t children[2];
+    for (int i = 0; i < 2; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            (void)pause();
+            _exit(0);
+        }
+    }
+    watch_tree_open(&tree, children[0], 0);
+    for (tree.count = 1; tree.count < WATCH_TREE_PROCESSES; tree.count++)
+        tree.process[tree.count] = tree.process[0];
+    watch_tree_read(&tree, 0, &totals);
+    assert_int_equal(tree.count, WATCH_TREE_PROCESSES);
+    tree.count = 1; /* the others are copies */
+    watch_tree_close(&tree);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kill(children[i], SIGKILL), 0);
+        assert_int_equal(waitpid(children[i], NULL, 0), children[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_of_any_bytes_is_json),
         cmocka_unit_test(a_full_line_stays_json),
         cmocka_unit_test(sees_a_child),
+        cmocka_unit_test(a_full_tree_takes_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

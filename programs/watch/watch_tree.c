@@ -72,10 +72,11 @@ static bool is_member(const watch_tree_t *tree, pid_t pid)
     return false;
 }
 
-static void add(watch_tree_t *tree, pid_t pid, pid_t parent)
+/* False if the table is full. */
+static bool add(watch_tree_t *tree, pid_t pid, pid_t parent)
 {
     if (tree->count == WATCH_TREE_PROCESSES)
-        return;
+        return false;
     watch_tree_process_t *process = &tree->process[tree->count];
     memset(process, 0, sizeof *process);
     process->pid = pid;
@@ -88,6 +89,7 @@ static void add(watch_tree_t *tree, pid_t pid, pid_t parent)
     tree->count++;
     if (tree->count > tree->most)
         tree->most = tree->count;
+    return true;
 }
 
 static void drop(watch_tree_t *tree, int index)
@@ -129,16 +131,13 @@ static int list_pids(watch_tree_t *tree, pid_t *pids_out)
     return got < 0 ? -1 : count;
 }
 
-/* Whether a new process belongs to the tree. */
+/* Whether a new process belongs to the tree and was added. */
 static bool try_process(watch_tree_t *tree, pid_t pid)
 {
     if (pid == tree->watcher || pid == tree->ignored)
         return false;
     const pid_t parent = parent_of(tree, pid);
-    if (parent != tree->watcher && !is_member(tree, parent))
-        return false;
-    add(tree, pid, parent);
-    return true;
+    return (parent == tree->watcher || is_member(tree, parent)) && add(tree, pid, parent);
 }
 
 /* Finds processes that were created since the last listing. */
@@ -178,7 +177,7 @@ void watch_tree_open(watch_tree_t *tree, pid_t root, pid_t ignored)
     tree->round_at = tree->pss_since = tree->pss_spent = 0;
     memset(&tree->ended, 0, sizeof tree->ended);
     memset(&tree->largest, 0, sizeof tree->largest);
-    add(tree, root, tree->watcher);
+    (void)add(tree, root, tree->watcher);
 }
 
 void watch_tree_close(watch_tree_t *tree)
