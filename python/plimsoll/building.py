@@ -36,6 +36,7 @@ _PIECE_BYTES = 8 << 20  # written at a time
 _PARQUET_ROWS = 1 << 14
 _SPLITS = ('train', 'valid', 'test')
 _CALLED = {'edge_index': 'edges', 'edge_index_local': 'edges', 'node_feat': 'x', 'graph_label': 'y'}  # files, as messages call them
+_COLUMNS = ('edge_attr', 'edge_weight', 'edge_type', 'edge_time')  # of edges: PyG's names, and those of the files
 _log = logging.getLogger('plimsoll')
 
 
@@ -106,11 +107,6 @@ class _Spool:
     def close(self) -> None:
         with contextlib.suppress(OSError):  # the buffer is not wanted any more
             self._file.close()
-
-
-def _refuse_edge_features(edge_attr: object) -> None:
-    if edge_attr is not None:
-        raise UsageError('datasets hold no edge features, and models are trained without them; leave out edge_attr to build the dataset')
 
 
 def _chunks(lock: int) -> str:
@@ -195,6 +191,7 @@ class Builder:
         self._directory = _chunks(lock)  # messages and the dataset's provenance name it, so its last name has no random part
         self._spools: dict[str, _Spool] = {}
         self._kind = ''  # 'edges', 'graphs' once it is known
+        self._columns: frozenset[str] | None = None  # of the edges, once some were added
         self._finished = False
 
     def __enter__(self) -> Builder:
@@ -241,9 +238,13 @@ class Builder:
             raise UsageError('a dataset is one graph, by add_edges, add_rows and add_labels, or many, by add_graph; not both')
         self._kind = kind
 
-    def add_edges(self, src: Array, dst: Array | None = None, *, edge_attr: None = None) -> None:
-        """Adds edges: the ids of their sources and targets, or an array of the shape (2, E) with both, as PyG's `edge_index`."""
-        _refuse_edge_features(edge_attr)
+    def add_edges(self, src: Array, dst: Array | None = None, *, features: Array | None = None, weight: Array | None = None,
+                  type: Array | None = None, time: Array | None = None) -> None:
+        """Adds edges: the ids of their sources and targets, or an array of the shape (2, E) with both, as PyG's `edge_index`.
+
+        They may carry `features` (E, F) or (E,), which stay integers if they are, a `weight` (E,), a `type` (E,) of 0, 1, 2, ... and a
+        `time` (E,) of integers; then all chunks do.
+        """
         src = _array(src, 'edge_index' if dst is None else 'src', 'iu')
         if dst is None:
             if src.ndim != 2 or src.shape[0] != 2:
@@ -255,8 +256,28 @@ class Builder:
         if src.ndim != 1 or src.shape != dst.shape:
             raise UsageError(f'sources have the shape {src.shape}, targets {dst.shape}; both must be lists of one length')
         self._one_kind('edges')
+        columns = self._edge_columns(len(src), features, weight, type, time)
         for pairs in self._pairs('edge_index', src, dst):
-            self._take({'edge_index': pairs})
+            self._take({'edge_index': pairs, **columns})
+            columns = {}
+
+    def _edge_columns(self, edges: int, *given: Array | None) -> dict[str, Any]:
+        """The columns of some edges, checked, in the order of `_COLUMNS`."""
+        if edges == 0:
+            return {}
+        kinds = ('biuf', 'biuf', 'iu', 'iu')
+        columns = {name: _array(value, name, kind) for name, value, kind in zip(_COLUMNS, given, kinds, strict=True) if value is not None}
+        for name, column in columns.items():
+            if name != 'edge_attr' and column.ndim == 2 and column.shape[1] == 1:
+                columns[name] = column = column[:, 0]
+            if column.ndim not in ((1, 2) if name == 'edge_attr' else (1,)) or len(column) != edges or 0 in column.shape:
+                wanted = '(E,) or (E, F)' if name == 'edge_attr' else '(E,)'
+                raise UsageError(f'{name} has the shape {column.shape} for {edges} edges; it must be {wanted}')
+        if self._columns is not None and self._columns != columns.keys():
+            missing = ', '.join(sorted(self._columns ^ columns.keys()))
+            raise UsageError(f'{missing}: some edges have it and others do not; give it for all of them, or for none')
+        self._columns = frozenset(columns)
+        return columns
 
     def _pairs(self, name: str, src: Any, dst: Any) -> Iterator[Any]:
         """Edges as rows of source and target, a piece at a time, in the type of the first ones."""
@@ -288,6 +309,13 @@ class Builder:
         self._one_kind('edges')
         self._take({'x': x})
 
+    def add_times(self, time: Array) -> None:
+        """Adds the times of the next nodes, integers of the shape (n,)."""
+        time = _array(time, 'time', 'iu')
+        if time.ndim != 1:
+            raise UsageError(f'times have the shape (n,); this chunk has the shape {time.shape}')
+        self._take({'node_time': time})
+
     def add_labels(self, y: Array) -> None:
         """Adds the labels of the next nodes: integers are classes (n,), with -1 for none; floats are values (n,) or (n, T), with NaN."""
         y = _array(y, 'y')
@@ -297,10 +325,13 @@ class Builder:
         self._take({'y': y})
 
     def add_graph(self, edge_index: Array, x: Array | None = None, y: Array | None = None, num_nodes: int | None = None, *,
-                  edge_attr: None = None) -> None:
-        """Adds a whole graph with ids from 0: edges (2, E), rows (n, F), and its label: an integer is a class, floats are values."""
+                  edge_attr: Array | None = None, edge_weight: Array | None = None, edge_type: Array | None = None,
+                  edge_time: Array | None = None) -> None:
+        """Adds a whole graph with ids from 0: edges (2, E), rows (n, F), and its label: an integer is a class, floats are values.
+
+        Edges may carry the columns of `add_edges`; then those of all graphs do.
+        """
         numpy = _numpy()
-        _refuse_edge_features(edge_attr)
         edges = _array(edge_index, 'edge_index', 'iuf' if _empty(edge_index) else 'iu')
         if edges.size == 0:
             edges = numpy.zeros((2, 0), numpy.int64)
@@ -321,7 +352,8 @@ class Builder:
         for name, file, given in (('x', 'node_feat', x), ('y', 'graph_label', y)):
             if number > 0 and (given is None) == (file in self._spools):
                 raise UsageError(f'graph {number} has {"no " if given is None else ""}{name}, unlike those before it')
-        chunks: dict[str, Any] = {'node_ptr': numpy.array([nodes]), 'edge_ptr': numpy.array([edges.shape[1]])}
+        columns = self._edge_columns(edges.shape[1], edge_attr, edge_weight, edge_type, edge_time)
+        chunks: dict[str, Any] = {'node_ptr': numpy.array([nodes]), 'edge_ptr': numpy.array([edges.shape[1]]), **columns}
         if rows is not None:
             chunks['node_feat'] = rows
         if y is not None:
@@ -347,8 +379,9 @@ class Builder:
         rows = {name: spool.rows for name, spool in self._spools.items()}
         if not rows:
             raise UsageError('nothing was added')
-        if 'x' in rows and 'y' in rows and rows['x'] != rows['y']:
-            raise UsageError(f'{rows["x"]} rows were added, but {rows["y"]} labels; each node has one')
+        nodes = {what: rows[name] for name, what in (('x', 'rows'), ('y', 'labels'), ('node_time', 'times')) if name in rows}
+        if len(set(nodes.values())) > 1 and 'node_ptr' not in rows:
+            raise UsageError(f'{", ".join(f"{count} {what}" for what, count in nodes.items())} were added; each node has one')
         count = rows.get('node_ptr', rows.get('x', rows.get('y')))
         for name in _SPLITS:
             spool = self._spools.get(f'{name}_idx')
@@ -415,9 +448,7 @@ def _counts_to_offsets(path: str) -> None:
     os.replace(offsets.path, path)
 
 
-# What the format has no place for changes the model that can be trained: refused. Anything else is left out with a warning.
-_EDGE_FEATURES = ('edge_attr', 'edge_weight', 'edge_features', 'edge_feat', 'edge_type', 'edge_time')
-_TAKEN = ('edge_index', 'x', 'y', 'num_nodes', 'batch', 'ptr')
+_TAKEN = ('edge_index', 'x', 'y', 'num_nodes', 'batch', 'ptr', 'time', 'node_time', *_COLUMNS)
 _MASKS = {
     'train': ('train_mask', 'train_idx'),
     'valid': ('val_mask', 'valid_mask', 'val_idx', 'valid_idx'),
@@ -433,15 +464,23 @@ def _parts(data: object) -> dict[str, Any]:
     if found is None:
         raise UsageError(f'a graph is a PyG Data object or a dict with edge_index, x and y, not {type(data).__name__}')
     parts = {str(name): value for name, value in found.items() if value is not None}
-    for name in _EDGE_FEATURES:
-        if name in parts:
-            raise UsageError(f'the graph has {name}, and datasets hold no edge features; to train without them, remove it first: '
-                             f'{"del data[" + repr(name) + "]" if isinstance(data, Mapping) else f"data.{name} = None"}')
     if 'edge_index' not in parts:
         matrix = next((key for key in ('adj_t', 'adj') if key in parts), None)
         remedy = f'; make it of {matrix}: torch_geometric.utils.to_edge_index' if matrix else ''
         raise UsageError(f'the graph has no edge_index{remedy}')
     return parts
+
+
+def _times(parts: Mapping[str, Any], nodes: int | None) -> tuple[Any, Any]:
+    """The times of the edges and of the nodes; `time` is of the nodes if it has as many entries, as PyG takes it."""
+    of_edges, of_nodes, time = parts.get('edge_time'), parts.get('node_time'), parts.get('time')
+    if time is None:
+        return of_edges, of_nodes
+    if nodes is None or len(time) == nodes:
+        return of_edges, time if of_nodes is None else of_nodes
+    if len(time) != parts['edge_index'].shape[1]:
+        raise UsageError(f'time has {len(time)} entries for {nodes} nodes and {parts["edge_index"].shape[1]} edges')
+    return time if of_edges is None else of_edges, of_nodes
 
 
 def _left_out(names: Iterable[str]) -> None:
@@ -467,8 +506,9 @@ def from_pyg(data: Any, path: Path, *, train: Array | None = None, valid: Array 
              memory: str | int | None = None, **options: Any) -> Dataset:
     """Makes a dataset of a PyG `Data` object, or of an iterable of them (many small graphs), and opens it.
 
-    `x`, `y`, `edge_index` and the masks `train_mask`, `val_mask`, `test_mask` are taken; `train`, `valid` and `test` give other
-    splits, as ids or masks of nodes or graphs. Edge features are refused: datasets have none. Other attributes are left out with a warning.
+    `x`, `y`, `edge_index`, `edge_attr`, `edge_weight`, `edge_type`, `edge_time`, `time` (of nodes or edges) and the masks `train_mask`,
+    `val_mask`, `test_mask` are taken; `train`, `valid` and `test` give other splits, as ids or masks of nodes or graphs. Other attributes
+    are left out with a warning. `edge_ids=True` keeps the number of each edge, so that batches have `e_id`.
     Floating-point `y` are values, for regression, and integers are classes; `targets='classes'` or `targets='values'` says otherwise.
     Integer `x` is refused unless `features='f32'` says to convert it. An iterator is read once, and holds one graph at a time. `options`
     are those of `Builder`.
@@ -500,7 +540,11 @@ def _one_from_pyg(parts: dict[str, Any], path: Path, splits: dict[str, Any], opt
     if x is None and nodes is not None and 'nodes' not in options:
         options['nodes'] = int(nodes)
     with Builder(path, **options) as builder:
-        builder.add_edges(parts['edge_index'])
+        of_edges, of_nodes = _times(parts, known)
+        builder.add_edges(parts['edge_index'], features=parts.get('edge_attr'), weight=parts.get('edge_weight'),
+                          type=parts.get('edge_type'), time=of_edges)
+        if of_nodes is not None:
+            builder.add_times(of_nodes)
         if x is not None:
             builder.add_rows(x.reshape(-1, 1) if x.ndim == 1 else x)
         if y is not None:
@@ -523,7 +567,7 @@ def _many_from_pyg(graphs: Iterable[Any], path: Path, splits: dict[str, Any], op
                 if shape and shape[0] != 1:
                     raise UsageError(f'y has the shape {shape}; the label of a graph has the shape (1,) or (1, T). For labels of nodes '
                                      'make one graph of all: torch_geometric.data.Batch.from_data_list')
-                builder.add_graph(parts['edge_index'], parts.get('x'), parts.get('y'), None if 'x' in parts else _num_nodes(data, parts))
+                _add_graph(builder, parts, parts.get('x'), parts.get('y'), None if 'x' in parts else _num_nodes(data, parts))
             except UsageError as error:
                 raise UsageError(f'graph {number}: {error}') from None
             left_out |= set(parts) - set(_TAKEN)
@@ -532,19 +576,28 @@ def _many_from_pyg(graphs: Iterable[Any], path: Path, splits: dict[str, Any], op
         return builder.finish()
 
 
+def _add_graph(builder: Builder, parts: Mapping[str, Any], x: Any, y: Any, nodes: int | None, edge_attr: str = 'edge_attr') -> None:
+    of_edges, of_nodes = _times(parts, len(x) if x is not None else nodes)
+    builder.add_graph(parts['edge_index'], x, y, nodes, edge_attr=parts.get(edge_attr), edge_weight=parts.get('edge_weight'),
+                      edge_type=parts.get('edge_type'), edge_time=of_edges)
+    if of_nodes is not None:
+        builder.add_times(of_nodes)
+
+
 def _num_nodes(data: object, parts: Mapping[str, Any]) -> int | None:
     nodes = parts.get('num_nodes', getattr(data, 'num_nodes', None))
     return None if nodes is None else int(nodes)
 
 
 def from_pt_files(files: Path | Iterable[Path], path: Path, *, edge_index: str = 'edge_index', x: str | None = 'x',
-                  y: str | list[str] | None = 'y', train: Array | None = None, valid: Array | None = None, test: Array | None = None,
-                  memory: str | int | None = None, **options: Any) -> Dataset:
+                  y: str | list[str] | None = 'y', edge_attr: str = 'edge_attr', train: Array | None = None, valid: Array | None = None,
+                  test: Array | None = None, memory: str | int | None = None, **options: Any) -> Dataset:
     """Makes a dataset of `.pt` files, one a graph, and opens it.
 
-    Each file holds a dict of tensors, or (from torch 2.5 on) a PyG `Data` object; `edge_index`, `x` and `y` name its keys, and a list of
-    keys in `y` makes several targets. `files` are read in the order given; those of a directory in the order of their names, with numbers
-    in them counted (`graph_2.pt` before `graph_10.pt`). Files are mapped, one at a time, and only tensors are loaded (`weights_only=True`).
+    Each file holds a dict of tensors, or (from torch 2.5 on) a PyG `Data` object; `edge_index`, `x`, `y` and `edge_attr` name its keys
+    (the last one may be missing), and a list of keys in `y` makes several targets; `edge_weight`, `edge_type` and `edge_time` are taken
+    too. `files` are read in the order given; those of a directory in the order of their names, with numbers in them counted
+    (`graph_2.pt` before `graph_10.pt`). Files are mapped, one at a time, and only tensors are loaded (`weights_only=True`).
 
     >>> plimsoll.from_pt_files('graphs', 'mine', y=['homo', 'lumo'], train=range(8), quiet=True).num_targets
     2
@@ -552,7 +605,7 @@ def from_pt_files(files: Path | Iterable[Path], path: Path, *, edge_index: str =
     torch = _torch()
     paths = _listed(files, '.pt')
     targets = [y] if isinstance(y, str) else list(y or [])
-    taken = {*_TAKEN, edge_index, *targets, *([x] if x else [])}
+    taken = {*_TAKEN, edge_index, edge_attr, *targets, *([x] if x else [])}
     left_out: set[str] = set()
     with _data_allowed(torch), Builder(path, memory=memory, **options) as builder:
         for name in paths:
@@ -564,7 +617,7 @@ def from_pt_files(files: Path | Iterable[Path], path: Path, *, edge_index: str =
                     raise UsageError(f'there is no {" and no ".join(missing)}; the keys are {", ".join(parts)}')
                 label = [_array(parts[key], key) for key in targets]
                 joined = label[0] if len(label) == 1 else _numpy().concatenate([part.reshape(-1) for part in label]) if label else None
-                builder.add_graph(parts['edge_index'], parts[x] if x else None, joined, None if x else _num_nodes(graph, parts))
+                _add_graph(builder, parts, parts[x] if x else None, joined, None if x else _num_nodes(graph, parts), edge_attr)
             except UsageError as error:
                 raise UsageError(f'{name}: {error}') from None
             left_out |= set(parts) - taken
@@ -633,15 +686,18 @@ def _listed(files: Path | Iterable[Path], ending: str) -> list[str]:
 
 def from_parquet(edges: Path | Iterable[Path], path: Path, *, source: str = 'source', target: str = 'target',
                  nodes: Path | Iterable[Path] | None = None, node_id: str | None = None, features: str | list[str] | None = None,
-                 labels: str | list[str] | None = None, train: Array | None = None, valid: Array | None = None, test: Array | None = None,
-                 feature_type: str | None = None, num_nodes: int | None = None, memory: str | int | None = None, **options: Any) -> Dataset:
+                 labels: str | list[str] | None = None, edge_features: str | list[str] | None = None, edge_weight: str | None = None,
+                 edge_type: str | None = None, edge_time: str | None = None, train: Array | None = None, valid: Array | None = None,
+                 test: Array | None = None, feature_type: str | None = None, num_nodes: int | None = None, memory: str | int | None = None,
+                 **options: Any) -> Dataset:
     """Makes a dataset of Parquet files, which are read in pieces, and opens it.
 
     `edges` has the columns `source` and `target` with ids from 0. `nodes` has a row for each node in the order of the ids; the column
     `node_id`, if named, must be 0, 1, 2, ... `features` are columns of numbers, or of lists of one length; the default is every column that
     has no other meaning; columns of integers are refused unless `feature_type='f32'` (or `'f16'`) says to convert them. `labels` are one or
     several columns, classes if it is one of integers, else values; a null is unlabelled. `train`, `valid` and `test` are ids, masks, or
-    names of columns of booleans in `nodes`. Without that table, `num_nodes` counts nodes that have no edges too. Both tables may be a file,
+    names of columns of booleans in `nodes`. `edge_features`, `edge_weight`, `edge_type` and `edge_time` name columns of `edges`, which may
+    be integers. Without the table of nodes, `num_nodes` counts nodes that have no edges too. Both tables may be a file,
     a directory or a list of files. Needs pyarrow.
 
     >>> plimsoll.from_parquet('edges.parquet', 'mine', nodes='nodes.parquet', labels='label', train='train', quiet=True).num_features
@@ -658,8 +714,14 @@ def from_parquet(edges: Path | Iterable[Path], path: Path, *, source: str = 'sou
     if nodes is None and (others or features):
         raise UsageError('labels, features, node_id and names of columns need nodes=, the table of the nodes')
     with Builder(path, memory=memory, nodes=num_nodes, features=feature_type, **options) as builder:
-        for batch in _batches(pyarrow.parquet, _listed(edges, '.parquet'), [source, target]):
-            builder.add_edges(_column(batch, source), _column(batch, target))
+        parts = [edge_features] if isinstance(edge_features, str) else list(edge_features or [])
+        carried = {'weight': edge_weight, 'type': edge_type, 'time': edge_time}
+        wanted = [source, target, *parts, *(name for name in carried.values() if name)]
+        for batch in _batches(pyarrow.parquet, _listed(edges, '.parquet'), wanted):
+            columns = {key: _column(batch, name) for key, name in carried.items() if name}
+            if parts:
+                columns['features'] = _numpy().concatenate([_rows(_column(batch, name)) for name in parts], axis=1)
+            builder.add_edges(_column(batch, source), _column(batch, target), **columns)
         if nodes is not None:
             files = _listed(nodes, '.parquet')
             names = [features] if isinstance(features, str) else features

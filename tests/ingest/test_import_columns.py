@@ -10,81 +10,6 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
 import importing as im  # noqa: E402
 
-NAMES = {'features': 'edge_attr', 'weight': 'edge_weight', 'type': 'edge_type', 'time': 'edge_time'}
-
-
-class Columns(im.Graph):
-    """A random multigraph whose edges carry everything."""
-
-    def __init__(self, seed=0, nodes=60, edges=400, width=3, dtype=np.float32, hub=False):
-        super().__init__(seed, nodes, edges)
-        draw = np.random.default_rng(seed + 1000)
-        if hub:
-            self.edges[1, : edges // 2] = 7
-        shape = (edges, width) if width else (edges,)
-        whole = np.dtype(dtype).kind in 'iu'
-        self.columns = {
-            'features': draw.integers(-5, 50, shape).astype(dtype) if whole else draw.standard_normal(shape).astype(np.float32).astype(dtype),
-            'weight': draw.random(edges).astype(np.float32),
-            'type': draw.integers(0, 5, edges),
-            'time': draw.integers(-1000, 1000, edges),
-        }
-        self.columns['type'][:1] = 4
-        self.node_time = draw.integers(0, 10**12, nodes)
-
-    def arrays(self):
-        return {NAMES[name]: values for name, values in self.columns.items()}
-
-    def expected(self, symmetrise=False, remove_duplicates=False, self_loops='keep', duplicates='first'):
-        """indptr, indices and the columns in their order, edge by edge."""
-        numbers = np.arange(self.edges.shape[1])
-        listed = [(d, s, 2 * i) for s, d, i in zip(*self.edges, numbers)]
-        if symmetrise:
-            listed += [(s, d, 2 * i + 1) for s, d, i in zip(*self.edges, numbers) if s != d]
-        if self_loops == 'remove':
-            listed = [edge for edge in listed if edge[0] != edge[1]]
-        listed.sort()
-        groups = []
-        for d, s, i in listed:
-            single = not (symmetrise or remove_duplicates or duplicates != 'first')
-            if not single and groups and groups[-1][:2] == (d, s):
-                groups[-1][2].append(i // 2)
-            else:
-                groups.append((d, s, [i // 2]))
-        indptr = np.zeros(self.num_nodes + 1, np.int64)
-        for d, _, _ in groups:
-            indptr[d + 1:] += 1
-        found = {'indices': np.array([s for _, s, _ in groups], np.int32)}
-        for name, values in {**self.columns, 'id': numbers}.items():
-            rows = []
-            for _, _, group in groups:
-                chosen = values[group]
-                if duplicates == 'sum' and name in ('features', 'weight'):
-                    wide = chosen.astype(np.float64 if chosen.dtype.kind == 'f' else np.int64)
-                    total = wide[0]
-                    for value in wide[1:]:
-                        total = total + value
-                    rows.append(np.asarray(total))
-                elif duplicates == 'largest' and name in ('features', 'weight', 'time'):
-                    rows.append(chosen.max(axis=0))
-                else:
-                    rows.append(chosen[0])
-            found['edge_' + name] = np.array(rows).reshape(len(rows), *values.shape[1:])
-        return indptr, found
-
-    def check_columns(self, got, options=None, without=('id',), stored=None):
-        indptr, expected = self.expected(**(options or {}))
-        assert np.array_equal(got['indptr'], indptr)
-        for name, values in expected.items():
-            if name.removeprefix('edge_') in without:
-                assert name not in got
-                continue
-            own = self.columns.get(name.removeprefix('edge_'), values).dtype
-            kind = {'edge_features': stored, 'edge_type': np.int32}.get(name) or own
-            assert np.array_equal(got[name], values.astype(kind)), name
-            assert got[name].dtype == kind and got[name].shape == values.shape, name
-
-
 MERGES = [
     {}, {'symmetrise': True}, {'remove_duplicates': True}, {'self_loops': 'remove'}, {'duplicates': 'sum'},
     {'duplicates': 'largest', 'symmetrise': True}, {'duplicates': 'sum', 'symmetrise': True, 'self_loops': 'remove'},
@@ -99,7 +24,7 @@ def write_directory(root, graph, node_time=True):
 
 @pytest.mark.parametrize('options', MERGES, ids=str)
 def test_directory_with_every_option(tmp_path, options):
-    graph = Columns(1)
+    graph = im.Columns(1)
     got = im.imported(write_directory(tmp_path / 'in', graph), tmp_path / 'out', '--edge-ids', *im.flags(options))
     graph.check_columns(got, options, without=())
     assert np.array_equal(got['node_time'], graph.node_time)
@@ -112,7 +37,7 @@ def test_directory_with_every_option(tmp_path, options):
                                            (np.int32, np.int64)])
 @pytest.mark.parametrize('width', [0, 1, 4])
 def test_features_of_every_type_and_width(tmp_path, dtype, stored, width):
-    graph = Columns(2, dtype=dtype, width=width)
+    graph = im.Columns(2, dtype=dtype, width=width)
     for options in ({}, {'duplicates': 'sum'}):
         out = tmp_path / f'out{len(options)}'
         got = im.imported(write_directory(tmp_path / f'in{len(options)}', graph), out, *im.flags(options))
@@ -121,7 +46,7 @@ def test_features_of_every_type_and_width(tmp_path, dtype, stored, width):
 
 @pytest.mark.parametrize('seed', range(6))
 def test_npz_members_in_any_order(tmp_path, seed):
-    graph = Columns(seed, hub=seed % 2 == 1)
+    graph = im.Columns(seed, hub=seed % 2 == 1)
     named = {'edge_index': graph.edges, 'x': graph.features, 'y': graph.labels, **graph.arrays(), 'node_time': graph.node_time}
     order = np.random.default_rng(seed).permutation(list(named))
     (tmp_path / 'in.npz').write_bytes(im.npz(**{name: named[name] for name in order}))
@@ -133,7 +58,7 @@ def test_npz_members_in_any_order(tmp_path, seed):
 
 @pytest.mark.parametrize('layout', ['csc', 'pairs', 'fortran'])
 def test_edges_in_every_layout(tmp_path, layout):
-    graph = Columns(3)
+    graph = im.Columns(3)
     if layout == 'csc':
         order = np.argsort(graph.edges[1], kind='stable')
         graph.edges = graph.edges[:, order]
@@ -148,7 +73,7 @@ def test_edges_in_every_layout(tmp_path, layout):
 
 @pytest.mark.parametrize('whole', [False, True])
 def test_ogb_csv_and_binary(tmp_path, whole):
-    graph = Columns(4, dtype=np.int64 if whole else np.float32, width=2)
+    graph = im.Columns(4, dtype=np.int64 if whole else np.float32, width=2)
     source = im.write_ogb_csv(tmp_path / 'csv', graph)
     feat = graph.columns['features']
     im.gzipped(source / 'raw' / 'edge-feat.csv.gz', im.table(feat.tolist()))
@@ -172,7 +97,7 @@ def test_ogb_csv_and_binary(tmp_path, whole):
 
 def test_many_graphs(tmp_path):
     draw = np.random.default_rng(5)
-    graph = Columns(5, nodes=90, edges=300)
+    graph = im.Columns(5, nodes=90, edges=300)
     cut = np.sort(draw.integers(0, 91, 12))
     node_ptr = np.concatenate([[0], cut, [90]])
     inside = [(a, b) for a, b in zip(node_ptr, node_ptr[1:]) if b > a]
@@ -193,7 +118,7 @@ def test_many_graphs(tmp_path):
 
 def test_memory_and_threads_change_no_byte(tmp_path):
     """Through many runs on disk, and in one."""
-    graph = Columns(6, nodes=3000, edges=700_000, width=4, hub=True)
+    graph = im.Columns(6, nodes=3000, edges=700_000, width=4, hub=True)
     graph.edges = np.random.default_rng(1).integers(0, 3000, (2, 700_000))
     graph.edges[1, :300_000] = 11
     source = write_directory(tmp_path / 'in', graph)
@@ -213,7 +138,7 @@ def test_memory_and_threads_change_no_byte(tmp_path):
 
 
 def test_time_is_told_by_its_length(tmp_path):
-    graph = Columns(7)
+    graph = im.Columns(7)
     im.write_npy(tmp_path / 'in', edge_index=graph.edges, x=graph.features, time=graph.columns['time'])
     assert np.array_equal(np.sort(im.imported(tmp_path / 'in', tmp_path / 'out')['edge_time']), np.sort(graph.columns['time']))
     im.write_npy(tmp_path / 'in2', edge_index=graph.edges, x=graph.features, time=graph.node_time)
@@ -237,7 +162,7 @@ def test_time_is_told_by_its_length(tmp_path):
     (lambda a: a.update(node_time=np.arange(59)), ['node_time', '59', '60']),
 ])
 def test_wrong_columns_are_refused(tmp_path, change, says):
-    graph = Columns(8)
+    graph = im.Columns(8)
     arrays = {'edge_index': graph.edges, 'x': graph.features, **graph.arrays()}
     change(arrays)
     im.write_npy(tmp_path / 'in', **arrays)
@@ -252,14 +177,14 @@ def test_sums_that_overflow_are_refused(tmp_path):
 
 
 def test_added_self_loops_have_no_columns(tmp_path):
-    graph = Columns(9)
+    graph = im.Columns(9)
     write_directory(tmp_path / 'in', graph)
     im.refused(2, tmp_path / 'in', tmp_path / 'out', '--self-loops', 'add', says=['self-loops'])
 
 
 @pytest.mark.parametrize('name', ['edge_features', 'edge_weight', 'edge_type', 'edge_time', 'edge_id', 'node_time'])
 def test_a_flipped_byte_is_found(tmp_path, name):
-    graph = Columns(10)
+    graph = im.Columns(10)
     im.imported(write_directory(tmp_path / 'in', graph), tmp_path / 'out', '--edge-ids')
     path = tmp_path / 'out' / f'{name}.npy'
     data = bytearray(path.read_bytes())

@@ -78,6 +78,84 @@ def test_any_kind_of_array(tmp_path):
     assert build(tmp_path / 'torch', g, [13], torch.tensor).fingerprint == expected
 
 
+@pytest.mark.parametrize('sizes', [[100000], [1], [7, 100]], ids=str)
+@pytest.mark.parametrize('options', [{}, {'symmetrise': True, 'duplicates': 'sum'}, {'duplicates': 'largest'}], ids=str)
+def test_columns_of_edges_in_chunks(tmp_path, sizes, options):
+    g = im.Columns(3, hub=True, dtype=np.int64 if options else np.float32)
+    with plimsoll.Builder(tmp_path / 'made', quiet=True, edge_ids=True, nodes=g.num_nodes, **options) as builder:
+        at = 0
+        while at < g.edges.shape[1]:
+            for size in sizes:
+                piece = slice(at, at + size)
+                builder.add_edges(g.edges[:, piece], **{name: values[piece] for name, values in g.columns.items()})
+                at += size
+        for time in np.array_split(g.node_time, 3):
+            builder.add_times(time)
+    got = im.arrays(tmp_path / 'made')
+    g.check_columns(got, options, without=())
+    assert np.array_equal(got['node_time'], g.node_time)
+
+
+def test_columns_from_pyg(tmp_path):
+    torch = pytest.importorskip('torch')
+    data_module = pytest.importorskip('torch_geometric.data')
+    for number, width in enumerate((0, 1, 3)):
+        g = im.Columns(4, width=width)
+        columns = {name: torch.tensor(values) for name, values in g.arrays().items()}
+        data = data_module.Data(x=torch.tensor(g.features), edge_index=torch.tensor(g.edges), **columns)
+        plimsoll.from_pyg(data, tmp_path / f'made{number}', quiet=True, edge_ids=True)
+        g.check_columns(im.arrays(tmp_path / f'made{number}'), without=())
+    del data.edge_time
+    data.time = torch.tensor(g.columns['time'])
+    made = plimsoll.from_pyg(data, tmp_path / 'edges', quiet=True)
+    assert np.array_equal(np.sort(made.array('edge_time')), np.sort(g.columns['time']))
+    data.time = torch.tensor(g.node_time)
+    assert np.array_equal(plimsoll.from_pyg(data, tmp_path / 'nodes', quiet=True).array('node_time'), g.node_time)
+    data.time = torch.arange(3)
+    refused_early(tmp_path, lambda path: plimsoll.from_pyg(data, path, quiet=True), 'time has 3 entries')
+
+
+def test_columns_of_many_graphs(tmp_path):
+    """From PyG's Data and from files; some graphs have no edges, whose columns torch makes of any dtype."""
+    torch = pytest.importorskip('torch')
+    data_module = pytest.importorskip('torch_geometric.data')
+    draw = np.random.default_rng(0)
+    graphs, edges, first = [], [], 0
+    for number in range(20):
+        nodes, count = int(draw.integers(1, 9)), 0 if number in (0, 7) else int(draw.integers(1, 30))
+        local = draw.integers(0, nodes, (2, count))
+        bonds = draw.integers(0, 4, (count, 3)) if count else np.zeros(0, np.float32)
+        graphs.append(data_module.Data(x=torch.rand(nodes, 2), edge_index=torch.tensor(local), edge_attr=torch.tensor(bonds),
+                                       edge_weight=torch.rand(count), y=torch.tensor([number % 2])))
+        edges.append(local + first)
+        first += nodes
+    g = im.Columns(0, nodes=first, edges=sum(part.shape[1] for part in edges))
+    g.edges = np.concatenate(edges, axis=1)
+    g.columns = {'features': np.concatenate([data.edge_attr.numpy() for data in graphs if data.num_edges]),
+                 'weight': np.concatenate([data.edge_weight.numpy() for data in graphs])}
+    plimsoll.from_pyg(graphs, tmp_path / 'made', quiet=True)
+    g.check_columns(im.arrays(tmp_path / 'made'))
+    (tmp_path / 'files').mkdir()
+    for number, data in enumerate(graphs):
+        torch.save({**data.to_dict(), 'edge_attr': None, 'bond': data.edge_attr}, tmp_path / 'files' / f'{number}.pt')
+    plimsoll.from_pt_files(tmp_path / 'files', tmp_path / 'pt', edge_attr='bond', quiet=True)
+    g.check_columns(im.arrays(tmp_path / 'pt'))
+    graphs[3].edge_weight = None
+    refused_early(tmp_path, lambda path: plimsoll.from_pyg(graphs, path, quiet=True), 'graph 3: edge_weight: some')
+
+
+def test_columns_from_parquet(tmp_path):
+    pyarrow = pytest.importorskip('pyarrow')
+    parquet = pytest.importorskip('pyarrow.parquet')
+    g = im.Columns(5, edges=40_000, nodes=900, dtype=np.int64, width=2)
+    columns = {'source': g.edges[0], 'target': g.edges[1], 'kind': g.columns['type'], 'year': g.columns['time'], 'w': g.columns['weight'],
+               'a': g.columns['features'][:, 0], 'b': g.columns['features'][:, 1]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / 'edges.parquet', row_group_size=3000)
+    plimsoll.from_parquet(tmp_path / 'edges.parquet', tmp_path / 'made', num_nodes=g.num_nodes, edge_features=['a', 'b'], edge_weight='w',
+                          edge_type='kind', edge_time='year', quiet=True)
+    g.check_columns(im.arrays(tmp_path / 'made'))
+
+
 @pytest.mark.parametrize('count', [0, 1, 2, 3])
 @pytest.mark.parametrize('dtype', [np.int32, np.int64, np.uint64, np.uint8])
 def test_few_edges_keep_their_direction(tmp_path, count, dtype):
@@ -127,8 +205,6 @@ def test_from_pyg_is_importing_the_files(tmp_path):
     assert caught[0].filename == __file__
     data.train_mask = torch.stack([data.train_mask, data.train_mask], 1)
     refused_early(tmp_path, lambda path: plimsoll.from_pyg(data, path), 'several splits')
-    data.edge_attr = torch.rand(edges.shape[1], 2)
-    refused_early(tmp_path, lambda path: plimsoll.from_pyg(data, path), 'edge_attr')
     refused_early(tmp_path, lambda path: plimsoll.from_pyg(data_module.HeteroData(), path), 'HeteroData')
 
 
@@ -327,7 +403,7 @@ def own_error(builder):
 
 
 @pytest.mark.parametrize('add, error, says', [
-    (wrong_counts, plimsoll.UsageError, '3 rows .* 2 labels'),
+    (wrong_counts, plimsoll.UsageError, '3 rows, 2 labels'),
     (wrong_mask, plimsoll.UsageError, 'train has 2 entries'),
     (wrong_id, plimsoll.DataError, '77'),
     (not_finite, plimsoll.DataError, '^chunks/x.npy'),
@@ -335,7 +411,12 @@ def own_error(builder):
     (lambda builder: None, plimsoll.UsageError, 'nothing'),
     (lambda builder: builder.add_edges(np.zeros((3, 2), int)), plimsoll.UsageError, 'transpose'),
     (lambda builder: builder.add_edges(np.zeros((2, 3))), plimsoll.UsageError, 'float64'),
-    (lambda builder: builder.add_edges([[0], [1]], edge_attr=[1.0]), plimsoll.UsageError, 'no edge features'),
+    (lambda builder: builder.add_edges([[0], [1]], features=[1.0, 2.0]), plimsoll.UsageError, r'edge_attr has the shape \(2,\) for 1 edges'),
+    (lambda builder: builder.add_edges([[0], [1]], weight=[[1.0, 2.0]]), plimsoll.UsageError, 'edge_weight has the shape'),
+    (lambda builder: builder.add_edges([[0], [1]], type=[1.0]), plimsoll.UsageError, 'edge_type .* integers'),
+    (lambda builder: builder.add_edges([[0], [1]], type=[-1]), plimsoll.DataError, '-1 is not a type'),
+    (lambda builder: (builder.add_edges([[0], [1]]), builder.add_edges([[0], [1]], weight=[1.0])), plimsoll.UsageError, 'edge_weight: some'),
+    (lambda builder: (builder.add_times([1, 2]), builder.add_rows(np.zeros((3, 1)))), plimsoll.UsageError, '3 rows, 2 times'),
     (lambda builder: builder.add_edges([0, 1], [2]), plimsoll.UsageError, 'one length'),
     (lambda builder: builder.add_rows(np.zeros(3)), plimsoll.UsageError, r'\(n, F\)'),
     (lambda builder: builder.add_rows(np.array([['a', 'b']])), plimsoll.UsageError, 'dtype'),

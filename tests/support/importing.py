@@ -116,6 +116,81 @@ class Graph:
         assert got['indptr'].dtype == np.int64 and got['indices'].dtype == np.int32
 
 
+COLUMN_NAMES = {'features': 'edge_attr', 'weight': 'edge_weight', 'type': 'edge_type', 'time': 'edge_time'}
+
+
+class Columns(Graph):
+    """A random multigraph whose edges carry everything."""
+
+    def __init__(self, seed=0, nodes=60, edges=400, width=3, dtype=np.float32, hub=False):
+        super().__init__(seed, nodes, edges)
+        draw = np.random.default_rng(seed + 1000)
+        if hub:
+            self.edges[1, : edges // 2] = 7
+        shape = (edges, width) if width else (edges,)
+        whole = np.dtype(dtype).kind in 'iu'
+        self.columns = {
+            'features': draw.integers(-5, 50, shape).astype(dtype) if whole else draw.standard_normal(shape).astype(np.float32).astype(dtype),
+            'weight': draw.random(edges).astype(np.float32),
+            'type': draw.integers(0, 5, edges),
+            'time': draw.integers(-1000, 1000, edges),
+        }
+        self.columns['type'][:1] = 4
+        self.node_time = draw.integers(0, 10**12, nodes)
+
+    def arrays(self):
+        return {COLUMN_NAMES[name]: values for name, values in self.columns.items()}
+
+    def expected(self, symmetrise=False, remove_duplicates=False, self_loops='keep', duplicates='first'):
+        """indptr, indices and the columns in their order, edge by edge."""
+        numbers = np.arange(self.edges.shape[1])
+        listed = [(d, s, 2 * i) for s, d, i in zip(*self.edges, numbers)]
+        if symmetrise:
+            listed += [(s, d, 2 * i + 1) for s, d, i in zip(*self.edges, numbers) if s != d]
+        if self_loops == 'remove':
+            listed = [edge for edge in listed if edge[0] != edge[1]]
+        listed.sort()
+        groups = []
+        for d, s, i in listed:
+            single = not (symmetrise or remove_duplicates or duplicates != 'first')
+            if not single and groups and groups[-1][:2] == (d, s):
+                groups[-1][2].append(i // 2)
+            else:
+                groups.append((d, s, [i // 2]))
+        indptr = np.zeros(self.num_nodes + 1, np.int64)
+        for d, _, _ in groups:
+            indptr[d + 1:] += 1
+        found = {'indices': np.array([s for _, s, _ in groups], np.int32)}
+        for name, values in {**self.columns, 'id': numbers}.items():
+            rows = []
+            for _, _, group in groups:
+                chosen = values[group]
+                if duplicates == 'sum' and name in ('features', 'weight'):
+                    wide = chosen.astype(np.float64 if chosen.dtype.kind == 'f' else np.int64)
+                    total = wide[0]
+                    for value in wide[1:]:
+                        total = total + value
+                    rows.append(np.asarray(total))
+                elif duplicates == 'largest' and name in ('features', 'weight', 'time'):
+                    rows.append(chosen.max(axis=0))
+                else:
+                    rows.append(chosen[0])
+            found['edge_' + name] = np.array(rows).reshape(len(rows), *values.shape[1:])
+        return indptr, found
+
+    def check_columns(self, got, options=None, without=('id',), stored=None):
+        indptr, expected = self.expected(**(options or {}))
+        assert np.array_equal(got['indptr'], indptr)
+        for name, values in expected.items():
+            if name.removeprefix('edge_') in without:
+                assert name not in got
+                continue
+            own = self.columns.get(name.removeprefix('edge_'), values).dtype
+            kind = {'edge_features': stored, 'edge_type': np.int32}.get(name) or own
+            assert np.array_equal(got[name], values.astype(kind)), name
+            assert got[name].dtype == kind and got[name].shape == values.shape, name
+
+
 def gzipped(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
