@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <plimsoll/version.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -413,62 +414,44 @@ static void put_plan_account(report_page_t *page, const report_run_record_t *rec
     report_page_bytes(page, plim__json_real(get_in(record->plan, "accounts", key), -1));
 }
 
-/* A part of what a run has recorded. */
-typedef plim__json_t (*part_fn)(const report_run_record_t *record);
+/* A text that runs have recorded: plan, about or begin. */
+#define TEXT(member) offsetof(report_run_record_t, member)
 
-static plim__json_t plan_of(const report_run_record_t *record)
+static const char *text_of(const report_run_record_t *record, size_t text)
 {
-    return report_run_record_json(record->plan);
+    return (const char *)record + text;
 }
 
-static plim__json_t accounts_of(const report_run_record_t *record)
-{
-    return get(record->plan, "accounts");
-}
-
-static plim__json_t settings_of(const report_run_record_t *record)
-{
-    return get(record->about, "settings");
-}
-
-static plim__json_t about_of(const report_run_record_t *record)
-{
-    return report_run_record_json(record->about);
-}
-
-static plim__json_t begin_of(const report_run_record_t *record)
-{
-    return report_run_record_json(record->begin);
-}
-
-static bool any_has(const runs_t *runs, part_fn part)
+static bool any_has(const runs_t *runs, size_t text)
 {
     bool any = false;
     for (int i = 0; i < runs->num_records; i++)
-        any = any || is_there(part(runs->record[i]));
+        any = any || text_of(runs->record[i], text)[0] != '\0';
     return any;
 }
 
-/* Calls put_member for up to `most` names that a part has in any run, with the value in the first
- * that has it. */
-static void put_members(report_page_t *page, const runs_t *runs, part_fn part, int most,
+/* Calls put_member for up to `most` names that the text's object `key` has in any run, with the
+ * value in the first that has it. */
+static void put_members(report_page_t *page, const runs_t *runs, size_t text, const char *key,
+                        int most,
                         void (*put_member)(report_page_t *page, const runs_t *runs,
                                            const char *name, plim__json_t value))
 {
     int count = 0;
     for (int i = 0; i < runs->num_records; i++) {
+        const plim__json_t object = get(text_of(runs->record[i], text), key);
         const char *at = NULL;
-        for (plim__json_t key, value;
-             count < most && plim__json_next_member(part(runs->record[i]), &at, &key, &value);) {
+        for (plim__json_t member, value;
+             count < most && plim__json_next_member(object, &at, &member, &value);) {
             char name[64];
             bool listed = false;
-            plim__json_text(key, name, sizeof name);
+            plim__json_text(member, name, sizeof name);
             for (int before = 0; before < i; before++)
-                listed = listed || is_there(plim__json_get(part(runs->record[before]), name));
-            if (listed)
-                continue;
-            put_member(page, runs, name, value);
-            count++;
+                listed = listed || is_there(get_in(text_of(runs->record[before], text), key, name));
+            if (!listed) {
+                put_member(page, runs, name, value);
+                count++;
+            }
         }
     }
 }
@@ -484,7 +467,7 @@ static void put_account(report_page_t *page, const runs_t *runs, const char *nam
 
 static void put_plan(report_page_t *page, const runs_t *runs)
 {
-    if (!any_has(runs, plan_of))
+    if (!any_has(runs, TEXT(plan)))
         return;
     begin_table(page, runs, "Plan and measured", "");
     put_row(page, runs, "memory, planned peak", put_plan_bytes, "total_bytes");
@@ -493,22 +476,19 @@ static void put_plan(report_page_t *page, const runs_t *runs)
     put_row(page, runs, "memory, minimum line", put_plan_bytes, "minimum_bytes");
     put_row(page, runs, "epoch, measured", put_measured_epoch, "");
     put_row(page, runs, "run, measured", put_measured_seconds, "");
-    put_members(page, runs, accounts_of, 32, put_account);
+    put_members(page, runs, TEXT(plan), "accounts", 32, put_account);
     end_table(page);
-}
-
-static bool same_value(plim__json_t a, plim__json_t b)
-{
-    return a.end - a.begin == b.end - b.begin &&
-           memcmp(a.begin, b.begin, (size_t)(a.end - a.begin)) == 0;
 }
 
 static void put_setting(report_page_t *page, const runs_t *runs, const char *name,
                         plim__json_t value)
 {
     bool differs = false;
-    for (int i = 0; i < runs->num_records; i++)
-        differs = differs || !same_value(value, get_in(runs->record[i]->about, "settings", name));
+    for (int i = 0; i < runs->num_records; i++) {
+        const plim__json_t other = get_in(runs->record[i]->about, "settings", name);
+        differs = differs || other.end - other.begin != value.end - value.begin ||
+                  memcmp(other.begin, value.begin, (size_t)(value.end - value.begin)) != 0;
+    }
     report_page_put(page,
                     differs ? "<tr class=\"diff\"><th scope=\"row\">" : "<tr><th scope=\"row\">");
     report_page_text(page, name);
@@ -524,11 +504,11 @@ static void put_setting(report_page_t *page, const runs_t *runs, const char *nam
 /* All settings of the runs, as run.json names them; those that differ stand out. */
 static void put_recipe(report_page_t *page, const runs_t *runs)
 {
-    if (!any_has(runs, settings_of))
+    if (!any_has(runs, TEXT(about)))
         return;
     begin_table(page, runs, "Recipe",
                 runs->num_records > 1 ? "Settings that differ are bold." : "");
-    put_members(page, runs, settings_of, 128, put_setting);
+    put_members(page, runs, TEXT(about), "settings", 128, put_setting);
     end_table(page);
 }
 
@@ -597,7 +577,7 @@ static void put_machine(report_page_t *page, const runs_t *runs)
 {
     begin_table(page, runs, "Run and machine", "");
     put_row(page, runs, "run", put_directory, "");
-    if (any_has(runs, about_of)) {
+    if (any_has(runs, TEXT(about))) {
         put_row(page, runs, "dataset", put_about, "dataset/path");
         put_row(page, runs, "fingerprint", put_about, "dataset/fingerprint");
         put_row(page, runs, "processor", put_about, "machine/cpu");
@@ -607,7 +587,7 @@ static void put_machine(report_page_t *page, const runs_t *runs)
         put_row(page, runs, "plimsoll", put_about, "versions/plimsoll");
         put_row(page, runs, "oneDNN", put_about, "versions/onednn");
     }
-    if (any_has(runs, begin_of)) {
+    if (any_has(runs, TEXT(begin))) {
         put_row(page, runs, "command", put_command, "command");
         put_row(page, runs, "began", put_about, "time");
         put_row(page, runs, "directory", put_about, "directory");
