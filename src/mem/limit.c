@@ -48,54 +48,34 @@ static bool count_variable(const discovery_t *discovery, const char *name, int64
     return true;
 }
 
-/* Appends to a full list too, in place of its largest entry if that is larger: the smallest of all
- * is never lost. */
-static void append(plim_limit_t *list, int *count, const plim_limit_t *limit)
+typedef enum kind { MEMORY, THREADS } kind_t;
+
+/* Adds a limit on `ranks` ranks together, of which each has its part. In a full list it takes the
+ * place of the largest, if that is larger: the smallest of all is never lost. */
+__attribute__((format(printf, 5, 6))) static void
+add(discovery_t *discovery, kind_t kind, int64_t value, int ranks, const char *format, ...)
 {
+    plim_limits_t *limits = discovery->limits;
+    plim_limit_t *list = kind == MEMORY ? limits->memory : limits->threads;
+    int *count = kind == MEMORY ? &limits->num_memory : &limits->num_threads;
+    plim_limit_t limit = {.value = ranks > 1 ? plim__max_i64(value / ranks, 1) : value};
+    va_list arguments;
+    va_start(arguments, format);
+    const int used = vsnprintf(limit.source, sizeof limit.source, format, arguments);
+    va_end(arguments);
+    if (ranks > 1 && used >= 0 && (size_t)used < sizeof limit.source)
+        (void)snprintf(limit.source + used, sizeof limit.source - (size_t)used, ", a part of %d",
+                       ranks);
     if (*count < PLIM_LIMITS_MAX) {
-        list[(*count)++] = *limit;
+        list[(*count)++] = limit;
         return;
     }
     int largest = 0;
     for (int i = 1; i < *count; i++)
         if (list[i].value > list[largest].value)
             largest = i;
-    if (limit->value < list[largest].value)
-        list[largest] = *limit;
-}
-
-static plim_limit_t share(int64_t value, int ranks, const char *format, va_list arguments)
-{
-    plim_limit_t limit = {.value = value};
-    int used = vsnprintf(limit.source, sizeof limit.source, format, arguments);
-    if (ranks > 1) {
-        limit.value = value / ranks > 0 ? value / ranks : 1;
-        if (used >= 0 && (size_t)used < sizeof limit.source)
-            (void)snprintf(limit.source + used, sizeof limit.source - (size_t)used,
-                           ", a part of %d", ranks);
-    }
-    return limit;
-}
-
-/* Adds a limit on `ranks` ranks together, of which each has its part. */
-__attribute__((format(printf, 4, 5))) static void add_memory(discovery_t *discovery, int64_t bytes,
-                                                             int ranks, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    plim_limit_t limit = share(bytes, ranks, format, arguments);
-    va_end(arguments);
-    append(discovery->limits->memory, &discovery->limits->num_memory, &limit);
-}
-
-__attribute__((format(printf, 4, 5))) static void add_threads(discovery_t *discovery, int64_t count,
-                                                              int ranks, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    plim_limit_t limit = share(count, ranks, format, arguments);
-    va_end(arguments);
-    append(discovery->limits->threads, &discovery->limits->num_threads, &limit);
+    if (limit.value < list[largest].value)
+        list[largest] = limit;
 }
 
 /* Address space of oneDNN's file, for processes that have not loaded it yet: 41 MiB of version 2.6,
@@ -115,8 +95,8 @@ static void add_resource_limit(discovery_t *discovery, const char *limits_text, 
     if (line == NULL || !plim__kernel_number(line + strlen(title), &bytes))
         return;
     char text[PLIM__SIZE_TEXT];
-    add_memory(discovery, bytes > idle ? bytes - idle : 0, 1, "%s, less %s that no plan counts",
-               name, plim__size_text(idle, text));
+    add(discovery, MEMORY, bytes > idle ? bytes - idle : 0, 1, "%s, less %s that no plan counts",
+        name, plim__size_text(idle, text));
 }
 
 static bool maps_onednn(const char *root)
@@ -174,8 +154,8 @@ static void add_host_memory(discovery_t *discovery)
         kib = free_kib + buffers + cached;
     }
     if (kib > 0 && kib <= most)
-        add_memory(discovery, kib * 1024, discovery->limits->local_ranks, "host %s (/proc/meminfo)",
-                   name);
+        add(discovery, MEMORY, kib * 1024, discovery->limits->local_ranks,
+            "host %s (/proc/meminfo)", name);
 }
 
 /* The next range "a" or "a-b" of a list such as "0-3,8"; false at its end or at what is no range.
@@ -270,8 +250,8 @@ static void add_hidden_memory(discovery_t *discovery, const plim__cgroup_t *grou
     if (plim__cgroup_read(group, "memory.stat", text, sizeof text) > 0 &&
         plim__kernel_field(text, "hierarchical_memory_limit", &bytes) && bytes > 0 &&
         bytes < least_seen)
-        add_memory(discovery, bytes, discovery->limits->local_ranks,
-                   "cgroup v1 %s memory.stat hierarchical_memory_limit", shown(group, name));
+        add(discovery, MEMORY, bytes, discovery->limits->local_ranks,
+            "cgroup v1 %s memory.stat hierarchical_memory_limit", shown(group, name));
 }
 
 static void add_group_memory(discovery_t *discovery, int version)
@@ -288,8 +268,8 @@ static void add_group_memory(discovery_t *discovery, int version)
         for (int i = 0; (file = plim__cgroup_memory_file(version, i)) != NULL; i++) {
             if (!plim__cgroup_memory_limit(&group, file, &bytes))
                 continue;
-            add_memory(discovery, bytes, ranks_of(discovery, &group), "cgroup v%d %s %s", version,
-                       shown(&group, name), file);
+            add(discovery, MEMORY, bytes, ranks_of(discovery, &group), "cgroup v%d %s %s", version,
+                shown(&group, name), file);
             minimum = bytes < minimum ? bytes : minimum;
         }
     } while (plim__cgroup_up(&group));
@@ -322,9 +302,9 @@ static void add_group_threads(discovery_t *discovery, int version)
         if (!read_quota(&group, &quota, &period) || quota < 1 || period < 1)
             continue;
         /* Rounded up: threads wait for the disk now and then, and half a CPU is useful. */
-        add_threads(discovery, (quota - 1) / period + 1, ranks_of(discovery, &group),
-                    "cgroup v%d %s %s", version, shown(&group, name),
-                    version == 1 ? "cpu.cfs_quota_us" : "cpu.max");
+        add(discovery, THREADS, (quota - 1) / period + 1, ranks_of(discovery, &group),
+            "cgroup v%d %s %s", version, shown(&group, name),
+            version == 1 ? "cpu.cfs_quota_us" : "cpu.max");
     } while (plim__cgroup_up(&group));
 }
 
@@ -404,21 +384,21 @@ static void add_slurm_memory(discovery_t *discovery)
                                           {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};
     int64_t bytes, count, product;
     if (slurm_size(discovery, "SLURM_MEM_PER_NODE", &bytes))
-        add_memory(discovery, bytes, discovery->limits->local_ranks, "SLURM_MEM_PER_NODE");
+        add(discovery, MEMORY, bytes, discovery->limits->local_ranks, "SLURM_MEM_PER_NODE");
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++)
         if (slurm_size(discovery, each[i][0], &bytes) &&
             count_variable(discovery, each[i][1], &count) && plim__mul_i64(bytes, count, &product))
-            add_memory(discovery, product, discovery->limits->local_ranks, "%s x %s", each[i][0],
-                       each[i][1]);
+            add(discovery, MEMORY, product, discovery->limits->local_ranks, "%s x %s", each[i][0],
+                each[i][1]);
 }
 
 static void add_slurm_threads(discovery_t *discovery)
 {
     int64_t count;
     if (count_variable(discovery, "SLURM_CPUS_PER_TASK", &count))
-        add_threads(discovery, count, 1, "SLURM_CPUS_PER_TASK");
+        add(discovery, THREADS, count, 1, "SLURM_CPUS_PER_TASK");
     if (count_variable(discovery, "SLURM_CPUS_ON_NODE", &count))
-        add_threads(discovery, count, discovery->limits->local_ranks, "SLURM_CPUS_ON_NODE");
+        add(discovery, THREADS, count, discovery->limits->local_ranks, "SLURM_CPUS_ON_NODE");
 }
 
 static bool exists_below(const char *root, const char *directory, size_t length, const char *name)
@@ -519,24 +499,24 @@ static void discover(const plim_limit_options_t *options, plim_limits_t *limits_
         options->local_ranks > 0 ? options->local_ranks : local_ranks(&discovery);
 
     if (options->memory > 0)
-        add_memory(&discovery, options->memory, 1, "`memory`");
+        add(&discovery, MEMORY, options->memory, 1, "`memory`");
     if (options->threads > 0)
-        add_threads(&discovery, options->threads, 1, "`threads`");
+        add(&discovery, THREADS, options->threads, 1, "`threads`");
     add_cgroup_limits(&discovery);
     add_slurm_memory(&discovery);
     add_slurm_threads(&discovery);
     add_host_memory(&discovery);
     int64_t cpus = affinity(discovery.root);
     if (cpus > 0)
-        add_threads(&discovery, cpus, options->threads == 0 ? options->cpu_ranks : 1,
-                    "affinity (the CPUs it may run on)");
+        add(&discovery, THREADS, cpus, options->threads == 0 ? options->cpu_ranks : 1,
+            "affinity (the CPUs it may run on)");
 
     if (limits_out->num_threads == 0)
-        add_threads(&discovery, 1, 1, "no count of CPUs was found");
+        add(&discovery, THREADS, 1, 1, "no count of CPUs was found");
     limits_out->threads_line = smallest(limits_out->threads, limits_out->num_threads);
     add_resource_limits(&discovery);
     if (limits_out->num_memory == 0)
-        add_memory(&discovery, PLIM_LINE_NONE, 1, "no limit was found");
+        add(&discovery, MEMORY, PLIM_LINE_NONE, 1, "no limit was found");
     limits_out->line = smallest(limits_out->memory, limits_out->num_memory);
     find_login_node(&discovery);
 }
