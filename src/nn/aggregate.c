@@ -29,6 +29,13 @@ plim__work_split_t plim__work_split_make(const int32_t *indptr, int64_t rows, do
     return (plim__work_split_t){indptr, rows, even, tasks, (int64_t)((double)even * unit) + 1};
 }
 
+plim__work_split_t plim__work_split_ranges(const int32_t *indptr, int64_t rows, int64_t ranges,
+                                           double unit)
+{
+    const int64_t weight = (indptr[rows] + rows + ranges - 1) / ranges;
+    return (plim__work_split_t){indptr, rows, weight, ranges, (int64_t)((double)weight * unit)};
+}
+
 int64_t plim__work_split_row(const plim__work_split_t *split, int64_t task)
 {
     if (task >= split->tasks)
@@ -129,6 +136,7 @@ void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t
                                    .num_edges = hop->num_edges,
                                    .num_self = hop->num_dst,
                                    .weights = scales->edge,
+                                   .mix = scales->mix,
                                    .inner = scales->src,
                                    .outer = scales->dst,
                                    .self = scales->self,
@@ -176,6 +184,7 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                  .num_self = hop->num_dst,
                  .weights = scales->edge,
                  .edges = reverse->edges,
+                 .mix = scales->mix,
                  .inner = scales->dst,
                  .outer = scales->src,
                  .self = scales->self,

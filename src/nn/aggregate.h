@@ -6,6 +6,7 @@
 #ifndef PLIM_NN_AGGREGATE_H
 #define PLIM_NN_AGGREGATE_H
 
+#include "nn/kernels.h"
 #include "nn/matrix.h"
 #include "nn/team.h"
 
@@ -22,7 +23,7 @@ typedef struct plim__edges {
 /* What a hop's edges carry, in the order of its indices; NULL: nothing. */
 typedef struct plim__edge_inputs {
     const float *weights;      /* (num_edges) */
-    const int32_t *types;      /* (num_edges) */
+    const int64_t *types;      /* (num_edges) */
     plim__matrix_t features;   /* (num_edges, width) F32 or F16; data may be NULL */
     const int64_t *categories; /* (num_edges, columns) */
 } plim__edge_inputs_t;
@@ -46,6 +47,8 @@ typedef struct plim__scales {
     const float *dst;  /* (num_dst) */
     const float *self; /* (num_dst) */
     const float *edge; /* (num_edges) */
+    plim__mix_t mix; /* factors of edges by type, beside `edge`; in the backward pass a row of dout
+                        has a part for each basis, in the forward pass there is one basis */
 } plim__scales_t;
 
 /*
@@ -118,6 +121,10 @@ double plim__work_split_cost(size_t bytes);
 
 /* `unit`: nanoseconds of an edge. */
 plim__work_split_t plim__work_split_make(const int32_t *indptr, int64_t rows, double unit);
+
+/* In so many tasks, whatever they cost. */
+plim__work_split_t plim__work_split_ranges(const int32_t *indptr, int64_t rows, int64_t ranges,
+                                           double unit);
 
 /* The first row of a task; for the task after the last, the number of rows. */
 int64_t plim__work_split_row(const plim__work_split_t *split, int64_t task);

@@ -82,8 +82,10 @@ static void gcn_place(const plim__model_t *model, plim__layer_t *layer,
 
 static plim__scales_t gcn_scales(const plim__layer_t *layer)
 {
-    return (plim__scales_t){layer->scale_src, layer->scale_dst, layer->scale_self,
-                            layer->scale_edge};
+    return (plim__scales_t){.src = layer->scale_src,
+                            .dst = layer->scale_dst,
+                            .self = layer->scale_self,
+                            .edge = layer->scale_edge};
 }
 
 static void gcn_prepare(plim__model_t *model, plim__layer_t *layer)

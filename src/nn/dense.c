@@ -24,7 +24,11 @@ void plim__dense_set_weight(plim__dense_t *dense, int64_t first, int64_t width, 
     const int64_t in = dense->params.in;
     for (int64_t row = 0; row < dense->params.out; row++) {
         float *to = dense->plain + row * in + first;
-        memcpy(to, weight + row * width, (size_t)width * sizeof(float));
+        if (dense->params.transposed)
+            for (int64_t i = 0; i < width; i++)
+                to[i] = weight[i * dense->params.out + row];
+        else
+            memcpy(to, weight + row * width, (size_t)width * sizeof(float));
         for (int64_t i = 0; dense->widens && i < width; i++)
             to[i] = plim__f32_from_bf16(plim__bf16_from_f32(to[i]));
     }
@@ -256,11 +260,16 @@ static void collect_row(void *context, int worker, int64_t row)
     (void)worker;
     const collection_t *collection = context;
     const plim__dense_params_t *params = &collection->dense->params;
-    for (int64_t lane = 0; lane < collection->dense->lanes_used; lane++)
-        plim__vector_add(collection->gradient + row * collection->width,
-                         collection->dense->lanes + (lane * params->out + row) * params->in +
-                             collection->first,
-                         collection->width);
+    for (int64_t lane = 0; lane < collection->dense->lanes_used; lane++) {
+        const float *from =
+            collection->dense->lanes + (lane * params->out + row) * params->in + collection->first;
+        if (params->transposed)
+            for (int64_t i = 0; i < collection->width; i++)
+                collection->gradient[i * params->out + row] += from[i];
+        else
+            plim__vector_add(collection->gradient + row * collection->width, from,
+                             collection->width);
+    }
 }
 
 static void clear_row(void *context, int worker, int64_t row)

@@ -23,6 +23,7 @@ typedef struct plim__dense_params {
     bool input_gradient;     /* compute dx */
     int workers;             /* the team's size */
     int64_t rows;            /* maximum rows of x and dy; 0: any number */
+    bool transposed;         /* weights and gradients are given as (width, out), not (out, width) */
 } plim__dense_params_t;
 
 /* Bytes of the object's arena. Queries oneDNN for the memory of its products (describes some,

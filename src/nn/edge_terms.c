@@ -174,26 +174,18 @@ static void add_ranges(const terms_backward_t *backward, float *dtable, float *d
     }
 }
 
-/* The rows of a hop in RANGES tasks of about equally many edges. */
-static plim__work_split_t split_ranges(const plim__edges_t *hop, double unit)
-{
-    const int64_t total = hop->indptr[hop->num_dst] + hop->num_dst;
-    const int64_t weight = (total + RANGES - 1) / RANGES;
-    return (plim__work_split_t){hop->indptr, hop->num_dst, weight, RANGES,
-                                (int64_t)((double)weight * unit)};
-}
-
 void plim__edge_terms_backward(plim__team_t *team, const plim__edges_t *hop,
                                const plim__edge_terms_t *terms,
                                const plim__term_gradients_t *gradients, float *dtable, float *dbias,
                                void *scratch)
 {
-    terms_backward_t backward = {.hop = hop,
-                                 .terms = terms,
-                                 .gradients = gradients,
-                                 .kernels = plim__kernels(),
-                                 .split = split_ranges(hop, 2 * edge_cost(terms)),
-                                 .partials = scratch};
+    terms_backward_t backward = {
+        .hop = hop,
+        .terms = terms,
+        .gradients = gradients,
+        .kernels = plim__kernels(),
+        .split = plim__work_split_ranges(hop->indptr, hop->num_dst, RANGES, 2 * edge_cost(terms)),
+        .partials = scratch};
     plim__team_run(team, RANGES, backward.split.cost, edges_range, &backward);
     add_ranges(&backward, dtable, dbias);
 }

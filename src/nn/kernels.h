@@ -11,11 +11,20 @@
 
 #include <stdbool.h>
 
+/* Factors of edges by their types: of part k of a row, factors[types[e] * pitch + k], k < bases. */
+typedef struct plim__mix {
+    const int64_t *types;
+    const float *factors; /* NULL: 1, of one part */
+    int64_t pitch;
+    int64_t bases; /* parts of a row of x, side by side, each as wide as x->width */
+} plim__mix_t;
+
 /*
  * out[r] = outer[r] * (sum over edges e of r of weight(e) inner[indices[e]] x[indices[e]])
  *        + self[r] x[r] + extra[r], and root[r] = x[r]; the latter three for r < num_self only.
- * weight(e) is weights[e], or weights[edges[e]] with `edges`. Any of weights, outer, inner, self,
- * extra and root may be NULL: 1, 1, 1, 0, 0, none. `extra` may be `out`.
+ * weight(e) is weights[e], or weights[edges[e]] with `edges`; with a mix, which needs weights, the
+ * summand is that of each part of the row and its factor. Any of weights, outer, inner, self,
+ * extra and root may be NULL: 1, 1, 1, 0, 0, none.
  */
 typedef struct plim__row_sums {
     const int32_t *indptr;
@@ -24,6 +33,7 @@ typedef struct plim__row_sums {
     int64_t num_self;
     const float *weights;
     const int32_t *edges;
+    plim__mix_t mix;
     const float *inner;
     const float *outer;
     const float *self;

@@ -133,8 +133,23 @@ LANES_INLINE void copy_root(const plim__matrix_t *x, plim__matrix_t *root, block
 
 LANES_INLINE float edge_weight(const plim__row_sums_t *sums, int64_t e, int32_t source)
 {
-    const float weight = sums->weights[sums->edges != NULL ? sums->edges[e] : e];
+    const float weight = sums->weights[e];
     return sums->inner != NULL ? weight * sums->inner[source] : weight;
+}
+
+/* Adds the parts of the row at x, each times its factor. */
+LANES_INLINE void add_parts(const plim__row_sums_t *sums, int64_t e, float weight, const char *x,
+                            block_t block, plim__element_t element, int vectors, lanes_t *total)
+{
+    const int64_t width = LANES * (int64_t)plim__element_bytes(element);
+    const int64_t part = sums->x->width * (int64_t)plim__element_bytes(element);
+    const float *factors = sums->mix.factors + sums->mix.types[e] * sums->mix.pitch;
+    for (int64_t k = 0; k < sums->mix.bases; k++, x += part) {
+        const lanes_t by = lanes_set(weight * factors[k]);
+        UNROLL
+        for (int i = 0; i < vectors; i++)
+            total[i] += by * load_part(x + i * width, element, block.part);
+    }
 }
 
 /* The sum over the row's edges of one block; each value of `weighted` is a copy. */
@@ -156,9 +171,19 @@ LANES_INLINE void sum_edges(const plim__row_sums_t *sums, block_t block, plim__e
         const char *x = base + source * stride;
         if (e + ahead < sums->num_edges)
             prefetch_block(base + sums->indices[e + ahead] * stride, bytes);
-        if (weighted || inner != NULL) {
-            const lanes_t weight =
-                lanes_set(weighted ? edge_weight(sums, e, source) : inner[source]);
+        if (weighted) {
+            const int64_t edge = sums->edges != NULL ? sums->edges[e] : e;
+            const float weight = edge_weight(sums, edge, source);
+            if (sums->mix.factors != NULL) {
+                add_parts(sums, edge, weight, x, block, element, vectors, total);
+                continue;
+            }
+            const lanes_t by = lanes_set(weight);
+            UNROLL
+            for (int i = 0; i < vectors; i++)
+                total[i] += by * load_part(x + i * width, element, block.part);
+        } else if (inner != NULL) {
+            const lanes_t weight = lanes_set(inner[source]);
             UNROLL
             for (int i = 0; i < vectors; i++)
                 total[i] += weight * load_part(x + i * width, element, block.part);

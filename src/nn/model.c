@@ -6,9 +6,9 @@
 #include <string.h>
 
 static const plim__conv_t *const convs[] = {
-    [PLIM_MLP] = &plim__conv_mlp,   [PLIM_GCN] = &plim__conv_gcn, [PLIM_SAGE] = &plim__conv_sage,
-    [PLIM_GAT] = &plim__conv_gat,   [PLIM_GIN] = &plim__conv_gin, [PLIM_GINE] = &plim__conv_gin,
-    [PLIM_GATV2] = &plim__conv_gat,
+    [PLIM_MLP] = &plim__conv_mlp,   [PLIM_GCN] = &plim__conv_gcn,   [PLIM_SAGE] = &plim__conv_sage,
+    [PLIM_GAT] = &plim__conv_gat,   [PLIM_GIN] = &plim__conv_gin,   [PLIM_GINE] = &plim__conv_gin,
+    [PLIM_GATV2] = &plim__conv_gat, [PLIM_RGCN] = &plim__conv_rgcn,
 };
 
 /* Sets everything that follows from the settings alone. */
@@ -23,7 +23,7 @@ static void shape_model(plim__model_t *model, const plim__model_params_t *params
         layer->index = i;
         layer->plain = i + 1 == settings->num_layers && !params->graph_level;
         layer->raw = i == 0 && params->columns.node_categories.columns == 0;
-        layer->needs_dx = !layer->raw || settings->kind == PLIM_GINE;
+        layer->needs_dx = !layer->raw || settings->kind == PLIM_GINE || settings->kind == PLIM_RGCN;
         layer->in = layer->raw ? params->num_features : settings->hidden;
         layer->out = layer->plain ? params->num_outputs : settings->hidden;
         layer->residual = settings->residual && layer->in == layer->out;
@@ -90,6 +90,7 @@ static plim__dense_params_t dense_params(const plim__model_t *model, const plim_
             model->params.training && (!reads_rows(model, product) || model->layers[0].needs_dx),
         .workers = model->params.workers,
         .rows = most_rows(model, product),
+        .transposed = product->transposed,
     };
 }
 
@@ -251,13 +252,23 @@ void plim__model_destroy(plim__model_t *model)
     plim__arena_destroy(&model->arena);
 }
 
+/* Where the k-th weight of a product is in the values, or gradients, of its parameters. */
+static float *weight_at(const plim__linear_t *product, int k, bool gradient)
+{
+    const bool last = k + 1 == product->num_weights;
+    const plim__parameter_t *weight = product->weight[product->transposed ? last : k];
+    const int64_t skipped =
+        product->transposed && !last ? k * (product->in / product->num_weights) * product->out : 0;
+    return (gradient ? weight->gradient : weight->value) + skipped;
+}
+
 void plim__model_changed(plim__model_t *model)
 {
     plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
         const int64_t width = product->in / product->num_weights;
         for (int k = 0; k < product->num_weights; k++)
-            plim__dense_set_weight(product->dense, k * width, width, product->weight[k]->value);
+            plim__dense_set_weight(product->dense, k * width, width, weight_at(product, k, false));
     }
 }
 
@@ -277,7 +288,7 @@ void plim__model_gather_gradients(plim__model_t *model)
         const int64_t width = product->in / product->num_weights;
         for (int k = 0; k < product->num_weights; k++)
             plim__dense_gradient(product->dense, model->team, k * width, width,
-                                 k + 1 == product->num_weights, product->weight[k]->gradient);
+                                 k + 1 == product->num_weights, weight_at(product, k, true));
     }
     plim__model_lap(model, &model->dense_ns);
 }

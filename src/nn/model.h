@@ -39,6 +39,7 @@ typedef struct plim__columns {
     int64_t edge_features;              /* values of an edge: GINE, GAT, GATv2 */
     plim_dtype_t edge_feature_type;     /* PLIM_F16 or PLIM_F32 */
     plim__categories_t edge_categories; /* in place of edge_features: GINE */
+    int64_t edge_types, bases;          /* R-GCN */
     plim__categories_t node_categories; /* in place of rows: the sum of their embeddings, `hidden`
                                            wide */
 } plim__columns_t;
@@ -50,6 +51,7 @@ typedef struct plim__batch_columns {
     const float *weight_sums;       /* (num_nodes) of all edges into each in the dataset and its own
                                        (1, or its self-loop's); whole graphs need none */
     const void *edge_features;      /* (edges, edge_features) */
+    const int64_t *edge_types;      /* (edges) 0 … edge_types - 1 */
     const int64_t *edge_categories; /* (edges, edge_categories.columns) */
     const int64_t *node_categories; /* (num_nodes, node_categories.columns) */
 } plim__batch_columns_t;

@@ -49,6 +49,8 @@ static plim_status_t check_columns(const plim__model_t *model, int64_t num_nodes
         return missing("sums of the weights of edges");
     if (wanted->edge_features > 0 && columns->edge_features == NULL)
         return missing("features of edges");
+    const plim__categories_t types = {wanted->edge_types > 0 ? 1 : 0, {wanted->edge_types}};
+    PLIM_TRY(check_categories(&types, columns->edge_types, num_edges, "types of edges"));
     PLIM_TRY(check_categories(&wanted->edge_categories, columns->edge_categories, num_edges,
                               "categories of edges"));
     return check_categories(&wanted->node_categories, columns->node_categories, num_nodes,
@@ -71,6 +73,8 @@ static plim__edge_inputs_t inputs_from(const plim__model_t *model,
         inputs.features = plim__matrix_make((char *)columns->edge_features + (size_t)first * row,
                                             num_edges, wanted->edge_features, element);
     }
+    if (wanted->edge_types > 0)
+        inputs.types = columns->edge_types + first;
     if (wanted->edge_categories.columns > 0)
         inputs.categories = columns->edge_categories + first * wanted->edge_categories.columns;
     return inputs;

@@ -43,12 +43,14 @@ typedef struct plim__table {
     size_t buffers; /* values of buffers */
 } plim__table_t;
 
-/* A product and its weights side by side, each in / num_weights wide. */
+/* A product and its weights side by side, each in / num_weights wide. If transposed, the first
+ * holds all of them but the last. */
 typedef struct plim__linear {
     plim__dense_t *dense;
     int64_t in;
     int64_t out;
     int num_weights;
+    bool transposed; /* (width, out), one behind the other */
     plim__parameter_t *weight[2];
 } plim__linear_t;
 
@@ -73,6 +75,7 @@ typedef struct plim__layer {
     plim__parameter_t *attention_src, *attention_dst; /* GAT; GATv2 has one att, the first */
     plim__parameter_t *attention_edge;                /* GAT with features of edges */
     plim__epilogue_parameters_t left, right;          /* GATv2: biases of its products */
+    plim__parameter_t *comp;                          /* R-GCN: (types, bases) */
     plim__parameter_t *epsilon;                       /* GIN */
     plim__epilogue_parameters_t inner;                /* GIN: between its products */
     plim__epilogue_parameters_t after;
@@ -86,6 +89,7 @@ typedef struct plim__layer {
     /* then matrices of forward, */
     float *scale_src, *scale_dst, *scale_self, *scale_edge;
     int32_t *chosen;
+    float *counts;            /* R-GCN: (workers, types) */
     plim__edge_terms_t terms; /* GINE, and attention with features of edges */
     float *term_values;       /* (num_edges, entries), if the batch's are of another element */
     int32_t *term_rows;       /* (num_edges, entries) of categories */
@@ -213,6 +217,7 @@ extern const plim__conv_t plim__conv_gcn;
 extern const plim__conv_t plim__conv_sage;
 extern const plim__conv_t plim__conv_gat;
 extern const plim__conv_t plim__conv_gin;
+extern const plim__conv_t plim__conv_rgcn;
 
 /* model_parameters.c */
 

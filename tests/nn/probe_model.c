@@ -109,6 +109,10 @@ static void set(settings_t *settings, const char *word)
         params->columns.edge_weights = value != 0;
     else if (named(word, "edge_features", &value))
         params->columns.edge_features = value;
+    else if (named(word, "edge_types", &value))
+        params->columns.edge_types = value;
+    else if (named(word, "bases", &value))
+        params->columns.bases = value;
     else if (named(word, "edge_category", &value))
         add_category(&params->columns.edge_categories, value);
     else if (named(word, "node_category", &value))
@@ -160,6 +164,8 @@ static void read_columns(settings_t *settings)
     if (params->columns.edge_features > 0)
         columns->edge_features = input(params->max_edges * params->columns.edge_features,
                                        params->columns.edge_feature_type == PLIM_F16 ? 2 : 4);
+    if (params->columns.edge_types > 0)
+        columns->edge_types = input(params->max_edges, sizeof(int64_t));
     if (params->columns.edge_categories.columns > 0)
         columns->edge_categories =
             input(params->max_edges * params->columns.edge_categories.columns, sizeof(int64_t));
@@ -173,6 +179,7 @@ static void free_batch(plim_batch_t *batch, plim__batch_columns_t *columns)
     free((void *)columns->edge_weights);
     free((void *)columns->weight_sums);
     free((void *)columns->edge_features);
+    free((void *)columns->edge_types);
     free((void *)columns->edge_categories);
     free((void *)columns->node_categories);
     for (int i = 0; i < batch->num_blocks; i++) {

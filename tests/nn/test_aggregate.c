@@ -133,11 +133,12 @@ static void forward_is_the_sum(void **state)
 {
     (void)state;
     static const plim__element_t elements[] = {PLIM__F32, PLIM__BF16, PLIM__F16};
-    const plim__scales_t scales[] = {{0},
-                                     {.src = scale_src, .dst = scale_dst, .self = scale_self},
-                                     {.dst = scale_dst},
-                                     {.edge = scale_edge},
-                                     {scale_src, scale_dst, scale_self, scale_edge}};
+    const plim__scales_t scales[] = {
+        {0},
+        {.src = scale_src, .dst = scale_dst, .self = scale_self},
+        {.dst = scale_dst},
+        {.edge = scale_edge},
+        {.src = scale_src, .dst = scale_dst, .self = scale_self, .edge = scale_edge}};
     test_hop_t hop;
     test_hop_make(11, NUM_DST, NUM_SRC, 4, &hop);
     for (int path = 0; path <= (int)best; path++) {
@@ -183,9 +184,10 @@ static void check_backward(const plim__edges_t *hop, const plim__scales_t *scale
 static void backward_is_the_transpose(void **state)
 {
     (void)state;
-    const plim__scales_t scales[] = {{0},
-                                     {.src = scale_src, .dst = scale_dst, .self = scale_self},
-                                     {scale_src, scale_dst, scale_self, scale_edge}};
+    const plim__scales_t scales[] = {
+        {0},
+        {.src = scale_src, .dst = scale_dst, .self = scale_self},
+        {.src = scale_src, .dst = scale_dst, .self = scale_self, .edge = scale_edge}};
     test_hop_t hop;
     test_hop_make(12, NUM_DST, NUM_SRC, 5, &hop);
     for (int path = 0; path <= (int)best; path++) {

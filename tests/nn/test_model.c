@@ -63,6 +63,11 @@ static const setting_t settings[] = {
      NO_COLUMNS},
     {"gatv2, features", MODEL(PLIM_GATV2, 3, .dropout = 0.3f, .heads = 2), false, PLIM_F16, VALUES},
     {"graphs, gatv2", MODEL(PLIM_GATV2, 2, .heads = 2), true, PLIM_F32, VALUES},
+    {"rgcn", MODEL(PLIM_RGCN, 3, .dropout = 0.2f), false, PLIM_F16, VALUES},
+    {"rgcn of one layer", MODEL(PLIM_RGCN, 1), false, PLIM_F32, VALUES},
+    {"rgcn, residual", MODEL(PLIM_RGCN, 2, .residual = true), false, PLIM_F32, VALUES},
+    {"rgcn, categories", MODEL(PLIM_RGCN, 2), false, PLIM_F32, OF_NODES},
+    {"graphs, rgcn", MODEL(PLIM_RGCN, 2, .norm = PLIM_NORM_BATCH), true, PLIM_F32, VALUES},
     {"graphs, gcn", MODEL(PLIM_GCN, 2, .dropout = 0.2f, .pool = PLIM_POOL_MEAN), true, PLIM_F32,
      false},
     {"graphs, gcn, weights", MODEL(PLIM_GCN, 2), true, PLIM_F32, VALUES},
@@ -106,6 +111,10 @@ static plim__columns_t columns_of(const setting_t *setting)
         columns.edge_features = TEST_EDGE_FEATURES;
     else if (gine)
         columns.edge_categories = (plim__categories_t)TEST_EDGE_CATEGORIES;
+    if (setting->model.kind == PLIM_RGCN) {
+        columns.edge_types = TEST_EDGE_TYPES;
+        columns.bases = 3;
+    }
     if (setting->columns == OF_NODES)
         columns.node_categories = (plim__categories_t)TEST_NODE_CATEGORIES;
     columns.edge_feature_type = setting->row_type;

@@ -12,12 +12,13 @@ from torch_geometric import nn as gnn  # noqa: E402
 PROBE = os.path.join(os.environ.get('PLIMSOLL_PROBES', ''), 'probe_model')
 pytestmark = pytest.mark.skipif(not os.path.exists(PROBE), reason='no probe_model: run by ctest, or set PLIMSOLL_PROBES')
 
-KINDS = {'mlp': 0, 'gcn': 1, 'sage': 2, 'gat': 3, 'gin': 4, 'gine': 5, 'gatv2': 6}
+KINDS = {'mlp': 0, 'gcn': 1, 'sage': 2, 'gat': 3, 'gin': 4, 'gine': 5, 'gatv2': 6, 'rgcn': 7}
 NORMS = {None: 0, 'layer': 1, 'batch': 2}
 ACTIVATIONS = {None: 0, 'relu': 1, 'elu': 2}
 POOLS = {'mean': (0, gnn.global_mean_pool), 'add': (1, gnn.global_add_pool), 'max': (2, gnn.global_max_pool)}
 OUTPUTS = 7
 EDGE_FEATURES = 5
+RELATIONS, BASES = 5, 3
 ATOMS, BONDS = [11, 3, 6], [4, 3]
 
 
@@ -71,6 +72,8 @@ class Case:
         if self.kind in ('gine', 'gat', 'gatv2') and self.edges:
             features = self.rng.standard_normal((count, EDGE_FEATURES))
             columns['edge_features'] = features.astype(np.float16 if self.half else np.float32)
+        if self.kind == 'rgcn':
+            columns['edge_types'] = self.rng.integers(0, RELATIONS, count)
         if self.categories and self.kind == 'gine':
             columns['edge_category'] = self.rng.integers(0, BONDS, (count, len(BONDS)))
         if self.categories:
@@ -90,6 +93,8 @@ class Case:
                       outputs=OUTPUTS, graphs=int(bool(self.pool)), half=int(self.half), seeds=self.seeds, nodes=self.nodes,
                       blocks=len(self.blocks), fanout=self.fanout, weights=int('weights' in self.columns),
                       edge_features=EDGE_FEATURES if 'edge_features' in self.columns else 0)
+        if self.kind == 'rgcn':
+            values.update(edge_types=RELATIONS, bases=BASES)
         categories = [('edge_category', count) for count in BONDS if 'edge_category' in self.columns]
         categories += [('node_category', count) for count in ATOMS if 'node_category' in self.columns]
         return [f'{name}={value}' for name, value in [*values.items(), *categories]]
@@ -132,6 +137,13 @@ class GINE(gnn.models.basic_gnn.BasicGNN):
         return GINEBonds(mlp, in_channels) if categories else gnn.GINEConv(mlp, edge_dim=EDGE_FEATURES)
 
 
+class RGCN(gnn.models.basic_gnn.BasicGNN):
+    supports_edge_weight, supports_edge_attr = False, True
+
+    def init_conv(self, in_channels, out_channels):
+        return gnn.RGCNConv(in_channels, out_channels, RELATIONS, BASES)
+
+
 def make_model(case):
     """The model, and what makes rows of categories before it."""
     if not case.categories:
@@ -153,7 +165,7 @@ def make_layers(case, features):
             return model
         return gnn.MLP(in_channels=features, hidden_channels=case.hidden, out_channels=OUTPUTS,
                        num_layers=case.layers, **options)
-    make = {'gcn': gnn.GCN, 'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN, 'gine': GINE, 'gatv2': gnn.GAT}[case.kind]
+    make = {'gcn': gnn.GCN, 'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN, 'gine': GINE, 'gatv2': gnn.GAT, 'rgcn': RGCN}[case.kind]
     if case.kind == 'gcn':
         options['normalize'] = case.edges and bool(case.pool)
     if case.kind == 'sage':
@@ -206,6 +218,8 @@ def apply_conv(case, model, i, x):
         edges, weights = gcn_edges(case, num_dst, indptr, sources, targets)
         return conv(x, edges, weights)[:num_dst]
     edges = torch.tensor(np.stack([sources, targets]))
+    if case.kind == 'rgcn':
+        return conv((x, x[:num_dst]), edges, torch.tensor(case.column('edge_types', i)))
     if case.kind in ('gine', 'gat', 'gatv2') and (case.edges or case.categories and case.kind == 'gine'):
         columns = case.column('edge_category' if case.categories else 'edge_features', i)
         columns = torch.tensor(columns if case.categories else columns.astype(np.float32))

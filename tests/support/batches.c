@@ -149,6 +149,7 @@ static void fill_edge(const test_batch_shape_t *shape, test_batch_t *made, int64
     for (int64_t i = 0; i < TEST_EDGE_FEATURES; i++)
         set_value(shape->row_type, made->edge_features, at * TEST_EDGE_FEATURES + i,
                   test_hash_float(node, place, 60 + (uint64_t)i));
+    made->edge_types[at] = below(node, place, 70, TEST_EDGE_TYPES);
     set_categories(&categories, node, place, made->edge_categories + at * categories.columns);
 }
 
@@ -162,6 +163,7 @@ static void fill_columns(const test_batch_shape_t *shape, test_batch_t *made)
         edges += batch->blocks[i].num_edges;
     made->edge_weights = allocate(edges, sizeof(float));
     made->edge_features = allocate(edges * TEST_EDGE_FEATURES, sizeof(float));
+    made->edge_types = allocate(edges, sizeof(int64_t));
     made->edge_categories = allocate(edges * edge_categories.columns, sizeof(int64_t));
     for (int i = 0; i < batch->num_blocks; i++)
         for (int64_t v = 0; v < batch->blocks[i].num_dst; v++)
@@ -180,6 +182,7 @@ static void fill_columns(const test_batch_shape_t *shape, test_batch_t *made)
         .edge_weights = made->edge_weights,
         .weight_sums = shape->graphs ? NULL : made->weight_sums,
         .edge_features = made->edge_features,
+        .edge_types = made->edge_types,
         .edge_categories = made->edge_categories,
         .node_categories = made->node_categories,
     };
@@ -211,6 +214,7 @@ void test_batch_free(test_batch_t *batch)
     free(batch->edge_weights);
     free(batch->weight_sums);
     free(batch->edge_features);
+    free(batch->edge_types);
     free(batch->edge_categories);
     free(batch->node_categories);
 }

@@ -28,11 +28,12 @@ typedef struct test_batch {
     plim__batch_columns_t columns; /* all of them */
     float *edge_weights, *weight_sums;
     void *edge_features;
-    int64_t *edge_categories, *node_categories;
+    int64_t *edge_types, *edge_categories, *node_categories;
 } test_batch_t;
 
 /* The columns that batches have. Features are of row_type. */
 #define TEST_EDGE_FEATURES 5
+#define TEST_EDGE_TYPES 4
 #define TEST_EDGE_CATEGORIES                                                                       \
     {                                                                                              \
         2,                                                                                         \
