@@ -30,8 +30,8 @@ args = parser.parse_args()
 torch.manual_seed(args.seed)
 data = plimsoll.open(args.path)
 
-kwargs = dict(num_neighbors=[int(word) for word in args.num_neighbors.split()], batch_size=args.batch_size, memory=args.memory,
-              device=None if args.device == 'cpu' else args.device)
+kwargs = dict(num_neighbors=[int(word) for word in args.num_neighbors.replace(',', ' ').split()], batch_size=args.batch_size,
+              memory=args.memory, device=None if args.device == 'cpu' else args.device)
 train_loader = plimsoll.NeighborLoader(data, input_nodes='train', shuffle=True, seed=args.seed, **kwargs)
 val_loader = plimsoll.NeighborLoader(data, input_nodes='valid', **kwargs)
 test_loader = plimsoll.NeighborLoader(data, input_nodes='test', **kwargs)

@@ -270,20 +270,22 @@ class _Shared:
         """The library's refusal in a script's own terms."""
         if error.needed_bytes is None:
             return error
-        found = _core.limits()
         held = _core.size_text(_core.sample()['rss_bytes'])
-        needed = f'{math.ceil(error.needed_bytes / 2**20)}M'
-        given = self.settings['memory']
-        if given is not None and given < found['line_bytes']:
-            limit, more = f'memory={_core.size_text(given)!r}', f'give memory={needed!r} or more'
-        else:
-            limit, more = f'the limit is {_limit_text(found)}', f'ask for a limit of {needed} or more (Slurm: --mem={needed})'
+        needed, limit, more = self.remedy(error.needed_bytes)
         refused = MemoryLineError(
             f'{loader._terms()} needs at least {needed} without the memory of your own steps; the process holds {held} now, '
             f'and {limit}: {more}, and what a step of your model takes, free what the script no longer needs, or use {loader._smaller()}'
         )
         refused.needed_bytes, refused.available_bytes = error.needed_bytes, error.available_bytes
         return refused
+
+    def remedy(self, needed_bytes: int) -> tuple[str, str, str]:
+        """A need as text, the limit by its name, and what to ask for instead of it."""
+        found, given = _core.limits(), self.settings['memory']
+        needed = f'{math.ceil(needed_bytes / 2**20)}M'
+        if given is not None and given < found['line_bytes']:
+            return needed, f'memory={_core.size_text(given)!r}', f'give memory={needed!r} or more'
+        return needed, f'the limit is {_limit_text(found)}', f'ask for a limit of {needed} or more (Slurm: --mem={needed})'
 
     def connect(self, loader: _StreamLoader) -> _core.Stream:
         """A stream of the library for a loader."""
@@ -609,13 +611,13 @@ class _StreamLoader:
         return found
 
     def _refusal(self, found: Estimate) -> MemoryLineError:
-        needed, available = f'{math.ceil(found.needed_bytes / 2**20)}M', _core.size_text(found.available_bytes)
+        needed, limit, more = self._shared.remedy(found.needed_bytes)
         takes = max(found.step_bytes, found.evaluate_bytes)
         smaller = f'use batch_size={found.batch_size} in all loaders, ' if found.batch_size else 'use '
         error = MemoryLineError(
             f'{self._terms()} needs {needed}: the largest batch has {found.nodes:,} nodes and {found.edges:,} edges, a step takes '
-            f'{_core.size_text(takes)}, and gradients and the optimiser keep {_core.size_text(found.kept_bytes)}; the limit is '
-            f'{available}: {smaller}{self._smaller()} or a smaller model, or give the job {needed} (Slurm: --mem={needed})'
+            f'{_core.size_text(takes)}, and gradients and the optimiser keep {_core.size_text(found.kept_bytes)}; {limit}: '
+            f'{smaller}{self._smaller()} or a smaller model, or {more}'
         )
         error.needed_bytes, error.available_bytes, error.batch_size = found.needed_bytes, found.available_bytes, found.batch_size
         return error
