@@ -81,18 +81,6 @@ static plim_plan_info_t info_of(const plim_plan_t *plan)
     return info;
 }
 
-/* The number of slots of a plan. */
-static int slots_of(const plim_plan_t *plan)
-{
-    return info_of(plan).slots;
-}
-
-/* Whether each epoch is drawn once before it begins, to count its batches. */
-static bool is_counted(const plim_plan_t *plan)
-{
-    return info_of(plan).counted;
-}
-
 /* A loop holds one batch while it asks for the next, and often a batch of another loader: plans
  * with fewer slots than that are made again with SLOTS_WANTED of them, if that fits. */
 #define SLOTS_WANTED 4
@@ -105,36 +93,28 @@ static plim_status_t plan_slots(const creation_t *creation, int slots, plim_plan
     return plim_load_plan(creation->job, creation->dataset, &creation->recipe, &params, plan_out);
 }
 
-/* Whether a plan with SLOTS_WANTED slots is better: counting costs more than two slots instead of
- * four, but a loop needs two. */
-static bool is_better(const creation_t *creation, const plim_plan_t *plan)
-{
-    return !is_counted(plan) || is_counted(creation->plan) ||
-           slots_of(creation->plan) < creation->slots;
-}
-
+/* Counting costs more than two slots instead of four, so a plan with more slots that counts the
+ * batches of each epoch is taken only where the first one counts them too, or has too few slots. */
 static plim_status_t create_loader(void *context)
 {
     creation_t *creation = context;
-    plim_plan_t *other = NULL;
-    plim_status_t status = plan_slots(creation, 0, &creation->plan);
-    if (status == PLIM_OK && slots_of(creation->plan) < SLOTS_WANTED) {
-        status = plan_slots(creation, SLOTS_WANTED, &other);
-        if (status == PLIM_ERR_BUDGET && slots_of(creation->plan) < creation->slots)
-            status = plan_slots(creation, creation->slots, &other);
-        else if (status == PLIM_ERR_BUDGET)
-            status = PLIM_OK;
+    plim_plan_t *more = NULL, *first;
+    plim_status_t status = plan_slots(creation, 0, &first);
+    if (status != PLIM_OK)
+        return status;
+    const plim_plan_info_t info = info_of(first);
+    const bool few = info.slots < creation->slots;
+    if (info.slots < SLOTS_WANTED) {
+        status = plan_slots(creation, SLOTS_WANTED, &more);
+        if (status == PLIM_ERR_BUDGET)
+            status = few ? plan_slots(creation, creation->slots, &more) : PLIM_OK;
     }
-    if (other != NULL && is_better(creation, other)) {
-        plim_plan_t *old = creation->plan;
-        creation->plan = other;
-        other = old;
-    }
-    plim_plan_release(other);
-    if (status == PLIM_OK)
-        status =
-            plim_loader_create(creation->job, creation->dataset, creation->plan, &creation->loader);
-    return status;
+    const bool takes = more != NULL && (few || info.counted || !info_of(more).counted);
+    creation->plan = takes ? more : first;
+    plim_plan_release(takes ? first : more);
+    if (status != PLIM_OK)
+        return status;
+    return plim_loader_create(creation->job, creation->dataset, creation->plan, &creation->loader);
 }
 
 static bool read_streams(PyObject *streams, creation_t *creation)
@@ -490,7 +470,7 @@ static PyObject *stream_start(stream_object_t *self, PyObject *args)
         return NULL;
     starting_t starting = {.stream = self, .epoch = epoch, .step = step};
     /* Only counting batches takes long; a thread would take longer than the rest. */
-    if (is_counted(self->loader->plan)) {
+    if (info_of(self->loader->plan).counted) {
         if (!core_run(self->loader->job, start_stream, &starting))
             return NULL;
         Py_RETURN_NONE;
