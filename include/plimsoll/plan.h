@@ -34,7 +34,7 @@ typedef struct plim_plan_params {
     int64_t part_edges;
     int64_t row_cache;   /* bytes of the row cache, or PLIM_CACHE_NONE */
     int64_t list_cache;  /* bytes of the list cache, or PLIM_CACHE_NONE */
-    const char *scratch; /* directory on a local disk for packed cached rows; NULL: none */
+    const char *scratch; /* directory on a local disk for the working set; NULL: none */
     bool no_reading;     /* read only dataset.json and the statistics cache */
     bool no_advice;      /* do not search for other settings that fit */
     /* Streams besides those over the three splits with the recipe's own settings; slots and windows
@@ -97,7 +97,7 @@ typedef struct plim_plan_info {
                      largest graph is estimated from the mean */
     int io_depth; /* reads in flight */
     int64_t io_merge_bytes; /* reads closer than this are merged */
-    int64_t scratch_bytes;  /* maximum disk space of the packed cached rows */
+    int64_t scratch_bytes;  /* maximum disk space of the working set */
     /* A training; false and 0 for a loader alone. */
     bool trains;
     bool recompute; /* layers' inputs are computed again */

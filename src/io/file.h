@@ -25,6 +25,10 @@ typedef struct plim__file {
     uint32_t align;   /* a power of two, at most PLIM__PAGE; 1 when buffered */
     int64_t size;     /* when it was opened; a writer may update it */
     const char *path; /* borrowed, for messages; outlives the file */
+
+    /* plim__page_check of each page, borrowed: range readers compare those of the pages that
+     * they read. `align` is PLIM__PAGE then. NULL: none. */
+    const uint32_t *page_checks;
 } plim__file_t;
 
 /*

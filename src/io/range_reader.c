@@ -16,6 +16,9 @@
 
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #define READ_MAX ((size_t)1 << 29)
 
 typedef struct read_slot {
@@ -34,6 +37,7 @@ struct plim__range_reader {
     int busy;
     int64_t failed; /* the first read of the batch whose transfer failed, or -1 */
     plim__op_t failed_op;
+    int64_t damaged;    /* its first page with another checksum, or -1 */
     read_slot_t *slots; /* (depth) */
     char *bounce;       /* (depth, capacity) */
     int *free;          /* (depth - busy) numbers of free slots */
@@ -169,10 +173,31 @@ static void start(plim__range_reader_t *reader, const plim__read_t *reads, int64
     plim__engine_submit(reader->engine, &slot->op);
 }
 
-/* Copies an ended transfer to its destinations. False when it failed or is too short. */
-static bool deliver(const read_slot_t *slot, const plim__read_t *reads)
+uint32_t plim__page_check(const void *page, int64_t number)
+{
+    return (uint32_t)XXH3_64bits_withSeed(page, PLIM__PAGE, (uint64_t)number);
+}
+
+/* Compares the checksums of a read's pages from *next_page on, and sets that to the one after them;
+ * the first page that is damaged, or -1. */
+static int64_t check_pages(const plim__op_t *op, const plim__read_t *read, int64_t *next_page)
+{
+    const int64_t page = (int64_t)PLIM__PAGE, end = read->offset + (int64_t)read->size;
+    int64_t number = plim__max_i64(read->offset / page, *next_page);
+    for (; number * page < end; number++)
+        if (plim__page_check((const char *)op->data + (number * page - op->offset), number) !=
+            op->file->page_checks[number])
+            return number;
+    *next_page = number;
+    return -1;
+}
+
+/* Copies an ended transfer to its destinations. False when it failed, is too short, or damaged. */
+static bool deliver(plim__range_reader_t *reader, const read_slot_t *slot,
+                    const plim__read_t *reads)
 {
     const plim__op_t *op = &slot->op;
+    int64_t next_page = 0;
     if (op->error != 0)
         return false;
     for (int64_t i = slot->first; i < slot->first + slot->count; i++) {
@@ -180,6 +205,12 @@ static bool deliver(const read_slot_t *slot, const plim__read_t *reads)
         size_t at = (size_t)(read->offset - op->offset);
         if (at + read->size > op->moved)
             return false;
+        if (op->file->page_checks != NULL) {
+            const int64_t damaged = check_pages(op, read, &next_page);
+            reader->damaged = damaged >= 0 ? damaged : reader->damaged;
+            if (damaged >= 0)
+                return false;
+        }
         if (op->data == slot->bounce)
             memcpy(read->to, slot->bounce + at, read->size);
     }
@@ -191,7 +222,7 @@ static void retire(plim__range_reader_t *reader, const plim__read_t *reads)
 {
     for (plim__op_t *op = plim__engine_progress(reader->engine); op != NULL; op = op->next) {
         read_slot_t *slot = (read_slot_t *)op;
-        if (!deliver(slot, reads) && (reader->failed < 0 || slot->first < reader->failed)) {
+        if (!deliver(reader, slot, reads) && (reader->failed < 0 || slot->first < reader->failed)) {
             reader->failed = slot->first;
             reader->failed_op = *op;
         }
@@ -205,7 +236,7 @@ plim_status_t plim__range_reader_read(plim__range_reader_t *reader, const plim__
 {
     plim_status_t status = PLIM_OK;
     plim__op_t op;
-    reader->failed = -1;
+    reader->failed = reader->damaged = -1;
     for (int64_t first = 0, taken; first < count && reader->failed < 0; first += taken) {
         /* A batch may be thousands of reads on a slow disk: check for a stop before each. */
         status = plim__job_stopped(&reader->job);
@@ -222,6 +253,10 @@ plim_status_t plim__range_reader_read(plim__range_reader_t *reader, const plim__
     if (reader->failed < 0)
         return status;
     const plim__op_t *failed = &reader->failed_op;
+    if (reader->damaged >= 0)
+        return plim__fail(PLIM_ERR_DATA, "%s is damaged between %lld and %lld", file->path,
+                          (long long)(reader->damaged * (int64_t)PLIM__PAGE),
+                          (long long)((reader->damaged + 1) * (int64_t)PLIM__PAGE));
     PLIM_TRY(plim__engine_wait(reader->engine, &reader->failed_op));
     long long end = failed->offset + (int64_t)failed->moved;
     return plim__fail(

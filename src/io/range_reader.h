@@ -31,10 +31,14 @@ plim_status_t plim__range_reader_create(const plim_job_t *job,
                                         plim__range_reader_t **reader_out);
 void plim__range_reader_destroy(plim__range_reader_t *reader);
 
+/* The checksum of a file's page with this number; a page at another place has another. */
+uint32_t plim__page_check(const void *page, int64_t number);
+
 /*
  * Reads all ranges, in any order; only ascending ones are merged. PLIM_ERR_DATA when a range
- * reaches past the end of the file, PLIM_ERR_IO, PLIM_ERR_USAGE for a range larger than max_read,
- * PLIM_ERR_STOPPED when the job is stopped; the destinations are then undefined.
+ * reaches past the end of the file, or a page of it differs from the file's page_checks;
+ * PLIM_ERR_IO, PLIM_ERR_USAGE for a range larger than max_read, PLIM_ERR_STOPPED when the job is
+ * stopped; the destinations are then undefined.
  */
 plim_status_t plim__range_reader_read(plim__range_reader_t *reader, const plim__file_t *file,
                                       const plim__read_t *reads, int64_t count);

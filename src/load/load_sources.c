@@ -22,6 +22,15 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/*
+ * A working set is ordered for windows of this share of an epoch, since it serves all lines: where
+ * windows are much longer, the caches hold nearly everything.
+ */
+#define PACKED_SHARE (1.0 / 16)
+
+/* Reads that a row costs which a complete working set has: they are merged. */
+#define PACKED_ROW_READS (1.0 / 8)
+
 /* Upper bound of a cache's own tables and padding for so many bytes of lists, or of rows. */
 static size_t overhead(size_t bytes)
 {
@@ -56,7 +65,8 @@ static size_t work_bytes(const plim__load_context_t *context)
 {
     const plim__load_plan_t *plan = &context->plan;
     const size_t minimum = plim__access_work_minimum(context->asked, context->info->num_nodes);
-    const size_t stays = plim__access_estimate(context->info->num_nodes);
+    const size_t stays =
+        plim__access_estimate(context->info->num_nodes, context->working_set != NULL);
     const int64_t available = plim__ledger_available(context->job.ledger);
     size_t later = plan->list_cache_bytes + plan->row_cache_bytes +
                    PLIM__LOAD_WINDOWS * plim__load_window_estimate(&context->params.window) +
@@ -191,24 +201,42 @@ static void log_cached(const plim__load_context_t *context)
                   access->row_bytes > 0 ? "rows" : "lists", steps);
 }
 
-static plim_status_t choose_by_access(plim__load_context_t *context)
+/* What all weighing has in common. */
+static plim__access_params_t weighing(const plim__load_context_t *context)
 {
     const plim__load_window_params_t *window = &context->params.window;
-    const int64_t seeds = plim__seeds_count(context->seeds, PLIM_TRAIN);
-    const int64_t steps = (seeds - 1) / context->plan.recipe.batch_size + 1;
-    const int64_t together = plim__max_i64(1, plim__min_i64(context->plan.cache_steps, steps));
     plim__access_params_t params = {.num_hops = window->num_hops,
                                     .replace = window->replace,
                                     .seeds = plim__seeds_ids(context->seeds, PLIM_TRAIN),
-                                    .num_seeds = seeds,
-                                    .share = (double)together / (double)steps,
-                                    .row_capacity = row_capacity(context),
-                                    .list_capacity = list_capacity(context),
-                                    .list_fixed = PLIM__LOAD_START_BYTES,
+                                    .num_seeds = plim__seeds_count(context->seeds, PLIM_TRAIN),
                                     .work_bytes = work_bytes(context),
                                     .tmp = tmp_of(context)};
-    if (params.tmp == NULL &&
-        plim__access_needs_file(context->asked, context->info->num_nodes, params.work_bytes)) {
+    memcpy(params.fanout, window->fanout, sizeof params.fanout);
+    return params;
+}
+
+/* Evaluations need the seeds of the other splits, as often. */
+static void add_splits(const plim__load_context_t *context, plim__access_params_t *params)
+{
+    for (int i = 0; i < 2; i++) {
+        params->others[i] = plim__seeds_ids(context->seeds, (plim_split_t)(PLIM_VALID + i));
+        params->num_others[i] = plim__seeds_count(context->seeds, (plim_split_t)(PLIM_VALID + i));
+    }
+}
+
+static bool lacks_file(const plim__load_context_t *context, const plim__access_params_t *params)
+{
+    return params->tmp == NULL &&
+           plim__access_needs_file(context->asked, context->info->num_nodes, params->work_bytes);
+}
+
+static plim_status_t choose_by_access(plim__load_context_t *context)
+{
+    plim__access_params_t params = weighing(context);
+    const plim__working_set_t *set = context->working_set;
+    const int64_t steps = (params.num_seeds - 1) / context->plan.recipe.batch_size + 1;
+    const int64_t together = plim__max_i64(1, plim__min_i64(context->plan.cache_steps, steps));
+    if (lacks_file(context, &params)) {
         plim__log(context->asked, PLIM_LOG_WARNING,
                   "lists and rows are not cached: choosing them needs a temporary file of %lld "
                   "bytes, and neither $TMPDIR nor /var/tmp is on a disk with so much space; set "
@@ -216,7 +244,15 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
                   (long long)plim__access_file_bytes(context->info->num_nodes));
         return PLIM_OK;
     }
-    memcpy(params.fanout, window->fanout, sizeof params.fanout);
+    params.share = (double)together / (double)steps;
+    params.row_capacity = row_capacity(context);
+    params.list_capacity = list_capacity(context);
+    params.list_fixed = PLIM__LOAD_START_BYTES;
+    params.packed = set != NULL;
+    if (set != NULL) {
+        add_splits(context, &params);
+        params.row_reads = set->complete ? PACKED_ROW_READS : 1;
+    }
     params.capacity = params.row_capacity + params.list_capacity;
     params.row_bytes = params.row_capacity > 0 ? row_bytes(context) : 0;
     params.list_bytes = params.list_capacity > 0 ? entry_bytes(context) : 0;
@@ -259,8 +295,8 @@ static plim_status_t choose_graphs(plim__load_context_t *context)
     plim__access_t *access = &context->access;
     const int64_t num_nodes = context->info->num_nodes;
     const size_t lines = plim__node_set_bytes(num_nodes);
-    PLIM_TRY(plim__arena_create(context->job.ledger, "choosing", plim__access_estimate(num_nodes),
-                                &access->arena));
+    PLIM_TRY(plim__arena_create(context->job.ledger, "choosing",
+                                plim__access_estimate(num_nodes, false), &access->arena));
     access->lists =
         plim__node_set_make(plim__arena_carve(&access->arena, 1, lines, PLIM__LINE), num_nodes);
     access->rows =
@@ -284,16 +320,64 @@ static plim_status_t choose(plim__load_context_t *context)
     return context->graph_indptr != NULL ? choose_graphs(context) : choose_by_access(context);
 }
 
-/* Names the packed file of cached rows. It depends on the recipe only: a run with another memory
- * limit replaces the file, so that the scratch disk does not fill up. */
-static uint64_t cache_key(const plim__load_context_t *context)
+/* Identifies what a working set depends on besides the dataset. */
+static uint64_t set_key(const plim__load_context_t *context)
 {
-    const plim_recipe_t drawn = plim__load_recipe(context->info, &context->plan.recipe);
-    uint64_t values[PLIM__HOPS_MAX + 3] = {(uint64_t)drawn.batch_size, (uint64_t)drawn.num_hops,
-                                           (uint64_t)drawn.replace};
-    for (int i = 0; i < drawn.num_hops; i++)
-        values[3 + i] = (uint64_t)drawn.fanout[i];
+    const plim__load_window_params_t *window = &context->params.window;
+    uint64_t values[PLIM__HOPS_MAX + 2] = {(uint64_t)window->num_hops, (uint64_t)window->replace};
+    for (int i = 0; i < window->num_hops; i++)
+        values[2 + i] = (uint64_t)window->fanout[i];
     return XXH3_64bits(values, sizeof values);
+}
+
+/* Makes the working set, and its file if it can be written. */
+static plim_status_t make_working_set(plim__load_context_t *context)
+{
+    const plim__load_plan_t *plan = &context->plan;
+    plim__access_params_t params = weighing(context);
+    if (lacks_file(context, &params))
+        return PLIM_OK;
+    add_splits(context, &params);
+    params.share = PACKED_SHARE;
+    params.row_bytes = row_bytes(context);
+    PLIM_TRY(plim__access_pack(context->asked, context->dataset, context->offsets, &params,
+                               plan->scratch, set_key(context), plan->working_rows,
+                               &context->working_set));
+    return plim__working_set_save(context->working_set, context->dataset, plan->scratch);
+}
+
+/* Opens the working set, or makes it unless another process does so. */
+static plim_status_t open_working_set(plim__load_context_t *context)
+{
+    const plim__load_plan_t *plan = &context->plan;
+    const uint64_t key = set_key(context);
+    int lock;
+    if (plan->working_rows == 0 || plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
+        return PLIM_OK;
+    PLIM_TRY(plim__working_set_open(context->asked, context->dataset, plan->scratch, key,
+                                    plan->working_rows, &context->working_set));
+    if (context->working_set == NULL) {
+        if (!plim__working_set_claim(context->dataset, plan->scratch, key, &lock)) {
+            plim__log(context->asked, PLIM_LOG_INFO,
+                      "another process is packing the rows in %s; this one reads the dataset",
+                      plan->scratch);
+            return PLIM_OK;
+        }
+        const plim_status_t status = make_working_set(context);
+        plim__working_set_release(context->dataset, plan->scratch, key, lock);
+        PLIM_TRY(status);
+    }
+    /* A set that leaves rows out would limit a larger cache. */
+    const plim__working_set_t *set = context->working_set;
+    if (set != NULL && !set->complete &&
+        (int64_t)plim__load_most_cached(plan, context->params.window.row_bytes) / set->stride >
+            set->order.nodes.count) {
+        plim__log(context->asked, PLIM_LOG_INFO, "%s has fewer rows than the cache holds: not used",
+                  set->path);
+        plim__working_set_destroy(context->working_set);
+        context->working_set = NULL;
+    }
+    return PLIM_OK;
 }
 
 static plim_status_t open_topology(plim__load_context_t *context)
@@ -317,7 +401,7 @@ static plim_status_t open_table(plim__load_context_t *context)
     plim__source_params_t params = context->params.rows;
     plim__rows_t *rows;
     params.number = sources->num_tables;
-    params.cache_key = cache_key(context);
+    params.working_set = context->working_set;
     if (context->access.rows.count > 0)
         params.cached = &context->access.rows;
     PLIM_TRY(plim__rows_disk_create(context->asked, context->dataset, &params, &rows));
@@ -330,6 +414,7 @@ plim_status_t plim__load_sources_open(plim__load_context_t *context)
 {
     PLIM_TRY(plim__offsets_create(context->asked, context->dataset, context->plan.recipe.skip_loops,
                                   &context->offsets));
+    PLIM_TRY(open_working_set(context));
     PLIM_TRY(choose(context));
     PLIM_TRY(open_topology(context));
     return context->params.with_rows ? open_table(context) : PLIM_OK;
@@ -342,6 +427,8 @@ void plim__load_sources_close(plim__load_context_t *context)
     for (int i = 0; i < context->sources.num_topologies; i++)
         plim__topology_disk_destroy(context->sources.topologies[i]);
     plim__access_free(&context->access);
+    plim__working_set_destroy(context->working_set);
+    context->working_set = NULL;
     plim__offsets_destroy(context->offsets);
     context->offsets = NULL;
     context->sources = (plim__load_sources_t){0};

@@ -43,6 +43,7 @@ typedef struct plim__load_context {
     int64_t *graph_indptr; /* (num_graphs + 1); NULL in one graph */
     plim__seeds_t *seeds;  /* of the splits */
     plim__offsets_t *offsets;
+    plim__working_set_t *working_set;         /* NULL: none */
     plim__access_t access;                    /* what the caches keep */
     plim__load_sources_t sources;             /* the dataset's own, each with its cache */
     plim__source_t *disk[PLIM__LOAD_SOURCES]; /* the same, without their kinds */

@@ -175,6 +175,12 @@ int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe
     return wanted > 0 ? plim__min_i64(seeds, wanted) : seeds;
 }
 
+size_t plim__load_most_cached(const plim__load_plan_t *plan, size_t row_bytes)
+{
+    const size_t windows = PLIM__LOAD_WINDOWS * (size_t)plan->window_rows * row_bytes;
+    return plan->row_cache_bytes + (plan->shared ? plan->list_cache_bytes + windows : 0);
+}
+
 int64_t plim__cost_pages(size_t bytes)
 {
     return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
@@ -288,7 +294,6 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
         .merge_distance = plan->merge_distance,
         .all = plan->rows_in_memory,
         .cache_bytes = plan->row_cache_bytes,
-        .scratch = plan->scratch[0] != '\0' ? plan->scratch : NULL,
     };
     parts.part_seeds = plim__min_i64(recipe->batch_size, plim__load_most_seeds(info, plan));
     if (plan->part_seeds > 0)

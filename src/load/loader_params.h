@@ -36,7 +36,7 @@ typedef struct plim__loader_params {
     plim__blocks_params_t blocks;      /* of each worker */
     plim__load_window_params_t window; /* of each of PLIM__LOAD_WINDOWS */
     plim__source_params_t lists;       /* without the cached set */
-    plim__source_params_t rows;        /* without the cached set and its key */
+    plim__source_params_t rows;        /* without the cached set, or the working set */
     plim__load_slot_sizes_t slot;
 } plim__loader_params_t;
 
@@ -79,10 +79,13 @@ int64_t plim__load_largest_split(const plim_dataset_info_t *info);
 int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                               int64_t wanted);
 
+/* The most bytes of rows that the loader may cache: it divides shared memory anew. */
+size_t plim__load_most_cached(const plim__load_plan_t *plan, size_t row_bytes);
+
 /* `bytes` in whole pages; INT64_MAX for SIZE_MAX, an estimate that overflowed. */
 int64_t plim__cost_pages(size_t bytes);
 
-/* Reads the plan's recipe and choices, not its sums; borrows plan->scratch. */
+/* Reads the plan's recipe and choices, not its sums. */
 void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *dataset,
                               const plim__load_plan_t *plan, plim__loader_params_t *parts_out);
 

@@ -98,7 +98,8 @@ struct plim__load_plan {
     int io_depth;
     size_t merge_distance;
     char scratch[512];          /* "" : none */
-    int64_t scratch_bytes;      /* most disk space of the packed cached rows there */
+    int64_t working_rows;       /* most rows of a working set there; 0: none is made */
+    int64_t scratch_bytes;      /* most disk space of it */
     int64_t start;              /* peak of the loader's own memory while it is created */
     int64_t checkpoint_bytes;   /* that a trainer takes while it saves or resumes */
     plim__probe_t probe;        /* measured sizes of batches, for `expect`; empty: none */

@@ -237,8 +237,8 @@ static plim_status_t weigh(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int64_t num_seeds = plim__seeds_count(seeds, PLIM_TRAIN);
-    const int64_t free_bytes =
-        plim__ledger_available(job->ledger) - (int64_t)plim__access_estimate(info->num_nodes);
+    const int64_t free_bytes = plim__ledger_available(job->ledger) -
+                               (int64_t)plim__access_estimate(info->num_nodes, false);
     plim__access_params_t params = {.num_hops = recipe->num_hops,
                                     .replace = recipe->replace,
                                     .seeds = plim__seeds_ids(seeds, PLIM_TRAIN),

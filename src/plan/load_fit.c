@@ -14,6 +14,7 @@
 #include "load/slots.h"
 #include "mem/arena.h"
 #include "mem/headroom.h"
+#include "sample/access.h"
 #include "sample/blocks.h"
 
 #include <math.h>
@@ -62,6 +63,14 @@ enum {
     /* Lists stay in memory when they leave half to rows and slots, so that neither crowds out the
      * other. Expected: 1 changes no plan. */
     ADJACENCY_PART = 2,
+    /* The rows that can be reached at all, as a multiple of those of an epoch: 1.7 in papers100M's
+     * shape with a fan-out of 3,2. They bound the memory and disk space of a working set. */
+    REACH_FACTOR = 4,
+    /* Its tables take at most this part. */
+    WORKING_SET_PART = 8,
+    /* A set of most rows is made where it is smaller than this. */
+    WORKING_SET_SMALL = 256 << 20,
+
     /* The draws of both windows. Expected: 1/2 reads 8 % more often, as the caches get less; 1/8
      * 6 % less often. What windows turn out not to need goes to the caches when the loader is made.
      */
@@ -345,9 +354,15 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
     enter(plan, "offsets",
           plim__cost_pages(plim__offsets_estimate(dataset, plan->recipe.skip_loops)));
     if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
-        enter(plan, "choosing", plim__cost_pages(plim__access_estimate(num_nodes)));
+        const bool packed = plan->working_rows > 0;
+        enter(plan, "choosing", plim__cost_pages(plim__access_estimate(num_nodes, packed)));
         work_bytes =
             plim__max_i64(work_bytes, plim__cost_pages(plim__access_work_minimum(job, num_nodes)));
+    }
+    if (plan->working_rows > 0) {
+        enter(plan, "working set",
+              plim__cost_pages(plim__working_set_estimate(dataset, plan->working_rows)));
+        work_bytes = plim__max_i64(work_bytes, plim__cost_pages(plim__working_set_making(job)));
     }
     return plim__max_i64(plim__add_saturating_i64(sum_accounts(plan), work_bytes),
                          plim__cost_pages(plim__seeds_estimate(job, dataset)));
@@ -617,6 +632,46 @@ static bool grow_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     return false;
 }
 
+/* The rows that can be reached, as far as estimated; if these are most of many, the most probable
+ * ones, and *all_out is false. */
+static int64_t working_rows(const plim__load_facts_t *facts, bool *all_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    const plim__load_size_t epoch = plim__load_size_expected(plim__dataset_manifest(facts->dataset),
+                                                             facts->recipe, seeds_of_splits(info));
+    const int64_t rows =
+        plim__min_i64(plim__mul_saturating_i64(epoch.nodes, REACH_FACTOR), info->num_nodes);
+    *all_out = rows <= info->num_nodes / 2 ||
+               plim__working_set_bytes(facts->dataset, rows) <= WORKING_SET_SMALL;
+    return *all_out ? rows : info->num_nodes / 4;
+}
+
+/* Packs rows in scratch where that needs little memory. */
+static void take_working_set(const plim__load_facts_t *facts, plim__load_plan_t *plan)
+{
+    const int64_t before = total_of(facts, plan);
+    bool all;
+    if (plan->scratch[0] == '\0' || plan->rows_in_memory || !has_rows(facts) ||
+        plim_dataset_info(facts->dataset)->num_graphs > 0 || facts->params->row_cache < 0)
+        return;
+    plan->working_rows = working_rows(facts, &all);
+    if (total_of(facts, plan) > share(facts, before, WORKING_SET_PART))
+        plan->working_rows = 0;
+}
+
+/* A set that leaves rows out would limit a larger cache. */
+static void drop_small_set(const plim__load_facts_t *facts, plim__load_plan_t *plan)
+{
+    plim__loader_params_t params;
+    bool all;
+    plim__loader_params_find(facts->job, facts->dataset, plan, &params);
+    if (plan->working_rows == 0 || working_rows(facts, &all) != plan->working_rows || all)
+        return;
+    const size_t row = plim__round_up(params.window.row_bytes, sizeof(uint64_t));
+    if (plim__load_most_cached(plan, params.window.row_bytes) / row > (size_t)plan->working_rows)
+        plan->working_rows = 0;
+}
+
 static void grow_windows(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
     const plim__load_size_t most = window_expected(facts, window_seeds(facts, plan->window_steps));
@@ -687,8 +742,10 @@ static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     const bool good = grow_slots(facts, plan);
     if (plan->window_steps > 0 && !facts->trial) {
         grow_depth(facts, plan);
+        take_working_set(facts, plan);
         grow_windows(facts, plan);
         grow_caches(facts, plan);
+        drop_small_set(facts, plan);
     }
     return good;
 }

@@ -12,6 +12,7 @@
 #include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/matrix.h"
+#include "source/working_set.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -87,19 +88,6 @@ static void add_held(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     plan->num_accounts += held;
     plan->num_held = held;
     memcpy(plan->accounts, accounts, sizeof accounts);
-}
-
-/* Disk space for packed rows. The row cache may grow by the memory that it shares. */
-static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim__load_plan_t *plan)
-{
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const size_t row = (size_t)info->num_features * plim__feature_bytes(info->feature_type);
-    size_t bytes = plan->row_cache_bytes;
-    if (plan->scratch[0] == '\0' || plan->row_cache_bytes == 0)
-        return 0;
-    if (plan->shared)
-        bytes += plan->list_cache_bytes + PLIM__LOAD_WINDOWS * (size_t)plan->window_rows * row;
-    return plim__rows_packed_bytes(dataset, bytes);
 }
 
 static bool fits_a_slot(const plim__load_plan_t *plan, plim__load_size_t size)
@@ -565,7 +553,8 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
     PLIM_TRY(choose(&facts, &plan, &tight));
     log_plan(&facts, &plan);
     plan.again = plim__load_plan_again;
-    plan.scratch_bytes = scratch_bytes(dataset, &plan);
+    plan.scratch_bytes =
+        plan.working_rows == 0 ? 0 : plim__working_set_bytes(dataset, plan.working_rows);
     plan.recipe = *recipe;
     if (!facts.client->quiet)
         PLIM_TRY(expect(&facts, &plan));

@@ -16,18 +16,20 @@ static const struct {
 } shapes[] = {{16, (size_t)256 << 10}, {8, (size_t)128 << 10}, {4, (size_t)64 << 10}};
 #define SHAPES ((int)(sizeof shapes / sizeof shapes[0]))
 
-static plim__access_t carve_sets(plim__arena_t *arena, int64_t num_nodes)
+static plim__access_t carve_sets(plim__arena_t *arena, int64_t num_nodes, bool packed)
 {
     const size_t bytes = plim__node_set_bytes(num_nodes);
-    return (plim__access_t){
-        .lists = plim__node_set_make(plim__arena_carve(arena, 1, bytes, 1), num_nodes),
-        .rows = plim__node_set_make(plim__arena_carve(arena, 1, bytes, 1), num_nodes)};
+    plim__access_t access = {
+        .lists = plim__node_set_make(plim__arena_carve(arena, 1, bytes, 1), num_nodes)};
+    if (!packed)
+        access.rows = plim__node_set_make(plim__arena_carve(arena, 1, bytes, 1), num_nodes);
+    return access;
 }
 
-size_t plim__access_estimate(int64_t num_nodes)
+size_t plim__access_estimate(int64_t num_nodes, bool packed)
 {
     plim__arena_t arena = plim__arena_counting();
-    (void)carve_sets(&arena, num_nodes);
+    (void)carve_sets(&arena, num_nodes, packed);
     return plim__round_up(arena.used, PLIM__PAGE);
 }
 
@@ -192,8 +194,9 @@ static plim_status_t open_files(plim__access_work_t *work, const plim_dataset_t 
     return PLIM_OK;
 }
 
-static plim_status_t run(plim__access_work_t *work, const plim_dataset_t *dataset,
-                         plim__access_t *access)
+/* Computes the codes of the last hop. */
+static plim_status_t run_hops(plim__access_work_t *work, const plim_dataset_t *dataset,
+                              plim__node_set_t *scratch)
 {
     int64_t ranges =
         (plim__access_chunks(work->num_nodes) * PLIM__ACCESS_CHUNK - 1) / work->layout.capacity + 1;
@@ -201,36 +204,58 @@ static plim_status_t run(plim__access_work_t *work, const plim_dataset_t *datase
     int hops = work->params->row_bytes > 0 ? work->num_hops : work->num_hops - 1;
     work->edges_total = plim__max_i64(hops, 0) * ranges * work->num_edges;
     PLIM_TRY(open_files(work, dataset));
-    PLIM_TRY(plim__access_codes_start(work, &access->rows));
+    PLIM_TRY(plim__access_codes_start(work, scratch));
     for (int hop = 0; hop < hops; hop++) {
         PLIM_TRY(plim__access_hop(work, hop));
         if (hop + 1 < work->num_hops)
             PLIM_TRY(plim__access_codes_advance(work));
     }
-    return plim__admission_choose(work, access);
+    return PLIM_OK;
+}
+
+/* Makes a working set if `pack` is given, else the choice for the caches. */
+static plim_status_t find(const plim_job_t *job, const plim_dataset_t *dataset,
+                          const plim__offsets_t *offsets, const plim__access_params_t *params,
+                          const plim__pack_params_t *pack, plim__access_t *access_out,
+                          plim__working_set_t **set_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    plim__arena_t arena;
+    plim__access_work_t *work;
+    const bool packed = params->packed || pack != NULL;
+    PLIM_TRY(plim__arena_create(job->ledger, "choosing",
+                                plim__access_estimate(info->num_nodes, packed), &arena));
+    plim__access_t access = carve_sets(&arena, info->num_nodes, packed);
+    access.arena = arena;
+    plim_status_t status = work_create(job, dataset, offsets, params, &work);
+    if (status == PLIM_OK) {
+        status = run_hops(work, dataset, &access.lists);
+        if (status == PLIM_OK)
+            status = pack != NULL ? plim__admission_pack(work, pack, &access.lists, set_out)
+                                  : plim__admission_choose(work, &access);
+        work_destroy(work);
+    }
+    if (status == PLIM_OK && pack == NULL)
+        *access_out = access;
+    else
+        plim__access_free(&access);
+    return status;
 }
 
 plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
                                 plim__access_t *access_out)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__arena_t arena;
-    plim__access_work_t *work;
-    PLIM_TRY(plim__arena_create(job->ledger, "choosing", plim__access_estimate(info->num_nodes),
-                                &arena));
-    plim__access_t access = carve_sets(&arena, info->num_nodes);
-    access.arena = arena;
-    plim_status_t status = work_create(job, dataset, offsets, params, &work);
-    if (status == PLIM_OK) {
-        status = run(work, dataset, &access);
-        work_destroy(work);
-    }
-    if (status == PLIM_OK)
-        *access_out = access;
-    else
-        plim__access_free(&access);
-    return status;
+    return find(job, dataset, offsets, params, NULL, access_out, NULL);
+}
+
+plim_status_t plim__access_pack(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim__offsets_t *offsets, const plim__access_params_t *params,
+                                const char *scratch, uint64_t key, int64_t most_rows,
+                                plim__working_set_t **set_out)
+{
+    const plim__pack_params_t pack = {dataset, scratch, key, most_rows};
+    return find(job, dataset, offsets, params, &pack, NULL, set_out);
 }
 
 void plim__access_free(plim__access_t *access)

@@ -13,6 +13,8 @@
  * the last hop. A hit saves one I/O either way, so lists and rows compete by probability per byte.
  * Each hop is one sequential pass over indices.npy for each range of nodes whose counters fit
  * `work_bytes`.
+ *
+ * The order of a working set follows from the same probabilities.
  */
 #ifndef PLIM_SAMPLE_ACCESS_H
 #define PLIM_SAMPLE_ACCESS_H
@@ -21,6 +23,7 @@
 #include "mem/arena.h"
 #include "sample/reach.h"
 #include "source/draw.h"
+#include "source/working_set.h"
 
 typedef struct plim__access_params {
     int num_hops;
@@ -28,6 +31,8 @@ typedef struct plim__access_params {
     bool replace;
     const int64_t *seeds; /* (num_seeds) distinct, in any order */
     int64_t num_seeds;
+    const int64_t *others[2]; /* (num_others) further seeds, just as probable */
+    int64_t num_others[2];
     double share;         /* share of the seeds in a window, (0, 1] */
     size_t row_bytes;     /* cache bytes of a row; 0: no row cache */
     size_t list_bytes;    /* cache bytes of a list's entry; 0: no list cache */
@@ -38,6 +43,8 @@ typedef struct plim__access_params {
     size_t miss_bytes;    /* window bytes of a needed row that is not admitted; 0: not counted */
     size_t miss_capacity; /* bytes for such rows, in addition to `capacity` */
     size_t miss_min;      /* part of miss_capacity that admission never takes */
+    bool packed;          /* rows are cached by place in a working set: no set of them is made */
+    double row_reads;     /* reads that a missed row costs, beside one for a list; 0: one too */
     size_t work_bytes;    /* memory during the computation, besides the result */
     const char *tmp;      /* directory of a temporary file for counters that do not fit */
 } plim__access_params_t;
@@ -50,7 +57,7 @@ typedef struct plim__access_params {
 typedef struct plim__access {
     plim__arena_t arena; /* account "choosing": memory of both sets */
     plim__node_set_t lists;
-    plim__node_set_t rows;
+    plim__node_set_t rows; /* without lines if params->packed */
     size_t list_bytes;
     size_t row_bytes;
     double list_hits; /* expected hit rates */
@@ -59,8 +66,8 @@ typedef struct plim__access {
     plim__reach_t reach;
 } plim__access_t;
 
-/* Bytes of the result, and the minimum of work_bytes. */
-size_t plim__access_estimate(int64_t num_nodes);
+/* Bytes of the result, with params->packed or not, and the minimum of work_bytes. */
+size_t plim__access_estimate(int64_t num_nodes, bool packed);
 size_t plim__access_work_minimum(const plim_job_t *job, int64_t num_nodes);
 
 /* Whether the codes need a temporary file, and its size. */
@@ -73,5 +80,15 @@ plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dat
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
                                 plim__access_t *access_out);
 void plim__access_free(plim__access_t *access); /* a zeroed one is harmless */
+
+/*
+ * Makes a working set, without its file, of the `most_rows` rows that are most probably needed, or
+ * all with a probability above 0; capacities are ignored. It is the same for every line as long as
+ * `share` and seeds are. Errors as above.
+ */
+plim_status_t plim__access_pack(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim__offsets_t *offsets, const plim__access_params_t *params,
+                                const char *scratch, uint64_t key, int64_t most_rows,
+                                plim__working_set_t **set_out);
 
 #endif

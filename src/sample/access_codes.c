@@ -80,17 +80,25 @@ static plim_status_t start_chunk(void *context, int worker, int64_t chunk)
                                CHUNK_BYTES);
 }
 
+static plim_status_t add_seeds(const plim__access_work_t *work, const int64_t *seeds, int64_t count,
+                               plim__node_set_t *set)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (seeds[i] < 0 || seeds[i] >= work->num_nodes)
+            return plim__fail(PLIM_ERR_DATA, "seed %lld is %lld, but the nodes are 0 to %lld",
+                              (long long)i, (long long)seeds[i], (long long)work->num_nodes - 1);
+        (void)plim__node_set_add(set, seeds[i]);
+    }
+    return PLIM_OK;
+}
+
 plim_status_t plim__access_codes_start(plim__access_work_t *work, plim__node_set_t *set)
 {
     const plim__access_params_t *params = work->params;
     range_t range = {.work = work, .seeds = set};
-    for (int64_t i = 0; i < params->num_seeds; i++) {
-        if (params->seeds[i] < 0 || params->seeds[i] >= work->num_nodes)
-            return plim__fail(PLIM_ERR_DATA, "seed %lld is %lld, but the nodes are 0 to %lld",
-                              (long long)i, (long long)params->seeds[i],
-                              (long long)work->num_nodes - 1);
-        (void)plim__node_set_add(set, params->seeds[i]);
-    }
+    PLIM_TRY(add_seeds(work, params->seeds, params->num_seeds, set));
+    for (int i = 0; i < 2; i++)
+        PLIM_TRY(add_seeds(work, params->others[i], params->num_others[i], set));
     plim_status_t status =
         plim__access_sweep(work, 0, plim__access_chunks(work->num_nodes), start_chunk, &range);
     plim__node_set_clear(set);

@@ -138,4 +138,16 @@ plim_status_t plim__access_pass(plim__access_work_t *work, int hop, int64_t firs
 /* Fills the two sets and the sums of `access` from the codes of the last hop. */
 plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *access);
 
+/* What a working set is made of. */
+typedef struct plim__pack_params {
+    const plim_dataset_t *dataset;
+    const char *scratch;
+    uint64_t key;
+    int64_t most_rows;
+} plim__pack_params_t;
+
+/* Makes a working set from the codes of the last hop; `rows` is scratch. */
+plim_status_t plim__admission_pack(plim__access_work_t *work, const plim__pack_params_t *params,
+                                   plim__node_set_t *rows, plim__working_set_t **set_out);
+
 #endif

@@ -5,6 +5,8 @@
  *     sweep 1   bytes of lists and of rows in each bin of densities
  *     cuts      the bin at which lists end, and rows: items above it are admitted, none below it
  *     sweep 2   the sets; items in the cut's own bin in ascending order of nodes, while they fit
+ *
+ * Or makes the order of a working set: its classes end at bins too.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -67,6 +69,12 @@ static uint64_t fixed_point(float probability)
     return (uint64_t)((double)probability * PLIM__HAZARD_ONE);
 }
 
+/* Reads that a miss costs. */
+static double reads_of(const plim__access_work_t *work, int kind)
+{
+    return kind == ROWS && work->params->row_reads > 0 ? work->params->row_reads : 1;
+}
+
 static item_t item_of(const plim__access_work_t *work, int kind, int64_t node, uint16_t code)
 {
     const plim__access_params_t *params = work->params;
@@ -78,7 +86,7 @@ static item_t item_of(const plim__access_work_t *work, int kind, int64_t node, u
         bytes = params->list_fixed + params->list_bytes * (uint64_t)degree;
     }
     item_t item = {.probability = work->chances[code], .bytes = bytes};
-    item.bin = bin_of((double)item.probability / (double)bytes);
+    item.bin = bin_of((double)item.probability * reads_of(work, kind) / (double)bytes);
     return item;
 }
 
@@ -188,7 +196,7 @@ static double count_missed(const choice_t *choice, const uint64_t *row_bins)
     double missed = 0;
     for (int bin = 0; bin <= choice->cuts[ROWS].bin; bin++)
         missed += (double)row_bins[bin] * density_of(bin);
-    return missed;
+    return missed / reads_of(choice->work, ROWS);
 }
 
 /* miss_capacity is divided into this many steps. */
@@ -221,7 +229,8 @@ static void find_room(choice_t *choice, uint64_t *const bins[KINDS])
 static void admit(const choice_t *choice, plim__access_worker_t *worker, int kind, int64_t node,
                   const item_t *item)
 {
-    (void)plim__node_set_add(choice->sets[kind], node);
+    if (choice->sets[kind]->lines != NULL)
+        (void)plim__node_set_add(choice->sets[kind], node);
     worker->sums[kind].bytes += item->bytes;
     worker->sums[kind].chosen += fixed_point(item->probability);
 }
@@ -277,6 +286,20 @@ static plim_status_t merge_chunk(void *context, int number, int64_t chunk)
     return PLIM_OK;
 }
 
+/* Sweep 1; worker 0 then has the bins of all. */
+static plim_status_t count_all(choice_t *choice)
+{
+    plim__access_work_t *work = choice->work;
+    plim__access_worker_t *all = &work->workers[0];
+    PLIM_TRY(
+        plim__access_sweep(work, 0, plim__access_chunks(work->num_nodes), count_chunk, choice));
+    for (int i = 1; i < work->layout.workers; i++)
+        for (int kind = 0; kind < KINDS; kind++)
+            for (int bin = 0; bin < PLIM__ACCESS_BINS; bin++)
+                all->bins[kind][bin] += work->workers[i].bins[kind][bin];
+    return PLIM_OK;
+}
+
 plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *access)
 {
     const int64_t chunks = plim__access_chunks(work->num_nodes);
@@ -285,11 +308,7 @@ plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *
                        .sets = {&access->lists, &access->rows},
                        .wanted = {work->params->list_bytes > 0 && work->num_hops > 0,
                                   work->params->row_bytes > 0}};
-    PLIM_TRY(plim__access_sweep(work, 0, chunks, count_chunk, &choice));
-    for (int i = 1; i < work->layout.workers; i++)
-        for (int kind = 0; kind < KINDS; kind++)
-            for (int bin = 0; bin < PLIM__ACCESS_BINS; bin++)
-                all->bins[kind][bin] += work->workers[i].bins[kind][bin];
+    PLIM_TRY(count_all(&choice));
     for (int i = 0; i < work->layout.workers; i++)
         for (int kind = 0; kind < KINDS; kind++)
             for (int bin = 0; bin < PLIM__REACH_BINS; bin++) {
@@ -308,11 +327,98 @@ plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *
         }
     const plim__access_sums_t *lists = &all->sums[LISTS], *rows = &all->sums[ROWS];
     plim__node_set_seal(&access->lists);
-    plim__node_set_seal(&access->rows);
+    if (access->rows.lines != NULL)
+        plim__node_set_seal(&access->rows);
     access->list_bytes = lists->bytes;
     access->row_bytes = rows->bytes;
     access->list_hits = lists->all == 0 ? 0 : (double)lists->chosen / (double)lists->all;
     access->row_hits = rows->all == 0 ? 0 : (double)rows->chosen / (double)rows->all;
     access->rows_missed = (double)(rows->all - rows->chosen) / PLIM__HAZARD_ONE;
+    return PLIM_OK;
+}
+
+/*
+ * Where the classes of a working set end, in 64ths of its rows: fine at its beginning, where caches
+ * of a large set end, and fine enough behind it for caches of a small one.
+ */
+static const int class_ends[PLIM__ORDER_CLASSES] = {1, 2, 4, 8, 16, 32, 48, 64};
+
+typedef struct packing {
+    choice_t choice;               /* of rows alone */
+    int ends[PLIM__ORDER_CLASSES]; /* the last bin of each class */
+    plim__node_order_t *order;     /* NULL: in the pass that finds its nodes */
+    plim__node_set_t *nodes;
+} packing_t;
+
+/* Finds the ends of the classes; returns the number of rows of them all. */
+static int64_t find_classes(packing_t *packing, int64_t most_rows, bool *complete_out)
+{
+    const uint64_t *bins = packing->choice.work->workers[0].bins[ROWS];
+    const uint64_t each = packing->choice.work->params->row_bytes;
+    int64_t all = 0, rows = 0;
+    int lowest = PLIM__ACCESS_BINS, number = 0;
+    while (lowest > 0 && all + (int64_t)(bins[lowest - 1] / each) <= most_rows)
+        all += (int64_t)(bins[--lowest] / each);
+    *complete_out = lowest == 0;
+    for (int bin = PLIM__ACCESS_BINS - 1; bin >= lowest; bin--) {
+        rows += (int64_t)(bins[bin] / each);
+        while (number < PLIM__ORDER_CLASSES - 1 && rows * 64 >= all * class_ends[number])
+            packing->ends[number++] = bin;
+    }
+    for (; number < PLIM__ORDER_CLASSES; number++)
+        packing->ends[number] = lowest;
+    return all;
+}
+
+static plim_status_t pack_chunk(void *context, int number, int64_t chunk)
+{
+    packing_t *packing = context;
+    plim__access_work_t *work = packing->choice.work;
+    plim__access_worker_t *worker = &work->workers[number];
+    const int64_t first = chunk * PLIM__ACCESS_CHUNK, count = nodes_of_chunk(work, chunk);
+    PLIM_TRY(get_codes(&packing->choice, worker, chunk));
+    const uint16_t *codes = worker->judged[ROWS];
+    for (int64_t i = 0; i < count; i++) {
+        if (codes[i] == 0)
+            continue;
+        const item_t item = item_of(work, ROWS, first + i, codes[i]);
+        int class = 0;
+        while (class < PLIM__ORDER_CLASSES && item.bin < packing->ends[class])
+            class ++;
+        if (class == PLIM__ORDER_CLASSES)
+            continue;
+        if (packing->order == NULL)
+            (void)plim__node_set_add(packing->nodes, first + i);
+        else
+            plim__node_order_set(packing->order, plim__node_set_position(packing->nodes, first + i),
+                                 class);
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__admission_pack(plim__access_work_t *work, const plim__pack_params_t *params,
+                                   plim__node_set_t *rows, plim__working_set_t **set_out)
+{
+    const int64_t chunks = plim__access_chunks(work->num_nodes);
+    packing_t packing = {.choice = {.work = work, .wanted = {[ROWS] = true}}, .nodes = rows};
+    plim__working_set_t *set;
+    bool complete;
+    PLIM_TRY(count_all(&packing.choice));
+    const int64_t num_rows = find_classes(&packing, params->most_rows, &complete);
+    PLIM_TRY(plim__access_sweep(work, 0, chunks, pack_chunk, &packing));
+    PLIM_TRY(plim__working_set_create(work->job, params->dataset, params->scratch, params->key,
+                                      num_rows, &set));
+    set->complete = complete;
+    memcpy(set->order.nodes.lines, rows->lines, plim__node_set_bytes(work->num_nodes));
+    plim__node_set_seal(&set->order.nodes);
+    packing.order = &set->order;
+    packing.nodes = &set->order.nodes;
+    plim_status_t status = plim__access_sweep(work, 0, chunks, pack_chunk, &packing);
+    if (status != PLIM_OK) {
+        plim__working_set_destroy(set);
+        return status;
+    }
+    plim__working_set_seal(set);
+    *set_out = set;
     return PLIM_OK;
 }

@@ -60,7 +60,7 @@ void plim__cache_begin(plim__cache_t *cache, const plim_job_t *job,
 {
     cache->arena = *arena;
     cache->job = *job;
-    if (!params->all)
+    if (!params->all && params->cached != NULL)
         cache->nodes = *params->cached;
     cache->source = source;
     source->cache = cache;

@@ -9,26 +9,25 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "io/bulk.h"
-#include "source/packed_rows.h"
 #include "source/rows.h"
-
-#include <xxhash.h>
+#include "source/working_set.h"
 
 #define ACCOUNT "row cache"
 
 /* Rows are prefetched this many bytes ahead of the copy, since a core keeps some tens of cache
- * lines in flight. The node set's line is prefetched earlier. */
+ * lines in flight. The line of a working set's classes is prefetched so many rows before that, and
+ * the node set's line before that one. */
 #define AHEAD_BYTES ((size_t)4096)
 #define AHEAD_ROWS_MAX 32
-#define RANK_AHEAD 20
+#define CLASS_AHEAD 10
+#define RANK_AHEAD 10
+#define POSITIONS 64 /* looked up: more than AHEAD_ROWS_MAX + CLASS_AHEAD */
 
 struct plim__row_cache {
     plim__cache_t base;
     plim__row_form_t form;
-    size_t stride;              /* bytes between rows */
-    plim__packed_rows_t packed; /* image of the memory in the scratch directory */
-    atomic_bool packing;        /* the packed file is being written without errors so far */
+    size_t stride;            /* bytes between rows */
+    plim__working_set_t *set; /* borrowed; NULL: the rows of base.nodes */
 };
 
 static size_t stride_of(const plim__row_form_t *form)
@@ -42,8 +41,10 @@ int64_t plim__row_cache_rows(const plim_dataset_t *dataset, const plim__source_p
     const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
     if (params->all || form.bytes == 0)
         return params->all ? num_nodes : 0;
-    return plim__min_i64((int64_t)(params->cache_bytes / stride_of(&form)),
-                         params->cached == NULL ? num_nodes : params->cached->count);
+    const int64_t fit = (int64_t)(params->cache_bytes / stride_of(&form));
+    if (params->working_set != NULL)
+        return plim__min_i64(fit, params->working_set->order.first[PLIM__ORDER_CLASSES]);
+    return plim__min_i64(fit, params->cached == NULL ? num_nodes : params->cached->count);
 }
 
 static plim__row_cache_t carve(plim__arena_t *arena, const plim_dataset_t *dataset,
@@ -54,13 +55,10 @@ static plim__row_cache_t carve(plim__arena_t *arena, const plim_dataset_t *datas
         .base = {.all = params->all, .num_items = plim__row_cache_rows(dataset, params)},
         .form = form,
         .stride = stride_of(&form),
-        .packed.file.fd = -1};
+        .set = params->all ? NULL : params->working_set};
     const size_t bytes = plim__round_up(
         plim__mul_saturating_size((size_t)cache.base.num_items, cache.stride), PLIM__PAGE);
     plim__droppable_carve(arena, bytes, params->workers, &cache.base.memory);
-    if (params->scratch != NULL && !params->all)
-        cache.packed.checksums =
-            plim__arena_carve(arena, plim__packed_rows_table(bytes), 1, PLIM__PAGE);
     return cache;
 }
 
@@ -72,21 +70,9 @@ size_t plim__row_cache_estimate(const plim_dataset_t *dataset, const plim__sourc
     return plim__round_up(arena.used, PLIM__PAGE);
 }
 
-int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_bytes)
-{
-    const plim__source_params_t params = {.cache_bytes = cache_bytes};
-    const plim__row_form_t form = plim__row_form_of(dataset);
-    if (form.bytes == 0)
-        return 0;
-    return plim__packed_rows_bytes(plim__row_cache_rows(dataset, &params) *
-                                   (int64_t)stride_of(&form));
-}
-
 size_t plim__row_cache_filling(const plim_job_t *job, const plim__source_params_t *params)
 {
-    const size_t filling = plim__cache_filling(job, params);
-    const size_t loading = params->scratch != NULL && !params->all ? plim__bulk_estimate(job) : 0;
-    return filling > loading ? filling : loading;
+    return plim__cache_filling(job, params);
 }
 
 static void mark_word(char *word)
@@ -118,60 +104,47 @@ static plim_status_t fill_from_features(plim__row_cache_t *cache, int worker, in
     const int64_t first = begin / stride;
     plim__cache_reads_t reads = {cache->base.source, &cache->base.source->file, worker, 0};
     plim__cache_walk_t walk;
-    if (first < last)
+    if (first < last && cache->set == NULL)
         plim__cache_walk_start(&walk, nodes,
                                nodes == NULL ? first : plim__node_set_select(nodes, first));
     for (int64_t row = first * stride; row < last * stride; row += stride) {
-        const int64_t node = plim__cache_walk_next(&walk);
+        const int64_t node = cache->set == NULL
+                                 ? plim__cache_walk_next(&walk)
+                                 : plim__node_order_node(&cache->set->order, row / stride);
         const int64_t from = plim__max_i64(row, begin), to = plim__min_i64(row + bytes, end);
-        if (from < to) /* else only padding of the row */
+        if (from < to && node >= 0) /* else only padding */
             PLIM_TRY(plim__cache_reads_add(&reads, PLIM__NPY_HEADER + node * bytes + (from - row),
                                            (size_t)(to - from), cache->base.memory.base + from));
     }
-    PLIM_TRY(plim__cache_reads_run(&reads));
-    mark(cache, begin, end);
-    return PLIM_OK;
+    return plim__cache_reads_run(&reads);
 }
 
-static plim_status_t fill_from_packed(plim__row_cache_t *cache, int worker, int64_t begin,
-                                      int64_t end)
+/* Reads pages of the cache's memory from the working set's. */
+static plim_status_t fill_from_set(plim__row_cache_t *cache, int worker, int64_t begin, int64_t end)
 {
-    plim__cache_reads_t reads = {cache->base.source, &cache->packed.file, worker, 0};
-    PLIM_TRY(plim__cache_reads_add(&reads, plim__packed_rows_offset(begin), (size_t)(end - begin),
+    const int64_t places = cache->set->order.first[PLIM__ORDER_CLASSES] * (int64_t)cache->stride;
+    plim__cache_reads_t reads = {cache->base.source, &cache->set->file, worker, 0};
+    PLIM_TRY(plim__cache_reads_add(&reads, plim__working_set_offset(cache->set, 0) + begin,
+                                   (size_t)(plim__min_i64(end, places) - begin),
                                    cache->base.memory.base + begin));
     return plim__cache_reads_run(&reads);
 }
 
-static void close_packed(plim__row_cache_t *cache)
-{
-    plim__log(&cache->base.job, PLIM_LOG_WARNING, "%s; going on without packed rows",
-              plim_last_error());
-    plim__file_close(&cache->packed.file);
-}
-
-/* Reads from the packed file while it is readable: others may clean up the scratch directory. */
-static plim_status_t fill_again(void *context, int worker, int64_t at, size_t size)
+static plim_status_t fill_part(void *context, int worker, int64_t at, size_t size)
 {
     plim__row_cache_t *cache = context;
-    if (cache->packed.file.fd >= 0) {
-        plim_status_t status = fill_from_packed(cache, worker, at, at + (int64_t)size);
-        if (status != PLIM_ERR_DATA && status != PLIM_ERR_IO)
-            return status;
-        close_packed(cache);
+    const int64_t end = at + (int64_t)size;
+    plim_status_t status = PLIM_ERR_DATA;
+    if (cache->set != NULL && atomic_load(&cache->set->readable)) {
+        status = fill_from_set(cache, worker, at, end);
+        if (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)
+            plim__working_set_lost(cache->set);
     }
-    return fill_from_features(cache, worker, at, at + (int64_t)size);
-}
-
-static plim_status_t fill_first(void *context, int worker, int64_t at, size_t size)
-{
-    plim__row_cache_t *cache = context;
-    PLIM_TRY(fill_from_features(cache, worker, at, at + (int64_t)size));
-    if (atomic_load(&cache->packing) &&
-        plim__packed_rows_put(&cache->packed, at, size) != PLIM_OK &&
-        atomic_exchange(&cache->packing, false))
-        plim__log(&cache->base.job, PLIM_LOG_WARNING, "%s; going on without packed rows",
-                  plim_last_error());
-    return PLIM_OK;
+    if (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)
+        status = fill_from_features(cache, worker, at, end);
+    if (status == PLIM_OK)
+        mark(cache, at, end);
+    return status;
 }
 
 /* The memory position of a byte of features.npy's rows. */
@@ -219,57 +192,15 @@ static plim_status_t mark_chunk(void *context, int worker, int64_t chunk, void *
     return PLIM_OK;
 }
 
-/* Fills the cache from features.npy and writes the packed file. */
-static plim_status_t fill_some(plim__row_cache_t *cache)
-{
-    plim__packed_rows_begin(&cache->packed);
-    atomic_store(&cache->packing, cache->packed.file.fd >= 0);
-    plim_status_t status =
-        plim__cache_fill(&cache->base, ACCOUNT, "filling the row cache", fill_first);
-    if (status == PLIM_OK && atomic_load(&cache->packing))
-        plim__packed_rows_finish(&cache->packed);
-    else
-        plim__file_close(&cache->packed.file);
-    return status;
-}
-
 static plim_status_t fill(plim__row_cache_t *cache)
 {
-    bool loaded = false;
     if (cache->base.all)
         return plim__cache_fill_all(&cache->base,
                                     cache->base.num_items * (int64_t)cache->form.bytes,
                                     "reading features", place_chunk, mark_chunk);
     if (cache->base.num_items == 0)
         return PLIM_OK;
-    plim__droppable_fill_begin(&cache->base.memory);
-    PLIM_TRY(plim__packed_rows_load(&cache->packed, &loaded));
-    if (!loaded)
-        return fill_some(cache);
-    plim__droppable_fill_end(&cache->base.memory);
-    return PLIM_OK;
-}
-
-static plim_status_t identify(plim__row_cache_t *cache, const plim_dataset_t *dataset,
-                              const plim__source_params_t *params)
-{
-    plim__packed_rows_t *packed = &cache->packed;
-    packed->job = &cache->base.job;
-    packed->memory = &cache->base.memory;
-    if (params->all)
-        return PLIM_OK;
-    packed->identity = (plim__packed_rows_identity_t){
-        .key = params->cache_key,
-        .set_hash = XXH3_64bits(params->cached->lines,
-                                (size_t)params->cached->num_lines * sizeof *params->cached->lines),
-        .num_rows = (uint64_t)cache->base.num_items,
-        .row_bytes = cache->form.bytes,
-        .num_pages = cache->base.memory.bytes / PLIM__PAGE,
-        .chunk_bytes = PLIM__DROPPABLE_CHUNK};
-    const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
-    memcpy(packed->identity.fingerprint, fingerprint,
-           sizeof plim_dataset_info(dataset)->fingerprint);
-    return plim__packed_rows_name(packed, params->scratch);
+    return plim__cache_fill(&cache->base, ACCOUNT, "filling the row cache", fill_part);
 }
 
 plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -282,10 +213,8 @@ plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t
     const plim__row_cache_t carved = carve(&arena, dataset, params);
     plim__row_cache_t *cache = plim__arena_carve(&arena, 1, sizeof *cache, 1);
     memcpy(cache, &carved, sizeof *cache);
-    plim__cache_begin(&cache->base, job, params, source, fill_again, &arena);
-    plim_status_t status = identify(cache, dataset, params);
-    if (status == PLIM_OK)
-        status = fill(cache);
+    plim__cache_begin(&cache->base, job, params, source, fill_part, &arena);
+    const plim_status_t status = fill(cache);
     if (status != PLIM_OK) {
         plim__row_cache_destroy(cache);
         return status;
@@ -296,17 +225,17 @@ plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t
 
 void plim__row_cache_destroy(plim__row_cache_t *cache)
 {
-    if (cache == NULL)
-        return;
-    plim__file_close(&cache->packed.file);
-    plim__cache_end(&cache->base);
+    if (cache != NULL)
+        plim__cache_end(&cache->base);
 }
 
 bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node)
 {
-    const int64_t position = plim__cache_position(&cache->base, node);
+    const int64_t position = cache->set == NULL ? plim__cache_position(&cache->base, node)
+                                                : plim__node_order_find(&cache->set->order, node);
     const int64_t stride = (int64_t)cache->stride;
-    return position >= 0 && plim__droppable_has(&cache->base.memory, position * stride, stride);
+    return position >= 0 && position < cache->base.num_items &&
+           plim__droppable_has(&cache->base.memory, position * stride, stride);
 }
 
 /* Copies the part of a row in one page, which begins with a mark; false if the page was dropped. */
@@ -362,24 +291,35 @@ static inline __attribute__((always_inline)) void take_rows(row_lookup_t *taking
     const int64_t *nodes = taking->nodes;
     const int64_t count = taking->count, num_rows = cache->base.num_items;
     const int64_t stride = bytes > 0 ? (int64_t)bytes : (int64_t)cache->stride;
-    const plim__node_set_t set = cache->base.nodes;
+    const plim__node_order_t *order = cache->set != NULL ? &cache->set->order : NULL;
+    const plim__node_set_t set = order != NULL ? order->nodes : cache->base.nodes;
     const bool all = cache->base.all, whole = taking->whole;
     const bool converts = target.type != cache->form.type;
     const char *base = cache->base.memory.base;
     const size_t size = bytes > 0 ? bytes : cache->form.bytes;
     const int64_t ahead = plim__min_i64((int64_t)(AHEAD_BYTES / size) + 1, AHEAD_ROWS_MAX);
-    for (int64_t i = -ahead; i < count; i++) {
-        if (!all && i + ahead + RANK_AHEAD < count)
-            plim__node_set_prefetch(&set, nodes[i + ahead + RANK_AHEAD]);
-        if (i + ahead < count) {
-            const int64_t node = nodes[i + ahead];
-            const int64_t position = all ? node : plim__node_set_position(&set, node);
-            if (position >= 0 && position < num_rows)
-                plim__row_prefetch(base + position * stride, size);
+    int64_t positions[POSITIONS];
+    for (int64_t i = -ahead - CLASS_AHEAD; i < count; i++) {
+        const int64_t next = i + ahead, later = next + CLASS_AHEAD;
+        if (!all && later + RANK_AHEAD < count)
+            plim__node_set_prefetch(&set, nodes[later + RANK_AHEAD]);
+        if (later < count) {
+            const int64_t position =
+                all ? nodes[later] : plim__node_set_position(&set, nodes[later]);
+            positions[later % POSITIONS] = position;
+            if (order != NULL)
+                plim__node_order_prefetch(order, position);
+        }
+        if (next >= 0 && next < count) {
+            int64_t *position = &positions[next % POSITIONS];
+            if (order != NULL && *position >= 0)
+                *position = plim__node_order_at(order, *position);
+            if (*position >= 0 && *position < num_rows)
+                plim__row_prefetch(base + *position * stride, size);
         }
         if (i < 0)
             continue;
-        const int64_t position = all ? nodes[i] : plim__node_set_position(&set, nodes[i]);
+        const int64_t position = positions[i % POSITIONS];
         const int64_t row = position * stride;
         if (position >= 0 && position < num_rows &&
             (whole || plim__droppable_has(&cache->base.memory, row, stride))) {

@@ -1,6 +1,7 @@
 /*
  * The row cache: rows of some nodes, or of all, in memory that can be dropped (mem/droppable.h).
- * Rows lie packed in the order of their nodes:
+ * Rows lie packed in the order of their nodes, or by place in a working set, whose beginning the
+ * cache then is:
  *
  *     page  | row 0 | row 1 | … | row 15 |     the first 8 bytes of every row, and of every
  *             ^^^^ xor KEY                     page that a row continues on, are stored xor KEY
@@ -19,7 +20,8 @@
 
 typedef struct plim__row_cache plim__row_cache_t;
 
-/* Number of rows that the cache holds at most: of params->cached (NULL: any nodes), or of all. */
+/* Number of rows that the cache holds at most: of the working set, of params->cached (NULL: any
+ * nodes), or of all. */
 int64_t plim__row_cache_rows(const plim_dataset_t *dataset, const plim__source_params_t *params);
 
 /* Bytes of the cache, and additional bytes while it is filled. */
@@ -28,7 +30,7 @@ size_t plim__row_cache_filling(const plim_job_t *job, const plim__source_params_
 
 /*
  * Creates and fills the cache from features.npy (all rows: in one pass that compares the file's
- * checksums), or from the packed file. Account "row cache". PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
+ * checksums), or from the working set. Account "row cache". PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
  * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -40,9 +40,6 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
                                      plim__rows_t **source_out);
 void plim__rows_disk_destroy(plim__rows_t *source);
 
-/* Bytes of the packed file for a row cache of cache_bytes. */
-int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_bytes);
-
 /* Whether the source's cache holds the node's row, which may be dropped at any time. */
 bool plim__rows_disk_holds(const plim__rows_t *source, int64_t node);
 

@@ -2,7 +2,10 @@
  * Rows from disk. Each worker has a reader and the lists of one task of the gather:
  *
  *     nodes, in tasks ─┬► row cache ─────────────────────────────────┬► rows_out
- *                       └► keys (node, index), ascending ─► reads ────┘
+ *                       └► keys (place, index), ascending ─► reads ───┘
+ *
+ * With a working set, a place is one in it, or for other nodes follows all of these; else it is the
+ * node. So each class of a working set is read in ascending order.
  *
  * Halves that become floats come into the latter half of their place in rows_out and are widened
  * there; floats that become halves take a detour through `narrow`.
@@ -12,6 +15,7 @@
 #include "base/radix.h"
 #include "source/row_cache.h"
 #include "source/rows.h"
+#include "source/working_set.h"
 
 #include <string.h>
 
@@ -20,7 +24,7 @@
 #define TASK_BITS 14
 #define TASK_ROWS ((int64_t)1 << TASK_BITS)
 #define CACHED_ROWS ((int64_t)2048)                /* task if all rows are cached: reads are rare */
-#define NODES_MAX ((int64_t)1 << (63 - TASK_BITS)) /* a key holds node and index */
+#define NODES_MAX ((int64_t)1 << (62 - TASK_BITS)) /* a key holds place and index */
 
 #define NARROW_BYTES ((size_t)1 << 20) /* buffer of floats to be converted to halves */
 
@@ -29,6 +33,7 @@ typedef struct rows_disk {
     plim__source_t source;
     plim__row_form_t form;
     plim__row_cache_t *cache; /* NULL: none */
+    plim__working_set_t *set; /* borrowed; NULL: none */
     int64_t num_nodes;
     int64_t task_rows;
     int64_t narrow_rows;
@@ -70,6 +75,7 @@ static rows_disk_t draft_of(const plim_dataset_t *dataset, const plim__source_pa
                    .num_keys = task,
                    .num_workers = params->workers},
         .form = form,
+        .set = params->all ? NULL : params->working_set,
         .num_nodes = plim_dataset_info(dataset)->num_nodes,
         .task_rows = task,
         .narrow_rows = narrow,
@@ -126,9 +132,21 @@ static rows_task_t make_task(const rows_disk_t *rows, int number, const int64_t 
     return task;
 }
 
-/* Copies cached rows; returns the keys of the rows to read, ascending by node. */
+/* The working set, as long as rows can be read from it. */
+static const plim__working_set_t *readable_set(const rows_disk_t *rows)
+{
+    return rows->set != NULL && atomic_load(&rows->set->readable) ? rows->set : NULL;
+}
+
+static int64_t place_of(const plim__working_set_t *set, int64_t node)
+{
+    const int64_t place = set == NULL ? node : plim__node_order_find(&set->order, node);
+    return place >= 0 ? place : set->order.first[PLIM__ORDER_CLASSES] + node;
+}
+
+/* Copies cached rows; returns the keys of the rows to read, ascending by place in `set`. */
 static const uint64_t *make_keys(const rows_disk_t *rows, int number, const rows_task_t *task,
-                                 int64_t *missing_out)
+                                 const plim__working_set_t *set, int64_t *missing_out)
 {
     plim__source_worker_t *worker = &rows->source.workers[number];
     int64_t missing = task->count, lost = 0;
@@ -141,7 +159,7 @@ static const uint64_t *make_keys(const rows_disk_t *rows, int number, const rows
     plim__source_count(&worker->lost, lost);
     for (int64_t i = 0; i < missing; i++) {
         const uint64_t index = rows->cache != NULL ? worker->keys[i] : (uint64_t)i;
-        worker->keys[i] = (uint64_t)task->nodes[index] << TASK_BITS | index;
+        worker->keys[i] = (uint64_t)place_of(set, task->nodes[index]) << TASK_BITS | index;
         ascending = ascending && worker->keys[i] >= largest;
         largest = worker->keys[i] > largest ? worker->keys[i] : largest;
     }
@@ -152,28 +170,42 @@ static const uint64_t *make_keys(const rows_disk_t *rows, int number, const rows
                             64 - __builtin_clzll(largest | 1));
 }
 
+/* Reads rows of the working set first, then those of the dataset. */
 static plim_status_t read_rows(rows_disk_t *rows, int number, const rows_task_t *task,
-                               const uint64_t *keys, int64_t count)
+                               const plim__working_set_t *set, const uint64_t *keys, int64_t count)
 {
     plim__read_t *reads = rows->source.workers[number].reads;
+    const int64_t num_places = set == NULL ? 0 : set->order.first[PLIM__ORDER_CLASSES];
+    int64_t packed = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t node = (int64_t)(keys[i] >> TASK_BITS);
-        size_t index = (size_t)(keys[i] & (TASK_ROWS - 1));
-        reads[i] =
-            (plim__read_t){PLIM__NPY_HEADER + node * (int64_t)rows->form.bytes, rows->form.bytes,
-                           task->target.stored + index * task->target.stored_step};
+        const int64_t place = (int64_t)(keys[i] >> TASK_BITS);
+        const size_t index = (size_t)(keys[i] & (TASK_ROWS - 1));
+        const int64_t node = place - num_places;
+        packed += node < 0;
+        reads[i] = (plim__read_t){node < 0 ? plim__working_set_offset(set, place)
+                                           : PLIM__NPY_HEADER + node * (int64_t)rows->form.bytes,
+                                  rows->form.bytes,
+                                  task->target.stored + index * task->target.stored_step};
     }
-    return plim__source_read(&rows->source, number, count);
+    if (packed > 0)
+        PLIM_TRY(plim__source_read(&rows->source, number, &set->file, 0, packed));
+    return plim__source_read(&rows->source, number, &rows->source.file, packed, count - packed);
 }
 
 static plim_status_t gather_task(rows_disk_t *rows, int number, const rows_task_t *task)
 {
+    const plim__working_set_t *set = readable_set(rows);
     int64_t missing;
     PLIM_TRY(check_nodes(rows, task->nodes, task->count));
-    const uint64_t *keys = make_keys(rows, number, task, &missing);
+    const uint64_t *keys = make_keys(rows, number, task, set, &missing);
     if (missing == 0)
         return PLIM_OK;
-    PLIM_TRY(read_rows(rows, number, task, keys, missing));
+    const plim_status_t status = read_rows(rows, number, task, set, keys, missing);
+    if (set != NULL && (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)) {
+        plim__working_set_lost(rows->set);
+        return gather_task(rows, number, task);
+    }
+    PLIM_TRY(status);
     for (int64_t i = 0; i < missing && task->target.type != rows->form.type; i++)
         plim__row_arrived(&rows->form, &task->target, (size_t)(keys[i] & (TASK_ROWS - 1)));
     return PLIM_OK;
@@ -210,7 +242,8 @@ static plim_status_t open_rows(const plim_job_t *job, const plim_dataset_t *data
                                const plim__source_params_t *params, rows_disk_t *rows)
 {
     PLIM_TRY(plim__source_open(job, dataset, params, &rows->source));
-    if ((!params->all && params->cached == NULL) || plim__row_cache_rows(dataset, params) == 0)
+    if ((!params->all && params->cached == NULL && params->working_set == NULL) ||
+        plim__row_cache_rows(dataset, params) == 0)
         return PLIM_OK;
     return plim__row_cache_create(job, dataset, params, &rows->source, &rows->cache);
 }

@@ -54,14 +54,15 @@ void plim__source_close(plim__source_t *source)
     plim__arena_destroy(&source->arena);
 }
 
-plim_status_t plim__source_read(plim__source_t *source, int worker_number, int64_t count)
+plim_status_t plim__source_read(plim__source_t *source, int worker_number, const plim__file_t *file,
+                                int64_t first, int64_t count)
 {
     plim__source_worker_t *worker = &source->workers[worker_number];
     int64_t transfers_before, bytes_before, transfers, bytes;
     plim__range_reader_totals(worker->reader, &transfers_before, &bytes_before);
     const int64_t start = plim__clock_ns();
     plim_status_t status =
-        plim__range_reader_read(worker->reader, &source->file, worker->reads, count);
+        plim__range_reader_read(worker->reader, file, worker->reads + first, count);
     plim__source_count(&worker->wait_ns, plim__clock_ns() - start);
     plim__range_reader_totals(worker->reader, &transfers, &bytes);
     plim__source_count(&worker->transfers, transfers - transfers_before);

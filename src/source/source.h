@@ -11,18 +11,18 @@
 #include "store/dataset.h"
 
 typedef struct plim__cache plim__cache_t;
+typedef struct plim__working_set plim__working_set_t;
 
 /* Reads by batched direct I/O; reads less than `merge_distance` bytes apart are merged. */
 typedef struct plim__source_params {
     int number; /* of the topology or table in the manifest */
     int workers;
-    int depth;                      /* I/Os in flight of each worker */
-    size_t merge_distance;          /* see plim__range_reader_params_t */
-    bool all;                       /* everything is cached; the fields below are ignored */
-    const plim__node_set_t *cached; /* nodes with cached items; sealed, borrowed; NULL: none */
-    size_t cache_bytes;             /* of the cache: the first nodes' items that fit */
-    const char *scratch; /* rows: directory of the packed file for the next start; NULL: no file */
-    uint64_t cache_key;  /* rows: of the recipe; names the file */
+    int depth;                        /* I/Os in flight of each worker */
+    size_t merge_distance;            /* see plim__range_reader_params_t */
+    bool all;                         /* everything is cached; the fields below are ignored */
+    const plim__node_set_t *cached;   /* nodes with cached items; sealed, borrowed; NULL: none */
+    size_t cache_bytes;               /* of the cache: the first nodes' items that fit */
+    plim__working_set_t *working_set; /* rows: caches its first places instead; NULL: none */
 } plim__source_params_t;
 
 /* Counters of all workers since the source was created. Its items are lists or rows. */
@@ -76,8 +76,10 @@ plim_status_t plim__source_open(const plim_job_t *job, const plim_dataset_t *dat
                                 const plim__source_params_t *params, plim__source_t *source);
 void plim__source_close(plim__source_t *source);
 
-/* Executes the worker's first `count` reads and counts them. Errors of plim__range_reader_read. */
-plim_status_t plim__source_read(plim__source_t *source, int worker, int64_t count);
+/* Executes `count` of the worker's reads, from `first` on, and counts them. Errors of
+ * plim__range_reader_read. */
+plim_status_t plim__source_read(plim__source_t *source, int worker, const plim__file_t *file,
+                                int64_t first, int64_t count);
 
 /* Each counter has one writer, so adding needs no locked instruction. */
 static inline void plim__source_count(_Atomic int64_t *counter, int64_t by)

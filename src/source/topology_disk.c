@@ -303,7 +303,8 @@ static plim_status_t store_entries(const disk_t *disk, const lists_worker_t *wor
 /* Executes the queued reads and stores their entries in ids. */
 static plim_status_t read_asked(disk_t *disk, lists_worker_t *worker, int64_t *ids, int64_t count)
 {
-    plim_status_t status = plim__source_read(&disk->source, worker->number, worker->num_reads);
+    plim_status_t status =
+        plim__source_read(&disk->source, worker->number, &disk->source.file, 0, worker->num_reads);
     if (status == PLIM_OK)
         status = store_entries(disk, worker, ids, count);
     worker->num_reads = worker->num_staged = 0;

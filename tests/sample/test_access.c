@@ -345,7 +345,7 @@ static uint64_t find_with(const world_t *world, int threads, plim_io_engine_t en
     plim_job_t job = test_job_make(LINE, threads, engine);
     plim__access_t access;
     int64_t reserved = plim__ledger_reserved(job.ledger);
-    size_t stays = plim__access_estimate(world->lists.num_nodes);
+    size_t stays = plim__access_estimate(world->lists.num_nodes, false);
     assert_ok(plim__access_find(&job, world->dataset, world->offsets, params, &access));
     assert_true(plim__ledger_peak(job.ledger) - reserved <= (int64_t)(stays + params->work_bytes));
     assert_int_equal(plim__ledger_reserved(job.ledger) - reserved, stays);

@@ -1,6 +1,6 @@
 /*
  * Cached rows: equal to the dataset's whatever the kernel takes back and whenever; brought back
- * when there is room. The packed file is in test_row_cache_file.c.
+ * when there is room. The working set's file is in test_working_set.c.
  */
 /* labels: plain */
 #include "support/cgroup.h"
@@ -70,7 +70,8 @@ static plim__rows_t *make_shape(test_row_cache_t *cache, int shape, int packed)
 {
     test_row_cache_make(cache, shapes[shape].nodes, shapes[shape].features, true, false,
                         engines[packed]);
-    cache->params.scratch = packed == 1 ? cache->scratch : NULL;
+    if (packed == 1)
+        (void)test_row_cache_pack(cache);
     return test_row_cache_open(cache);
 }
 
@@ -266,7 +267,8 @@ static void dropped_and_refilled_while_others_gather(void **state)
         plim__source_stats_t stats;
         test_row_cache_make(&cache, packed == 1 ? 28000 : 38000, packed == 1 ? 128 : 90, true, true,
                             PLIM_IO_AUTO);
-        cache.params.scratch = packed == 1 ? cache.scratch : NULL;
+        if (packed == 1)
+            (void)test_row_cache_pack(&cache);
         cache.params.all = i / 4 == 1;
         plim__rows_t *source = test_row_cache_open(&cache);
         assert_true(test_row_cache_num_pages(source) > 3 * TEST_CHUNK_PAGES);
@@ -329,7 +331,8 @@ static void no_memory(void **state)
     for (int packed = 0; packed < 2; packed++) {
         test_row_cache_t cache;
         test_row_cache_make(&cache, 9000, 128, true, true, engines[packed]);
-        cache.params.scratch = packed == 1 ? cache.scratch : NULL;
+        if (packed == 1)
+            (void)test_row_cache_pack(&cache);
         test_fail_each_arena(&cache.world.job, make_source, &cache);
         test_row_cache_end(&cache);
     }
@@ -450,7 +453,7 @@ static void a_neighbour_takes_half(void **state)
     pid_t child = fork();
     if (child == 0) {
         test_row_cache_make(&cache, (int64_t)(120 * MIB / 4096), 2048, true, true, PLIM_IO_AUTO);
-        cache.params.scratch = cache.scratch;
+        (void)test_row_cache_pack(&cache);
         const int wrong = under_pressure(&cache, &group, 96 * MIB);
         test_row_cache_end(&cache);
         _exit(wrong);

@@ -33,8 +33,7 @@ static void choose_nodes(test_row_cache_t *cache, bool all)
                                             .depth = 8,
                                             .merge_distance = 4096,
                                             .cached = &cache->set,
-                                            .cache_bytes = SIZE_MAX >> 8,
-                                            .cache_key = 0xabcdef};
+                                            .cache_bytes = SIZE_MAX >> 8};
 }
 
 void test_row_cache_make(test_row_cache_t *cache, int64_t num_nodes, int64_t num_features,
@@ -49,8 +48,47 @@ void test_row_cache_make(test_row_cache_t *cache, int64_t num_nodes, int64_t num
     assert_int_equal(mkdir(cache->scratch, 0700), 0);
 }
 
+int test_row_cache_class(int64_t node)
+{
+    const uint64_t draw = plim__rng_u64(78, (uint64_t)node) % 128;
+    return draw == 0 ? 0 : 64 - __builtin_clzll(draw);
+}
+
+static void make_set(test_row_cache_t *cache, plim__working_set_t **set_out)
+{
+    plim__working_set_t *set;
+    assert_ok(plim__working_set_create(&cache->world.job, cache->world.dataset, cache->scratch,
+                                       TEST_ROW_CACHE_KEY, cache->set.count, &set));
+    memcpy(set->order.nodes.lines, cache->set.lines, plim__node_set_bytes(cache->world.num_nodes));
+    plim__node_set_seal(&set->order.nodes);
+    int64_t node = -1;
+    for (int64_t i = 0; i < cache->set.count; i++) {
+        node = plim__node_set_next(&cache->set, node + 1);
+        plim__node_order_set(&set->order, i, test_row_cache_class(node));
+    }
+    set->complete = true;
+    plim__working_set_seal(set);
+    assert_ok(plim__working_set_save(set, cache->world.dataset, cache->scratch));
+    *set_out = set;
+}
+
+bool test_row_cache_pack(test_row_cache_t *cache)
+{
+    plim__working_set_t *set;
+    plim__working_set_destroy(cache->params.working_set);
+    assert_ok(plim__working_set_open(&cache->world.job, cache->world.dataset, cache->scratch,
+                                     TEST_ROW_CACHE_KEY, cache->world.num_nodes, &set));
+    const bool found = set != NULL;
+    if (!found)
+        make_set(cache, &set);
+    plim__job_deliver(&cache->world.job);
+    cache->params.working_set = set;
+    return found;
+}
+
 void test_row_cache_end(test_row_cache_t *cache)
 {
+    plim__working_set_destroy(cache->params.working_set);
     free(cache->set.lines);
     test_features_end(&cache->world);
 }

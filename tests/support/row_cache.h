@@ -6,6 +6,7 @@
 
 #include "base/node_set.h"
 #include "source/row_cache.h"
+#include "source/working_set.h"
 
 /* Two nodes in three are cache, or all. */
 typedef struct test_row_cache {
@@ -19,6 +20,12 @@ typedef struct test_row_cache {
 void test_row_cache_make(test_row_cache_t *cache, int64_t num_nodes, int64_t num_features,
                          bool half, bool all, plim_io_engine_t engine);
 void test_row_cache_end(test_row_cache_t *cache);
+
+/* Opens the working set of cache->set in scratch, or makes it with made-up classes. True if it was
+ * there. */
+#define TEST_ROW_CACHE_KEY 0xabcdef
+bool test_row_cache_pack(test_row_cache_t *cache);
+int test_row_cache_class(int64_t node); /* half of the nodes are in the last one */
 
 plim__rows_t *test_row_cache_open(test_row_cache_t *cache);
 
@@ -37,7 +44,7 @@ void test_row_cache_refresh(plim__rows_t *source);
 
 #define TEST_CHUNK_PAGES ((int64_t)(PLIM__DROPPABLE_CHUNK / PLIM__PAGE))
 
-/* Writes to a file of the dataset, or to the packed one. */
+/* Writes to a file of the dataset, or to that of the working set. */
 void test_row_cache_overwrite(const char *path, int64_t offset, const void *bytes, size_t size);
 void test_row_cache_features_path(const test_row_cache_t *cache, char path_out[700]);
 

@@ -805,15 +805,15 @@ def attack_cache(case):
 def attack_scratch(case):
     """Packed rows and a staged copy that are not what they were."""
     folder, scratch = case.copy('nodes'), case.copy('scratch')
-    packed = sorted(scratch.glob('row-cache-*'))
+    packed = sorted(scratch.glob('working-set-*.plim'))
     staged = [path for path in scratch.iterdir() if path.is_dir()]
     if packed and (not staged or case.draw.random() < 0.6):
         path = packed[0]
         data = bytearray(path.read_bytes())
         if case.draw.random() < 0.6:
-            at = 32 + 8 * case.draw.randrange(8)
+            at = 32 + 8 * case.draw.randrange(20)
             data[at:at + 8] = (case.extreme() % 2**64).to_bytes(8, 'little')
-            data[96:104] = hash_of(bytes(data[:96])).to_bytes(8, 'little')
+            data[456:464] = hash_of(bytes(data[:456])).to_bytes(8, 'little')
             case.note(f'{path.name}: field at {at}')
             path.write_bytes(data)
         else:
