@@ -57,7 +57,8 @@ typedef enum plim_metric {
     PLIM_METRIC_ROC_AUC, /* of class 1 among two, or the mean over columns of values */
     PLIM_METRIC_MAE,
     PLIM_METRIC_RMSE,
-    PLIM_METRIC_COSINE /* mean similarity of outputs and values, over seeds with known values */
+    PLIM_METRIC_COSINE, /* mean similarity of outputs and values, over seeds with known values */
+    PLIM_METRIC_R2 /* 1 less the squared error over the variance; the mean over columns of values */
 } plim_metric_t;
 
 typedef struct plim_model {
@@ -404,6 +405,12 @@ typedef enum plim_predict_kind {
     PLIM_PREDICT_PROBABILITIES /* f32 (n, outputs): of classes, or of each label of several */
 } plim_predict_kind_t;
 
+/* Errors of values, over the known ones; NAN without any. */
+typedef struct plim_errors {
+    double mae, rmse;
+    double r2; /* as PLIM_METRIC_R2; of a column whose values are all equal NAN, not in the mean */
+} plim_errors_t;
+
 /* Weights and method of an inference. */
 typedef struct plim_inference {
     size_t size;         /* of this struct */
@@ -415,11 +422,15 @@ typedef struct plim_inference {
      * output, by cosine. The table is held in memory, as floats. */
     const char *table; /* NULL: the run's metric */
     int64_t hits;      /* k, at least 1 */
+    /* plim_evaluate of values: the caller's (3, 1 + num_targets), or NULL: for each split the
+     * errors of all targets together, then of each. NAN of other splits, and unless the run's
+     * metric is MAE, RMSE or R2. Undefined after an error. */
+    plim_errors_t *errors;
 } plim_inference_t;
 
 #define PLIM_INFERENCE_INIT                                                                        \
     {                                                                                              \
-        sizeof(plim_inference_t), NULL, false, NULL, NULL, 0                                       \
+        sizeof(plim_inference_t), NULL, false, NULL, NULL, 0, NULL                                 \
     }
 
 /*

@@ -213,7 +213,8 @@ const cli_option_t train_step_options[] = {
      "several columns) and mse for other values.",
      AT(training.loss), CLI_LIST_OF(PLIM_WORDS_LOSS)},
     {"metric", "KIND", "%s; default auto",
-     "auto is accuracy for classes, roc-auc with bce, else rmse. For a regression onto embeddings "
+     "auto is accuracy for classes, roc-auc with bce, else rmse. r2 is the mean over the targets. "
+     "For a regression onto embeddings "
      "cosine is the mean similarity of a seed's outputs and its known values; see also --hits of "
      "plimsoll-evaluate(1).",
      AT(training.metric), CLI_LIST_OF(PLIM_WORDS_METRIC)},

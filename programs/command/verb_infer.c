@@ -4,6 +4,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+/* Targets whose errors are printed one by one. */
+#define TARGETS_PRINTED 32
 
 typedef struct infer {
     cli_common_t common;
@@ -111,18 +115,74 @@ static double without_sign(double value)
     return isnan(value) ? (double)NAN : value;
 }
 
-static json_t *scores_json(const infer_t *infer, const char *metric, unsigned splits,
-                           const double score[3], const double loss[3])
+static json_t *errors_json(const plim_errors_t *errors)
 {
+    return json_pack("{s:o, s:o, s:o}", "mae", train_json_score(errors->mae), "rmse",
+                     train_json_score(errors->rmse), "r2", train_json_score(errors->r2));
+}
+
+/* Adds the errors of a split, and, if there are several targets, of each. */
+static void add_errors(json_t *split, const plim_errors_t *errors, int64_t targets)
+{
+    json_t *all = errors_json(errors), *each = json_array();
+    for (int64_t i = 1; i <= targets; i++)
+        (void)json_array_append_new(each, errors_json(&errors[i]));
+    (void)json_object_update(split, all);
+    if (targets > 1)
+        (void)json_object_set(split, "targets", each);
+    json_decref(all);
+    json_decref(each);
+}
+
+static json_t *scores_json(const infer_t *infer, const char *metric, unsigned splits,
+                           const double score[3], const double loss[3], int64_t targets)
+{
+    const plim_errors_t *errors = infer->inference.errors;
     json_t *object = json_pack("{s:o, s:b, s:s}", "run", cli_json_text(infer->run), "exact",
                                (int)infer->inference.exact, "metric", metric);
-    for (int split = 0; split < 3; split++)
-        if ((splits >> split & 1) != 0)
-            (void)json_object_set_new(object, train_split_name(split),
-                                      json_pack("{s:o, s:o}", "score",
-                                                train_json_score(score[split]), "loss",
-                                                train_json_score(loss[split])));
+    for (int split = 0; split < 3; split++) {
+        if ((splits >> split & 1) == 0)
+            continue;
+        json_t *of = json_pack("{s:o, s:o}", "score", train_json_score(score[split]), "loss",
+                               train_json_score(loss[split]));
+        if (errors != NULL)
+            add_errors(of, errors + split * (1 + targets), targets);
+        (void)json_object_set_new(object, train_split_name(split), of);
+    }
     return object;
+}
+
+static void print_errors(const plim_errors_t *errors)
+{
+    (void)printf("mae %.4f, rmse %.4f, r2 %.4f\n", without_sign(errors->mae),
+                 without_sign(errors->rmse), without_sign(errors->r2));
+}
+
+static void print_scores(const infer_t *infer, const char *metric, int split, double score,
+                         double loss, int64_t targets)
+{
+    const plim_errors_t *errors = infer->inference.errors;
+    (void)printf("%s: %s %.4f, loss %.4f\n", train_split_name(split), metric, without_sign(score),
+                 without_sign(loss));
+    if (errors == NULL)
+        return;
+    errors += split * (1 + targets);
+    (void)printf("    ");
+    print_errors(errors);
+    for (int64_t i = 0; targets > 1 && i < targets && i < TARGETS_PRINTED; i++) {
+        (void)printf("    target %lld: ", (long long)i);
+        print_errors(&errors[i + 1]);
+    }
+    if (targets > TARGETS_PRINTED)
+        (void)printf("    … %lld targets in all; --json has each\n", (long long)targets);
+}
+
+/* Memory for the errors of an evaluation of values; NULL for other metrics. */
+static plim_errors_t *make_errors(plim_metric_t metric, int64_t targets)
+{
+    const bool measures =
+        metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE || metric == PLIM_METRIC_R2;
+    return measures ? calloc(3 * (1 + (size_t)targets), sizeof(plim_errors_t)) : NULL;
 }
 
 static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
@@ -139,15 +199,19 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
         for (int split = 0; split < 3; split++)
             if (info->num_split[split] == 0)
                 splits &= ~(1U << split);
-    plim_status_t status =
-        plim_evaluate(job, dataset, infer->run, &infer->inference, (plim_splits_t)splits,
-                      train_print_event, &infer->common, score, loss);
-    if (status != PLIM_OK || !cli_ranks_speaks())
-        return status;
-    cli_leave_phase();
     plim_loss_t trained;
     plim_metric_t scored;
     plim_training_task(info, &run->training, &trained, &scored);
+    if (infer->inference.table == NULL)
+        infer->inference.errors = make_errors(scored, info->num_targets);
+    plim_status_t status =
+        plim_evaluate(job, dataset, infer->run, &infer->inference, (plim_splits_t)splits,
+                      train_print_event, &infer->common, score, loss);
+    if (status != PLIM_OK || !cli_ranks_speaks()) {
+        free(infer->inference.errors);
+        return status;
+    }
+    cli_leave_phase();
     const char *metric = plim_words(PLIM_WORDS_METRIC)[scored];
     char hits[32];
     if (infer->inference.table != NULL) {
@@ -156,12 +220,12 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
     }
     json_t *object = NULL;
     if (infer->common.json)
-        object = scores_json(infer, metric, splits, score, loss);
+        object = scores_json(infer, metric, splits, score, loss, info->num_targets);
     else
         for (int split = 0; split < 3; split++)
             if ((splits >> split & 1) != 0)
-                (void)printf("%s: %s %.4f, loss %.4f\n", train_split_name(split), metric,
-                             without_sign(score[split]), without_sign(loss[split]));
+                print_scores(infer, metric, split, score[split], loss[split], info->num_targets);
+    free(infer->inference.errors);
     cli_flush();
     cli_job_report(job, object);
     if (object != NULL)
@@ -207,7 +271,8 @@ const cli_verb_t cli_verb_evaluate = {
     .help =
         "usage: plimsoll evaluate RUN [DIR] [options]\n\n"
         "Computes the metric and the loss of a run's best weights, with sampled neighbourhoods\n"
-        "(as the training's evaluations do) or exactly. DIR is the dataset, if it has moved.\n",
+        "(as the training's evaluations do) or exactly; of a regression also MAE, RMSE and R2, of\n"
+        "each target too. DIR is the dataset, if it has moved.\n",
     .groups = evaluate_groups,
     .operand = ":directory",
     .run = run_evaluate,

@@ -27,6 +27,14 @@ typedef struct sums {
     int64_t compared; /* cosine, hits@k: rows with known values */
 } sums_t;
 
+/* Of a column of values in the rows of a share. Means and squared distances from them add up
+ * without cancellation (Chan, Golub, LeVeque). */
+typedef struct column_sums {
+    int64_t known;
+    double distance, squares; /* of outputs from values */
+    double mean, spread;      /* of values, and the sum of their squared distances from it */
+} column_sums_t;
+
 struct plim__score {
     plim__arena_t arena;
     plim_metric_t metric;
@@ -35,6 +43,7 @@ struct plim__score {
     int64_t num_shares;
     int64_t rows;             /* added so far */
     sums_t *sums;             /* (num_shares) */
+    column_sums_t *errors;    /* (num_shares, columns) if the metric measures, else NULL */
     int64_t share;            /* that rows are added to */
     const plim__hits_t *hits; /* NULL: the metric; else hits@k */
     uint64_t *keys;           /* (columns, max_rows) */
@@ -54,6 +63,10 @@ static void lay_out(plim__arena_t *arena, void *object)
     score->sizes = plim__arena_carve(arena, (size_t)score->num_shares, sizeof *score->sizes, 1);
     score->rank_counts =
         plim__arena_carve(arena, (size_t)score->num_shares, sizeof *score->rank_counts, 1);
+    if (plim__score_measures(score->metric))
+        score->errors =
+            plim__arena_carve(arena, plim__mul_saturating_size((size_t)score->num_shares, columns),
+                              sizeof *score->errors, 1);
     if (score->metric != PLIM_METRIC_ROC_AUC)
         return;
     score->keys =
@@ -105,6 +118,9 @@ void plim__score_reset(plim__score_t *score)
 {
     score->rows = score->share = 0;
     memset(score->sums, 0, (size_t)score->num_shares * sizeof *score->sums);
+    if (score->errors != NULL)
+        memset(score->errors, 0,
+               (size_t)(score->num_shares * score->columns) * sizeof *score->errors);
     if (score->counts != NULL)
         memset(score->counts, 0, (size_t)score->columns * sizeof *score->counts);
 }
@@ -148,10 +164,22 @@ static void add_classes(plim__score_t *score, sums_t *sums, int64_t rows, int64_
     }
 }
 
+static void add_error(column_sums_t *column, double distance, double label)
+{
+    const double away = label - column->mean;
+    column->known++;
+    column->distance += fabs(distance);
+    column->squares += distance * distance;
+    column->mean += away / (double)column->known;
+    column->spread += away * (label - column->mean);
+}
+
 static void add_value(plim__score_t *score, sums_t *sums, int64_t column, float output, float label)
 {
     const double distance = (double)output - (double)label;
     sums->known++;
+    if (score->errors != NULL && column < score->columns)
+        add_error(&score->errors[score->share * score->columns + column], distance, (double)label);
     switch (score->metric) {
     case PLIM_METRIC_ROC_AUC:
         if (column < score->columns)
@@ -272,6 +300,14 @@ plim_status_t plim__score_gather(plim__score_t *score, plim__peers_t *peers)
     const int64_t first = plim__share_range(score->num_shares, rank, num_ranks).begin;
     PLIM_TRY(plim__peers_all_gather(peers, PLIM__STAGE_EVALUATION, score->sums + first, score->sums,
                                     score->sizes));
+    if (score->errors != NULL) {
+        for (int i = 0; i < num_ranks; i++)
+            score->sizes[i] = score->sizes[i] / sizeof *score->sums * (size_t)score->columns *
+                              sizeof *score->errors;
+        PLIM_TRY(plim__peers_all_gather(peers, PLIM__STAGE_EVALUATION,
+                                        score->errors + first * score->columns, score->errors,
+                                        score->sizes));
+    }
     for (int64_t column = 0; score->keys != NULL && column < score->columns; column++)
         PLIM_TRY(gather_keys(score, peers, column));
     return PLIM_OK;
@@ -328,6 +364,79 @@ static sums_t total(const plim__score_t *score)
     return sums[0];
 }
 
+static void add_columns(column_sums_t *sum, const column_sums_t *addend)
+{
+    const double known = (double)(sum->known + addend->known);
+    const double away = addend->mean - sum->mean;
+    if (addend->known == 0)
+        return;
+    sum->spread +=
+        addend->spread + away * away * ((double)sum->known / known) * (double)addend->known;
+    sum->mean += away * ((double)addend->known / known);
+    sum->known += addend->known;
+    sum->distance += addend->distance;
+    sum->squares += addend->squares;
+}
+
+/* Adds up the shares of a column, as total does. */
+static column_sums_t column_total(const plim__score_t *score, int64_t column)
+{
+    plim__share_stack_t stack = {.num_shares = score->num_shares};
+    column_sums_t sums[PLIM__SHARE_NODES_MAX];
+    for (int64_t share = 0; share < score->num_shares; share++) {
+        sums[stack.depth] = score->errors[share * score->columns + column];
+        int top = stack.depth;
+        (void)plim__share_stack_push(&stack, (plim__share_range_t){share, share + 1});
+        for (; top >= stack.depth; top--)
+            add_columns(&sums[top - 1], &sums[top]);
+    }
+    return sums[0];
+}
+
+static double r2_of(const column_sums_t *sums)
+{
+    return sums->spread > 0 ? 1 - sums->squares / sums->spread : NAN;
+}
+
+static plim_errors_t errors_of(const column_sums_t *sums)
+{
+    if (sums->known == 0)
+        return (plim_errors_t){NAN, NAN, NAN};
+    return (plim_errors_t){sums->distance / (double)sums->known,
+                           sqrt(sums->squares / (double)sums->known), r2_of(sums)};
+}
+
+/* The mean over columns that have one. */
+static double r2_mean(const plim__score_t *score)
+{
+    double sum = 0;
+    int64_t columns = 0;
+    for (int64_t column = 0; column < score->columns; column++) {
+        const column_sums_t sums = column_total(score, column);
+        const double value = r2_of(&sums);
+        if (isnan(value))
+            continue;
+        sum += value;
+        columns++;
+    }
+    return columns > 0 ? sum / (double)columns : NAN;
+}
+
+void plim__score_errors(const plim__score_t *score, plim_errors_t *errors_out)
+{
+    column_sums_t all = {0};
+    for (int64_t column = 0; column < score->columns; column++) {
+        const column_sums_t sums =
+            score->errors != NULL ? column_total(score, column) : (column_sums_t){0};
+        errors_out[column + 1] = errors_of(&sums);
+        all.known += sums.known;
+        all.distance += sums.distance;
+        all.squares += sums.squares;
+    }
+    errors_out[0] = errors_of(&all);
+    errors_out[0].r2 = score->errors != NULL ? r2_mean(score) : NAN;
+}
+
 double plim__score_value(plim__score_t *score)
 {
     const sums_t sums = total(score);
@@ -353,6 +462,8 @@ double plim__score_value(plim__score_t *score)
         return (double)sums.right / (double)sums.known;
     if (score->loss == PLIM_LOSS_CROSS_ENTROPY) /* classes have no distance */
         return NAN;
+    if (score->metric == PLIM_METRIC_R2)
+        return r2_mean(score);
     const double mean = sums.distance / (double)sums.known;
     return score->metric == PLIM_METRIC_MAE ? mean : sqrt(mean);
 }

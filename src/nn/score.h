@@ -1,5 +1,5 @@
-/* Metrics of a split, added up part by part: accuracy, ROC-AUC, MAE, RMSE, cosine, hits@k, and the
- * loss. */
+/* Metrics of a split, added up part by part: accuracy, ROC-AUC, MAE, RMSE, R2, cosine, hits@k, and
+ * the loss. */
 #ifndef PLIM_NN_SCORE_H
 #define PLIM_NN_SCORE_H
 
@@ -10,6 +10,13 @@
 #include <stdbool.h>
 
 typedef struct plim__score plim__score_t;
+
+/* Whether the metric is of the distances of values; each column of values is then measured alone.
+ */
+static inline bool plim__score_measures(plim_metric_t metric)
+{
+    return metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE || metric == PLIM_METRIC_R2;
+}
 
 /* ROC-AUC keeps 8 bytes for each of max_rows x columns values. Each share of a split is summed
  * alone, and the sums are added in the order of the share tree. */
@@ -40,6 +47,10 @@ plim_status_t plim__score_gather(plim__score_t *score, plim__peers_t *peers);
 /* NAN when nothing had a label (ROC-AUC: or only one class did). Ties count half. */
 double plim__score_value(plim__score_t *score);
 double plim__score_loss(const plim__score_t *score);
+
+/* The errors of all columns together, then of each: (1 + columns). NAN unless the metric measures.
+ */
+void plim__score_errors(const plim__score_t *score, plim_errors_t *errors_out);
 
 /* Whether a is a better value of the metric than b; anything is better than NAN. */
 bool plim__score_better(plim_metric_t metric, double a, double b);

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "load/loader_params.h"
 #include "nn/model.h"
+#include "nn/score.h"
 #include "source/draw.h"
 
 #include <math.h>
@@ -142,13 +143,12 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
         return plim__fail(
             PLIM_ERR_USAGE,
             "%s: its labels are values, which have no accuracy; use the `metric` rmse, "
-            "mae, or roc-auc with bce",
+            "mae, r2, or roc-auc with bce",
             path);
     if (metric == PLIM_METRIC_ROC_AUC && (classes ? info->num_classes != 2 : loss != PLIM_LOSS_BCE))
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: ROC-AUC needs two classes, or values of 0 and 1 with bce", path);
-    const bool measures =
-        metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE || metric == PLIM_METRIC_COSINE;
+    const bool measures = plim__score_measures(metric) || metric == PLIM_METRIC_COSINE;
     if (measures && classes)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels are classes, which are right or wrong, not near or far; "

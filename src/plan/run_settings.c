@@ -41,13 +41,11 @@ static const char *const losses[] = {
     [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross_entropy",
     [PLIM_LOSS_BCE] = "bce",   [PLIM_LOSS_MSE] = "mse",
     [PLIM_LOSS_MAE] = "mae",   NULL};
-static const char *const metrics[] = {[PLIM_METRIC_AUTO] = "auto",
-                                      [PLIM_METRIC_ACCURACY] = "accuracy",
-                                      [PLIM_METRIC_ROC_AUC] = "roc_auc",
-                                      [PLIM_METRIC_MAE] = "mae",
-                                      [PLIM_METRIC_RMSE] = "rmse",
-                                      [PLIM_METRIC_COSINE] = "cosine",
-                                      NULL};
+static const char *const metrics[] = {
+    [PLIM_METRIC_AUTO] = "auto",       [PLIM_METRIC_ACCURACY] = "accuracy",
+    [PLIM_METRIC_ROC_AUC] = "roc_auc", [PLIM_METRIC_MAE] = "mae",
+    [PLIM_METRIC_RMSE] = "rmse",       [PLIM_METRIC_COSINE] = "cosine",
+    [PLIM_METRIC_R2] = "r2",           NULL};
 
 static const char *const eval_splits[] = {"auto", "train",      "valid",      "train,valid",
                                           "test", "train,test", "valid,test", "train,valid,test",

@@ -244,11 +244,20 @@ static plim_status_t check_labels(const plim__session_t *session, unsigned split
                                      plim__dataset_path(session->dataset));
 }
 
+/* Entries of the caller's errors. */
+static size_t errors_count(const plim__session_t *session)
+{
+    return 3 * (1 + (size_t)session->num_outputs);
+}
+
 /* Copies the scores of rank 0, which alone takes the outputs of exact passes, to all. */
 static plim_status_t share_scores(const plim__session_t *session, double score[3], double loss[3])
 {
     const plim__stage_t stage = PLIM__STAGE_EVALUATION;
     PLIM_TRY(plim__peers_broadcast(session->peers, stage, 0, score, 3 * sizeof *score));
+    if (session->errors != NULL)
+        PLIM_TRY(plim__peers_broadcast(session->peers, stage, 0, session->errors,
+                                       errors_count(session) * sizeof *session->errors));
     return plim__peers_broadcast(session->peers, stage, 0, loss, 3 * sizeof *loss);
 }
 
@@ -280,6 +289,9 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
         if (status == PLIM_OK && wanted.scores[split] != NULL) {
             score[split] = plim__score_value(wanted.scores[split]);
             loss[split] = plim__score_loss(wanted.scores[split]);
+            if (session->errors != NULL)
+                plim__score_errors(wanted.scores[split],
+                                   session->errors + split * (1 + session->num_outputs));
         }
         plim__score_destroy(wanted.scores[split]);
     }
@@ -334,6 +346,9 @@ static plim_status_t evaluate(plim__session_t *session, const char *run,
         session->hits = &table.hits;
     }
     status = agree(session, status);
+    session->errors = session->info->label_kind == PLIM_LABELS_VALUES ? inference->errors : NULL;
+    for (size_t i = 0; session->errors != NULL && i < errors_count(session); i++)
+        session->errors[i] = (plim_errors_t){NAN, NAN, NAN};
     if (status == PLIM_OK)
         status = inference->exact && draws(session)
                      ? evaluate_exact(session, run, inference, splits, true, score, loss)
@@ -385,8 +400,9 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
             return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
                               plim__dataset_path(dataset), split_names[split]);
     const plim_job_t own = plim__train_job(job);
-    (void)snprintf(request, sizeof request, "`exact` is %d\nthe bits of `split` are %u\n",
-                   (int)known.exact, splits);
+    (void)snprintf(request, sizeof request,
+                   "`exact` is %d\nthe bits of `split` are %u\n`errors` are %d\n", (int)known.exact,
+                   splits, (int)(known.errors != NULL));
     plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
         status = evaluate(&session, run, &known, splits, score, loss);

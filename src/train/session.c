@@ -280,5 +280,7 @@ plim_status_t plim__session_evaluate(plim__session_t *session, plim_loader_t *lo
     PLIM_TRY(status);
     *score_out = plim__score_value(session->score);
     *loss_out = plim__score_loss(session->score);
+    if (session->errors != NULL)
+        plim__score_errors(session->score, session->errors + split * (1 + session->num_outputs));
     return PLIM_OK;
 }

@@ -229,6 +229,7 @@ static void better_is_more_or_less(void **state)
     assert_false(plim__score_better(PLIM_METRIC_RMSE, 0.6, 0.5));
     assert_true(plim__score_better(PLIM_METRIC_RMSE, 0.6, NAN));
     assert_true(plim__score_better(PLIM_METRIC_COSINE, 0.6, 0.5));
+    assert_true(plim__score_better(PLIM_METRIC_R2, 0.6, 0.5));
     assert_false(plim__score_better(PLIM_METRIC_ACCURACY, NAN, 0.5));
     assert_false(plim__score_better(PLIM_METRIC_ACCURACY, NAN, NAN));
 }
@@ -255,6 +256,61 @@ static void creation_fails_cleanly(void **state)
     plim__score_destroy(NULL);
 }
 
+/* Of two columns with unknown values, in shares; R2 by its definition. */
+static void errors_are_of_each_column(void **state)
+{
+    enum { ROWS = 40, SHARES = 5 };
+    float outputs[ROWS * 2], labels[ROWS * 2];
+    double sums[2] = {0}, known[2] = {0}, squares[2] = {0}, away[2] = {0}, spread[2] = {0};
+    for (int i = 0; i < ROWS * 2; i++) {
+        labels[i] = i % 2 == 0 ? (float)(i % 7) : 1e6f + (float)(i % 11);
+        outputs[i] = labels[i] + (float)(i % 5) - 2;
+        if (i % 9 == 4)
+            labels[i] = NAN;
+        if (isnan(labels[i]))
+            continue;
+        sums[i % 2] += (double)labels[i];
+        known[i % 2]++;
+    }
+    for (int i = 0; i < ROWS * 2; i++) {
+        if (isnan(labels[i]))
+            continue;
+        const double distance = (double)outputs[i] - (double)labels[i];
+        const double apart = (double)labels[i] - sums[i % 2] / known[i % 2];
+        away[i % 2] += fabs(distance);
+        squares[i % 2] += distance * distance;
+        spread[i % 2] += apart * apart;
+    }
+    plim__score_t *score;
+    plim_errors_t errors[3];
+    assert_ok(
+        plim__score_create(job.ledger, PLIM_METRIC_R2, PLIM_LOSS_MSE, ROWS, 2, SHARES, &score));
+    plim__score_errors(score, errors);
+    for (int i = 0; i < 3; i++)
+        assert_true(isnan(errors[i].mae) && isnan(errors[i].rmse) && isnan(errors[i].r2));
+    for (int share = 0; share < SHARES; share++) {
+        plim__score_share(score, share);
+        plim__score_add(score, *state, share == 3 ? 0 : ROWS / 4, 2,
+                        outputs + (share > 3 ? 3 : share) * ROWS / 2,
+                        labels + (share > 3 ? 3 : share) * ROWS / 2);
+    }
+    plim__score_errors(score, errors);
+    double r2 = 0;
+    for (int i = 0; i < 2; i++) {
+        test_close(errors[i + 1].mae, away[i] / known[i], 1e-14, "mae", i);
+        test_close(errors[i + 1].rmse, sqrt(squares[i] / known[i]), 1e-14, "rmse", i);
+        test_close(errors[i + 1].r2, 1 - squares[i] / spread[i], 1e-12, "r2", i);
+        r2 += (1 - squares[i] / spread[i]) / 2;
+    }
+    test_close(errors[0].mae, (away[0] + away[1]) / (known[0] + known[1]), 1e-14, "mae", 2);
+    test_close(errors[0].r2, r2, 1e-12, "r2", 2);
+    assert_true(plim__score_value(score) == errors[0].r2);
+    plim__score_reset(score);
+    plim__score_add(score, *state, 1, 2, outputs, labels); /* a value alone has no spread */
+    assert_true(isnan(plim__score_value(score)));
+    plim__score_destroy(score);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +318,7 @@ int main(void)
         cmocka_unit_test(area_counts_every_pair),
         cmocka_unit_test(area_of_two_classes),
         cmocka_unit_test(distances_are_over_all_known_values),
+        cmocka_unit_test(errors_are_of_each_column),
         cmocka_unit_test(yes_and_no_by_the_sign_of_the_logit),
         cmocka_unit_test(cosines_are_of_known_values),
         cmocka_unit_test(hits_are_among_the_nearest_rows),
