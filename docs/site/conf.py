@@ -55,6 +55,13 @@ def add_contents(app, name, source):
         source[0] += '\n'.join(lines)
 
 
+def join_chinese(app, name, source):
+    """Between Chinese characters the end of a line is no space."""
+    if name.endswith('.zh-CN'):
+        chinese = '[\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef]'
+        source[0] = re.sub(f'(?<={chinese})\\n *(?={chinese})', '', source[0])
+
+
 def read_docstring(app, what, name, obj, options, lines):
     """As the texts are written: `word:   text` is an entry of a list, and an indented block after an empty line is code."""
     out, listing = [], False
@@ -79,4 +86,5 @@ def read_docstring(app, what, name, obj, options, lines):
 
 def setup(app):
     app.connect('source-read', add_contents)
+    app.connect('source-read', join_chinese)
     app.connect('autodoc-process-docstring', read_docstring)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A manual page, as mandoc writes it in Markdown, as a page of the site: one title, links to other pages."""
+"""A manual page, as mandoc writes it in Markdown, as a page of the site: one title, links to other pages, options in one piece."""
 import re
 import sys
 
@@ -13,4 +13,5 @@ def link(found):
 
 
 text = re.sub(r'(?:\*\*|)\b(plimsoll(?:-[a-z]+)?)(?:\*\*|)\(1\)', link, text)
+text = re.sub(r'\*\*--[a-z-]+\*\*', r'<span class="option">\g<0></span>', text)
 print(f'# {sys.argv[1]}\n\n{text}')
