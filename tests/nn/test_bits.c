@@ -33,6 +33,9 @@ static const plim_model_t models[] = {
     {.kind = PLIM_GAT, .num_layers = 2, .heads = 2, .dropout = 0.2f, .activation = PLIM_ELU},
     {.kind = PLIM_GIN, .num_layers = 2, .norm = PLIM_NORM_BATCH, .activation = PLIM_RELU},
     {.kind = PLIM_MLP, .num_layers = 3, .residual = true, .activation = PLIM_RELU},
+    {.kind = PLIM_GINE, .num_layers = 2, .activation = PLIM_RELU},
+    {.kind = PLIM_GATV2, .num_layers = 2, .heads = 2, .dropout = 0.2f, .activation = PLIM_ELU},
+    {.kind = PLIM_RGCN, .num_layers = 2, .dropout = 0.2f, .activation = PLIM_RELU},
 };
 #define NUM_MODELS (int)(sizeof models / sizeof models[0])
 
@@ -64,6 +67,8 @@ static plim__model_params_t params_of(const setting_t *setting, const plim_batch
                                    .workers = threads,
                                    .max_src = batch->num_nodes,
                                    .max_seeds = batch->num_seeds};
+    if (setting->model.kind >= PLIM_GINE)
+        params.columns = test_columns_of(setting->model.kind, PLIM_F32);
     for (int i = 0; i < layers; i++)
         params.max_dst[i] = batch->blocks[layers - 1 - i].num_dst;
     for (int i = 0; i < batch->num_blocks; i++)
@@ -71,10 +76,12 @@ static plim__model_params_t params_of(const setting_t *setting, const plim_batch
     return params;
 }
 
-static void take_step(plim__model_t *model, plim__team_t *team, const plim_batch_t *batch,
+static void take_step(plim__model_t *model, plim__team_t *team, const test_batch_t *made,
                       int64_t step, float *doutputs)
 {
-    const plim__pass_t pass = {.training = true, .seed = 9, .step = step};
+    const plim_batch_t *batch = &made->batch;
+    const plim__pass_t pass = {
+        .training = true, .seed = 9, .step = step, .columns = &made->columns};
     const plim_optimiser_t optimiser = PLIM_OPTIMISER_INIT;
     static int64_t labels[SEEDS_MOST];
     plim__model_output_t output;
@@ -92,11 +99,11 @@ static void take_step(plim__model_t *model, plim__team_t *team, const plim_batch
 }
 
 /* All weights after some steps, as one array that the caller frees. */
-static float *train(const setting_t *setting, const plim_batch_t *batch, int threads,
+static float *train(const setting_t *setting, const test_batch_t *batch, int threads,
                     int64_t *count_out)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, threads, PLIM_IO_AUTO);
-    const plim__model_params_t params = params_of(setting, batch, threads);
+    const plim__model_params_t params = params_of(setting, &batch->batch, threads);
     plim__team_t *team;
     plim__model_t *model;
     static float doutputs[SEEDS_MOST * OUTPUTS];
@@ -134,9 +141,9 @@ static void check(const setting_t *setting, const int *threads, int num_threads)
         shape.fanout[i] = 4;
     /* Several lanes of rows, or several tiles. */
     test_batch_make(&shape, 0, setting->num_features <= 129 ? SEEDS_MOST : 120, &batch);
-    float *first = train(setting, &batch.batch, 1, &count);
+    float *first = train(setting, &batch, 1, &count);
     for (int i = 0; i < num_threads; i++) {
-        float *other = train(setting, &batch.batch, threads[i], &count);
+        float *other = train(setting, &batch, threads[i], &count);
         if (memcmp(first, other, (size_t)count * sizeof *first) != 0)
             fail_msg("model %d of %lld features, hidden %lld, %s: %d threads give other bits",
                      (int)setting->model.kind, (long long)setting->num_features,

@@ -101,23 +101,15 @@ static test_batch_shape_t shape_of(const setting_t *setting)
 
 static plim__columns_t columns_of(const setting_t *setting)
 {
+    const plim_model_kind_t kind = setting->model.kind;
+    const bool values = setting->columns == VALUES || kind == PLIM_RGCN;
     plim__columns_t columns = {0};
-    const bool gine = setting->model.kind == PLIM_GINE;
-    if (setting->columns == NO_COLUMNS)
-        return columns;
-    columns.edge_weights = setting->model.kind == PLIM_GCN && setting->columns == VALUES;
-    if ((gine || setting->model.kind == PLIM_GAT || setting->model.kind == PLIM_GATV2) &&
-        setting->columns == VALUES)
-        columns.edge_features = TEST_EDGE_FEATURES;
-    else if (gine)
+    if (values)
+        columns = test_columns_of(kind, setting->row_type);
+    else if (kind == PLIM_GINE)
         columns.edge_categories = (plim__categories_t)TEST_EDGE_CATEGORIES;
-    if (setting->model.kind == PLIM_RGCN) {
-        columns.edge_types = TEST_EDGE_TYPES;
-        columns.bases = 3;
-    }
     if (setting->columns == OF_NODES)
         columns.node_categories = (plim__categories_t)TEST_NODE_CATEGORIES;
-    columns.edge_feature_type = setting->row_type;
     return columns;
 }
 

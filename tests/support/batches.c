@@ -188,6 +188,19 @@ static void fill_columns(const test_batch_shape_t *shape, test_batch_t *made)
     };
 }
 
+plim__columns_t test_columns_of(plim_model_kind_t kind, plim_dtype_t type)
+{
+    plim__columns_t columns = {.edge_feature_type = type};
+    columns.edge_weights = kind == PLIM_GCN;
+    if (kind == PLIM_GINE || kind == PLIM_GAT || kind == PLIM_GATV2)
+        columns.edge_features = TEST_EDGE_FEATURES;
+    if (kind == PLIM_RGCN) {
+        columns.edge_types = TEST_EDGE_TYPES;
+        columns.bases = 3;
+    }
+    return columns;
+}
+
 void test_batch_make(const test_batch_shape_t *shape, int64_t first, int64_t count,
                      test_batch_t *batch_out)
 {

@@ -54,6 +54,9 @@ void test_batch_make(const test_batch_shape_t *shape, int64_t first, int64_t cou
                      test_batch_t *batch_out);
 void test_batch_free(test_batch_t *batch);
 
+/* The columns of edges that a model of this kind may read, of those above; none for others. */
+plim__columns_t test_columns_of(plim_model_kind_t kind, plim_dtype_t type);
+
 /* In [-1, 1), of three numbers. */
 float test_hash_float(uint64_t a, uint64_t b, uint64_t c);
 
