@@ -51,11 +51,6 @@ void plim__droppable_fill_begin(plim__droppable_t *memory)
     plim__arena_want_huge(memory->base, memory->bytes);
 }
 
-void plim__droppable_filled(plim__droppable_t *memory, int64_t at, size_t size)
-{
-    plim__arena_may_drop(memory->base + at, size);
-}
-
 /* Whether all is filled that there is; a reader that finds zeros meanwhile finds them again. */
 static void look_whether_whole(plim__droppable_t *memory)
 {
@@ -112,7 +107,7 @@ static plim_status_t fill_chunks(void *context, int worker)
             atomic_store(&filling->next, memory->num_chunks); /* no thread takes more */
             return status;
         }
-        plim__droppable_filled(memory, chunk * CHUNK, chunk_bytes(memory, chunk));
+        plim__arena_may_drop(memory->base + chunk * CHUNK, chunk_bytes(memory, chunk));
         const int64_t done = atomic_fetch_add(&filling->done, 1) + 1;
         if (worker == 0)
             plim__progress(filling->job, filling->phase, "chunks", done, memory->num_chunks);

@@ -59,13 +59,12 @@ void plim__droppable_end(plim__droppable_t *memory); /* a zeroed one is harmless
 
 /*
  * Before the first use: fills all chunks by the job's threads, at most `threads`, worker numbers
- * from 0 on. Or, where the owner fills them some other way: begin, a call for each range that is
- * ready, from any thread, and end. Errors are those of `fill`, and PLIM_ERR_STOPPED.
+ * from 0 on. Or, where the owner fills them some other way: begin and end. Errors are those of
+ * `fill`, and PLIM_ERR_STOPPED.
  */
 plim_status_t plim__droppable_fill(plim__droppable_t *memory, const plim_job_t *job, int threads,
                                    const char *phase, plim__droppable_fill_fn fill, void *context);
 void plim__droppable_fill_begin(plim__droppable_t *memory);
-void plim__droppable_filled(plim__droppable_t *memory, int64_t at, size_t size);
 void plim__droppable_fill_end(plim__droppable_t *memory);
 
 /*

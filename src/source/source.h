@@ -11,18 +11,17 @@
 #include "store/dataset.h"
 
 typedef struct plim__cache plim__cache_t;
-typedef struct plim__working_set plim__working_set_t;
 
 /* Reads by batched direct I/O; reads less than `merge_distance` bytes apart are merged. */
 typedef struct plim__source_params {
     int number; /* of the topology or table in the manifest */
     int workers;
-    int depth;                        /* I/Os in flight of each worker */
-    size_t merge_distance;            /* see plim__range_reader_params_t */
-    bool all;                         /* everything is cached; the fields below are ignored */
-    const plim__node_set_t *cached;   /* nodes with cached items; sealed, borrowed; NULL: none */
-    size_t cache_bytes;               /* of the cache: the first nodes' items that fit */
-    plim__working_set_t *working_set; /* rows: caches its first places instead; NULL: none */
+    int depth;                      /* I/Os in flight of each worker */
+    size_t merge_distance;          /* see plim__range_reader_params_t */
+    bool all;                       /* everything is cached; the fields below are ignored */
+    const plim__node_set_t *cached; /* nodes with cached items; sealed, borrowed; NULL: none */
+    size_t cache_bytes;             /* of the cache: the first nodes' items that fit */
+    struct plim__working_set *working_set; /* rows: caches its first places instead; NULL: none */
 } plim__source_params_t;
 
 /* Counters of all workers since the source was created. Its items are lists or rows. */
