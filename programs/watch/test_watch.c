@@ -117,6 +117,33 @@ static void sees_a_child(void **state)
     test_job_end(&job);
 }
 
+/* Where ulimit -n leaves no descriptors, processes count nevertheless. */
+static void files_are_read_by_name_where_few_may_be_open(void **state)
+{
+    (void)state;
+    static watch_tree_t tree;
+    watch_tree_totals_t totals;
+    struct rlimit before;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)pause();
+        _exit(0);
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit few = {.rlim_cur = 64, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    watch_tree_open(&tree, child, 0);
+    watch_tree_read(&tree, 0, &totals);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(tree.count, 1);
+    assert_int_equal(tree.process[0].statm, -1);
+    assert_true(totals.rss > 0);
+    watch_tree_close(&tree);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 /* A process beyond the most that are followed is left out: looking for more of its kind must end.
  */
 static void a_full_tree_takes_no_more(void **state)
@@ -152,6 +179,7 @@ int main(void)
         cmocka_unit_test(text_of_any_bytes_is_json),
         cmocka_unit_test(a_full_line_stays_json),
         cmocka_unit_test(sees_a_child),
+        cmocka_unit_test(files_are_read_by_name_where_few_may_be_open),
         cmocka_unit_test(a_full_tree_takes_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "mem/kernel_text.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #define SECOND ((int64_t)1000000000)
 #define PSS_SHARE 500 /* one part in so many of the time */
 #define PSS_AGE (10 * SECOND)
+#define SPARE_FILES 64 /* descriptors that are left for other uses */
 
 /* The start of an open file as text; false if it cannot be read: the process is gone. */
 static bool read_open(int file, char *text, size_t size)
@@ -24,11 +26,15 @@ static bool read_open(int file, char *text, size_t size)
     return length > 0;
 }
 
-static int open_of(pid_t pid, const char *name)
+static int open_of(const watch_tree_t *tree, pid_t pid, const char *name)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < tree->files_most)
+        return file;
+    (void)close(file);
+    return -1;
 }
 
 static bool read_of(watch_tree_t *tree, pid_t pid, const char *name)
@@ -81,8 +87,8 @@ static bool add(watch_tree_t *tree, pid_t pid, pid_t parent)
     memset(process, 0, sizeof *process);
     process->pid = pid;
     process->parent = parent;
-    process->statm = open_of(pid, "statm");
-    process->status = open_of(pid, "status");
+    process->statm = open_of(tree, pid, "statm");
+    process->status = open_of(tree, pid, "status");
     process->began = true;
     process->pss = -1;
     tree->changed = true;
@@ -168,8 +174,12 @@ static void find_new(watch_tree_t *tree)
 
 void watch_tree_open(watch_tree_t *tree, pid_t root, pid_t ignored)
 {
+    struct rlimit files;
     tree->watcher = getpid();
     tree->ignored = ignored;
+    tree->files_most = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < INT_MAX
+                           ? (int)files.rlim_cur - SPARE_FILES
+                           : INT_MAX;
     tree->processes_file = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     tree->load_file = plim__kernel_open("", "/proc/loadavg");
     tree->newest[0] = '\0';
@@ -196,11 +206,14 @@ static bool read_memory(watch_tree_t *tree, watch_tree_process_t *process, bool 
                         int64_t *spike)
 {
     char pages[sizeof process->pages];
-    if (!read_open(process->statm, pages, sizeof pages))
+    if (process->statm >= 0 ? !read_open(process->statm, tree->text, sizeof pages)
+                            : !read_of(tree, process->pid, "statm"))
         return false;
+    (void)snprintf(pages, sizeof pages, "%s", tree->text);
     if (!round && strcmp(pages, process->pages) == 0)
         return true;
-    if (!read_open(process->status, tree->text, WATCH_TREE_TEXT))
+    if (process->status >= 0 ? !read_open(process->status, tree->text, WATCH_TREE_TEXT)
+                             : !read_of(tree, process->pid, "status"))
         return false;
     const int64_t rss = process->rss, peak = process->peak;
     memcpy(process->pages, pages, sizeof pages);

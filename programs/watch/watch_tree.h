@@ -5,9 +5,9 @@
  * an orphan becomes its child and stays in the tree. No other process can enter the tree: each one
  * on the machine is looked at once. /proc is only listed when a process was created somewhere.
  *
- * Files of a process stay open while it lives. Each tick reads statm, and status if statm has
- * changed; stat and io are read once a second. PSS (smaps_rollup), which walks page tables, takes
- * turns on at most 0.2 % of the time.
+ * Files of a process stay open while it lives, as far as ulimit -n allows. Each tick reads statm,
+ * and status if statm has changed; stat and io are read once a second. PSS (smaps_rollup), which
+ * walks page tables, takes turns on at most 0.2 % of the time.
  */
 #ifndef WATCH_TREE_H
 #define WATCH_TREE_H
@@ -22,7 +22,7 @@
 
 typedef struct watch_tree_process {
     pid_t pid, parent;
-    int statm, status;                                /* descriptors */
+    int statm, status;                                /* descriptors; -1: read by name */
     bool began;                                       /* not listed in the record yet */
     bool pss_new;                                     /* read since it was last listed */
     char name[64];                                    /* comm, as status has it */
@@ -47,6 +47,7 @@ typedef struct watch_tree {
     pid_t watcher, ignored; /* a child of the watcher that is not in the tree; 0: none */
     int processes_file;     /* /proc */
     int load_file;          /* /proc/loadavg, whose last number is the newest pid */
+    int files_most;         /* descriptors below this number are kept */
     char newest[32];
     int count, most;                        /* processes now, and their maximum */
     bool changed;                           /* one began or ended since the last watch_tree_list */
