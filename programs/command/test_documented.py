@@ -1,7 +1,9 @@
 """Man pages and shell completions name every option that --help names, and no other."""
 import os
 import pathlib
+import pty
 import re
+import select
 import shutil
 import subprocess
 
@@ -120,3 +122,29 @@ def test_completions_parse(shell, file):
     if shutil.which(shell) is None:
         pytest.skip(f'{shell} is not installed')
     output(shell, '-n', COMPLETION / file)
+
+
+@pytest.mark.skipif(shutil.which('fish') is None, reason='fish is not installed')
+def test_fish_offers_verbs_and_values():
+    def offered(text):
+        script = f"source '{COMPLETION}/plimsoll.fish'; complete -C '{PLIMSOLL} {text}'"
+        return {line.split('\t')[0] for line in output('fish', '--no-config', '-c', script).splitlines()}
+    assert offered('pl') == {'plan'}
+    assert offered('train d --model g') == {'gcn', 'gat', 'gin'}
+
+
+@pytest.mark.skipif(shutil.which('zsh') is None, reason='zsh is not installed')
+def test_zsh_completes_a_verb():
+    """On a terminal, where the verb's own help then shows which one it was."""
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(['zsh', '-fi'], stdin=terminal, stdout=terminal, stderr=terminal, env={**os.environ, 'TERM': 'dumb'}) as shell:
+        os.close(terminal)
+        os.write(controller, f"fpath=('{COMPLETION}' $fpath); autoload -Uz compinit; compinit -u -D\n{PLIMSOLL} pl\t--help\nexit\n".encode())
+        said = b''
+        while shell.poll() is None or select.select([controller], [], [], 0)[0]:
+            try:
+                said += os.read(controller, 65536)
+            except OSError:  # all of the shell is gone
+                break
+    os.close(controller)
+    assert b'usage: plimsoll plan' in said
