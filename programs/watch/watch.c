@@ -415,8 +415,7 @@ static void take_marks(watch_t *watch, double at, bool all)
             (void)watch_record_write(&watch->record);
             continue;
         }
-        memmove(watch->phase, text, used < sizeof watch->phase ? used : sizeof watch->phase - 1);
-        watch->phase[used < sizeof watch->phase ? used : sizeof watch->phase - 1] = '\0';
+        (void)snprintf(watch->phase, sizeof watch->phase, "%.*s", (int)used, text);
         if (used == 0)
             continue;
         watch_record_begin(&watch->record, "mark");
