@@ -15,6 +15,7 @@
 #include "sample/hazard.h"
 
 #include <math.h>
+#include <string.h>
 
 #define SECTOR_BYTES 512.0
 #define HALVINGS 40 /* of a search for a number */
@@ -579,9 +580,12 @@ static double split_bytes(const expect_view_t *view, const plim_training_t *trai
     reads_t reads = {0, 0};
     own.recipe = plim__load_stream_recipe(&view->recipe, &stream);
     own.plan = &load;
-    for (int i = 0; i < own.recipe.num_hops; i++)
-        if (own.recipe.fanout[i] != view->recipe.fanout[i])
-            load.probe.count = 0, load.reaches.batch.seeds = 0; /* they were of other draws */
+    if (own.recipe.num_hops != view->recipe.num_hops ||
+        memcmp(own.recipe.fanout, view->recipe.fanout,
+               (size_t)own.recipe.num_hops * sizeof own.recipe.fanout[0]) != 0) {
+        load.probe.count = 0; /* they are of other draws */
+        load.reaches.batch.seeds = 0;
+    }
     add_loading(&own, (double)view->info->num_split[split], &reads);
     return reads.bytes;
 }
