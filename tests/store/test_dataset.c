@@ -319,8 +319,8 @@ static void hostile_text_is_refused(void **state)
         {"\"max_degree\": ", "\"max_self_loops\": 13, \"max_degree\": "},
         {"\"max_degree\": ", "\"max_self_loops\": -1, \"max_degree\": "},
         {"\"format\": 3", "\"format\": 0"},
-        {"\"readable_by\": 1", "\"readable_by\": 0"},
-        {"\"readable_by\": 1", "\"readable_by\": true"},
+        {"\"readable_by\": 3", "\"readable_by\": 0"},
+        {"\"readable_by\": 3", "\"readable_by\": true"},
         {"\"dataset\"", "\"something\""},
         {"\"labels.npy\"", "\"../labels.npy\""},
         {"\"labels.npy\"", "\"x/labels.npy\""},
@@ -376,6 +376,8 @@ static void hostile_text_is_refused(void **state)
     plim__arena_t arena;
     plim__manifest_t *manifest;
     assert_ok(plim__manifest_parse(&job, text, size, "it", &arena, &manifest));
+    manifest->info.num_edge_types = 0; /* with a fingerprint that agrees */
+    assert_int_equal(plim__manifest_resolve(manifest, "it"), PLIM_ERR_DATA);
     plim__arena_destroy(&arena);
     assert_ok(plim__manifest_check_seal(text, size, "it"));
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
