@@ -215,10 +215,9 @@ static plim_status_t resolve_columns(plim__manifest_t *manifest, const char *nam
         manifest->columns[i] = (int)(file - manifest->files);
         info->columns |= 1u << i;
     }
-    if ((info->columns & PLIM_EDGE_TYPE) == 0
-            ? info->num_edge_types != 0
-            : info->num_edge_types < (info->num_edges > 0) ||
-                  info->num_edge_types > PLIM__EDGE_TYPES_MAX)
+    if ((info->columns & PLIM_EDGE_TYPE) == 0 ? info->num_edge_types != 0
+                                              : info->num_edge_types < (info->num_edges > 0) ||
+                                                    info->num_edge_types > PLIM__EDGE_TYPES_MAX)
         return plim__fail(PLIM_ERR_DATA, "%s: %lld types of edges %s edge_type.npy", name,
                           (long long)info->num_edge_types,
                           (info->columns & PLIM_EDGE_TYPE) != 0 ? "in" : "without");
