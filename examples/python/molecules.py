@@ -1,6 +1,6 @@
 """Regression over many small graphs, to start from: micro-batches, mixed precision, activation checkpointing, embeddings as targets.
 
-    plimsoll import ogbg_molesol molesol --features f32 --symmetrise
+    plimsoll import ogbg_molesol molesol --features f32 --symmetrise    # OGB's directory or zip; others: plimsoll.from_pyg
     python molecules.py molesol --batch_size 128 --micro_batch 32
     sbatch molecules.sbatch
 """
