@@ -84,7 +84,8 @@ if args.resume and os.path.exists(args.checkpoint):
     torch.set_rng_state(saved['random'].cpu())
     first = saved['epoch'] + 1
 
-train_loader.rehearse(step, model, optimizer, evaluate=torch.no_grad()(predict))    # fits, or says which batch_size does
+needs = train_loader.rehearse(step, model, optimizer, evaluate=torch.no_grad()(predict))    # fits, or says which batch_size does
+print(f'Memory: {needs.needed_bytes >> 20} MiB needed, {needs.available_bytes >> 20} MiB allowed', flush=True)
 monitor = plimsoll.MemoryMonitor(log_interval=args.log_steps)
 steps = (first - 1) * len(train_loader)
 for epoch in range(first, args.epochs + 1):
