@@ -37,6 +37,7 @@ typedef struct cli_verb {
 extern const cli_verb_t *const cli_verbs[]; /* ended by NULL */
 
 extern const cli_verb_t cli_verb_bench;
+extern const cli_verb_t cli_verb_cache;
 extern const cli_verb_t cli_verb_doctor;
 extern const cli_verb_t cli_verb_evaluate;
 extern const cli_verb_t cli_verb_generate;

@@ -6,9 +6,10 @@
 #include <strings.h>
 
 const cli_verb_t *const cli_verbs[] = {
-    &cli_verb_bench,   &cli_verb_doctor, &cli_verb_evaluate, &cli_verb_generate, &cli_verb_import,
-    &cli_verb_inspect, &cli_verb_limit,  &cli_verb_mark,     &cli_verb_plan,     &cli_verb_predict,
-    &cli_verb_report,  &cli_verb_slurm,  &cli_verb_train,    &cli_verb_watch,    NULL};
+    &cli_verb_bench,    &cli_verb_cache,  &cli_verb_doctor,  &cli_verb_evaluate,
+    &cli_verb_generate, &cli_verb_import, &cli_verb_inspect, &cli_verb_limit,
+    &cli_verb_mark,     &cli_verb_plan,   &cli_verb_predict, &cli_verb_report,
+    &cli_verb_slurm,    &cli_verb_train,  &cli_verb_watch,   NULL};
 
 const char *const cli_engine_names[] = {"auto", "uring", "threads", NULL};
 _Static_assert(PLIM_IO_AUTO == 0 && PLIM_IO_URING == 1 && PLIM_IO_THREADS == 2, "as the names");

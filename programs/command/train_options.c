@@ -314,7 +314,8 @@ const cli_option_t train_run_options[] = {
     {"scratch", "DIR", "a local disk for a file of the rows that batches can need, made once",
      "Rows that the cache misses are then read in few, large reads. The file serves every line, "
      "and "
-     "all jobs of yours with the same dataset and fan-outs; it can be deleted at any time.",
+     "all jobs of yours with the same dataset and fan-outs; it can be deleted at any time "
+     "('plimsoll cache').",
      AT(params.scratch), .kind = CLI_TEXT, .plans = true},
     {"stage", "[=DIR]",
      "copy the dataset to DIR, else to --scratch, and read it there; of several ranks one reads "

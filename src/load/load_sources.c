@@ -28,9 +28,6 @@
  */
 #define PACKED_SHARE (1.0 / 16)
 
-/* Reads that a row costs which a complete working set has: they are merged. */
-#define PACKED_ROW_READS (1.0 / 8)
-
 /* Upper bound of a cache's own tables and padding for so many bytes of lists, or of rows. */
 static size_t overhead(size_t bytes)
 {
@@ -251,7 +248,7 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
     params.packed = set != NULL;
     if (set != NULL) {
         add_splits(context, &params);
-        params.row_reads = set->complete ? PACKED_ROW_READS : 1;
+        params.row_reads = set->complete ? PLIM__LOAD_PACKED_READS : 1;
     }
     params.capacity = params.row_capacity + params.list_capacity;
     params.row_bytes = params.row_capacity > 0 ? row_bytes(context) : 0;

@@ -31,6 +31,9 @@ typedef struct plim__load_sources {
 #define PLIM__LOAD_SLACK_PART 4  /* windows get 1/4 more than the expected rows */
 #define PLIM__LOAD_START_BYTES 4 /* of a cached list, beside its entries */
 
+/* Reads that a row costs which a complete working set has: they are merged. */
+#define PLIM__LOAD_PACKED_READS (1.0 / 8)
+
 /* What the parts of a loader share. Only `stop` changes once the loader is made. */
 typedef struct plim__load_context {
     const plim_job_t *asked; /* the caller's job … */

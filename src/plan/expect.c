@@ -359,7 +359,9 @@ static void divide(const expect_view_t *view, double seeds, double room, holding
                 const double each = k == PLIM__REACH_ROWS
                                         ? view->row_bytes
                                         : (double)here->bytes / fmax((double)here->nodes, 1);
-                const double density = chance_of(reach, here, seeds) / fmax(each, 1);
+                const bool packed = k == PLIM__REACH_ROWS && view->plan->working_rows > 0;
+                const double density = chance_of(reach, here, seeds) / fmax(each, 1) *
+                                       (packed ? PLIM__LOAD_PACKED_READS : 1);
                 if (taken[k][i] || here->nodes == 0 || density <= densest)
                     continue;
                 densest = density;
@@ -456,6 +458,22 @@ static double batch_parts(const expect_view_t *view, double batch)
     return (double)parts;
 }
 
+/* Bytes among which the rows lie that a cache of `cached` rows misses: of all rows, or of the rest
+ * of the working set. */
+static double rows_among(const expect_view_t *view, const population_t *population, double cached)
+{
+    const plim__load_plan_t *plan = view->plan;
+    double reached = population->nodes;
+    if (plan->working_rows == 0)
+        return view->row_bytes * (double)view->info->num_nodes;
+    if (plan->reaches.epoch.seeds > 0)
+        reached = 0;
+    for (int i = 0; i < PLIM__REACH_BINS && plan->reaches.epoch.seeds > 0; i++)
+        reached += (double)plan->reaches.epoch.bins[PLIM__REACH_ROWS][i].nodes;
+    reached = fmin(reached, (double)plan->working_rows);
+    return view->row_bytes * fmax(reached - cached, 1);
+}
+
 /* Loads `seeds` seeds in batches of the view's recipe. */
 static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
 {
@@ -464,7 +482,6 @@ static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
     const double steps = ceil(seeds / batch);
     const double parts = batch_parts(view, fmin(batch, fmax(seeds, 1)));
     const double lists = view->list_bytes * (double)view->info->num_nodes;
-    const double rows = view->row_bytes * (double)view->info->num_nodes;
     if (plan->window_steps == 0)
         return;
     const population_t population = population_of(view);
@@ -475,8 +492,8 @@ static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
     const double units = together > 0 ? ceil(steps / together) : steps * parts;
     const batch_hops_t hops = batch_hops(view, unit);
     if (!plan->rows_in_memory && view->row_bytes > 0)
-        add_reads(view, nodes_missed(view, &population, unit, holding.rows), view->row_bytes, rows,
-                  units, reads);
+        add_reads(view, nodes_missed(view, &population, unit, holding.rows), view->row_bytes,
+                  rows_among(view, &population, holding.rows), units, reads);
     for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++) {
         const misses_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
         add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1), lists, units, reads);
@@ -505,7 +522,8 @@ static double start_bytes(const expect_view_t *view)
         reads.bytes += rows;
     else if (plan->row_cache_bytes > 0 && view->row_bytes > 0)
         add_reads(view, fmin((double)plan->row_cache_bytes, rows) / view->row_bytes,
-                  view->row_bytes, rows, 1, &reads);
+                  view->row_bytes, plan->working_rows > 0 ? (double)plan->row_cache_bytes : rows, 1,
+                  &reads);
     return reads.bytes;
 }
 

@@ -371,6 +371,8 @@ static void killed_while_it_packs(void **state)
         }
         const struct timespec nap = {.tv_nsec = (long)i * (long)i * 40000};
         (void)nanosleep(&nap, NULL);
+        for (int wait = 0; i >= 45 && wait < 60000 && access(packed, F_OK) != 0; wait++)
+            (void)usleep(1000);
         assert_int_equal(kill(child, SIGKILL), 0);
         assert_int_equal(waitpid(child, NULL, 0), child);
         if (access(packed, F_OK) != 0) {
