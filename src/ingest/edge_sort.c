@@ -615,11 +615,12 @@ static void sift(plim__edge_sort_t *sort, int64_t place)
 
 static plim_status_t merge_runs(plim__edge_sort_t *sort)
 {
+    plim__arena_t area = {.base = sort->area, .size = sort->shape.area};
     int64_t done = 0;
     if (sort->fill > 0)
         PLIM_TRY(write_run(sort));
     for (int64_t i = 0; i < sort->runs_done; i++) {
-        sort->runs[i].buffer = sort->area + (size_t)i * sort->shape.chunk;
+        sort->runs[i].buffer = plim__arena_carve(&area, 1, sort->shape.chunk, PLIM__PAGE);
         PLIM_TRY(refill(sort, &sort->runs[i]));
         sort->heap[sort->heap_size++] = i;
     }
