@@ -27,6 +27,7 @@ def run_in_a_fork(script, *arguments, directory=None, environment=None):
                 if text is script:
                     exec(text, {'__name__': '__main__'})
                 else:
+                    sys.path.insert(0, str(script.parent))
                     runpy.run_path(str(script), run_name='__main__')
                 code = 0
             except SystemExit as ending:
