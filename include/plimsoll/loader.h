@@ -58,8 +58,10 @@ typedef struct plim_recipe {
     plim_dtype_t index_type; /* ids, indptr and indices as PLIM_I32 or PLIM_I64 */
     /* Arrays as PyTorch Geometric's models take them; in native form only with at most one hop, or
      * in a dataset of many graphs. */
-    bool edge_index; /* the edges of all hops as one array: sources, targets */
-    bool edge_ids;   /* the position of each edge in the dataset's indices.npy */
+    bool edge_index;  /* the edges of all hops as one array: sources, targets */
+    bool edge_ids;    /* the position of each edge in the dataset's indices.npy */
+    unsigned columns; /* a set of plim_column_t: columns that batches carry; of those that the
+                         dataset has. In any form, with any number of hops */
 } plim_recipe_t;
 
 /* Delivers rows as PLIM_F32; the stored type (info's feature_type) saves the conversion. For a
@@ -67,7 +69,7 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, false, PLIM_F32, PLIM_I32, false, false                                         \
+            false, false, PLIM_F32, PLIM_I32, false, false, 0                                      \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */
@@ -86,7 +88,8 @@ typedef struct plim_block {
  */
 typedef struct plim_array {
     const char *name; /* "nodes", "rows", "labels", "degrees", "graph_indptr", "edge_index",
-                         "edge_ids", "indptr", "indices" */
+                         "edge_ids", "edge_features", "edge_weight", "edge_type", "edge_time",
+                         "edge_id", "node_time", "indptr", "indices" */
     int hop;          /* of indptr and indices: the block; otherwise -1 */
     const void *data; /* on a boundary of 64 bytes, except for indptr and indices */
     plim_dtype_t type;
@@ -133,6 +136,14 @@ typedef struct plim_batch {
     const void *edge_index;  /* (2, edges of all blocks) sources, targets, index type; or NULL */
     const int64_t *edge_ids; /* (edges of all blocks) positions in indices.npy; NULL without */
     int share, num_shares;   /* the share that this is, or is a part of; 0 of 1: the whole batch */
+    /* Columns of the edges of all blocks, hop by hop, each in the order of its block's indices: the
+     * entries of blocks[i] begin behind those of the blocks before it. NULL unless asked for. */
+    const void *edge_features;  /* (edges, num_edge_features): int64, or floats of the row type */
+    const float *edge_weight;   /* (edges) */
+    const int64_t *edge_type;   /* (edges) in [0, num_edge_types) */
+    const int64_t *edge_time;   /* (edges) */
+    const int64_t *edge_number; /* (edges) numbers in the source, from edge_id.npy */
+    const int64_t *node_time;   /* (num_nodes) */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
@@ -264,8 +275,8 @@ PLIM_API void plim_batch_retain(plim_batch_t *batch);
 PLIM_API void plim_batch_release(plim_batch_t *batch);
 
 /* The index-th array of a batch; NULL after the last. The order is nodes, rows, labels, degrees,
- * graph_indptr, edge_index, edge_ids, as far as the batch has them, then indptr and indices of each
- * block. Any thread. */
+ * graph_indptr, edge_index, edge_ids, columns, as far as the batch has them, then indptr and
+ * indices of each block. Any thread. */
 PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index);
 
 /* What may still change; see docs/c.md. */

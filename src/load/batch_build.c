@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/rng.h"
+#include "source/row_form.h"
 
 #include <string.h>
 
@@ -105,6 +106,20 @@ static void add_array(plim__slot_t *slot, const char *name, int hop, const void 
         (plim_array_t){name, hop, data, type, vector ? 1 : 2, {rows, vector ? 1 : columns}};
 }
 
+static void add_columns(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                        plim__slot_t *slot, int64_t num_edges)
+{
+    for (int i = 0; i < PLIM_COLUMNS; i++) {
+        const unsigned column = 1u << i;
+        const bool matrix = column == PLIM_EDGE_FEATURES && info->edge_feature_dims == 2;
+        if (slot->columns[i] != NULL)
+            add_array(slot, plim__column_names[i], -1, slot->columns[i],
+                      plim__column_type(info, column, recipe->row_type),
+                      column == PLIM_NODE_TIME ? slot->batch.num_nodes : num_edges,
+                      matrix ? info->num_edge_features : ONE_DIMENSION);
+    }
+}
+
 static void describe_arrays(const plim__load_context_t *context, plim__slot_t *slot,
                             int64_t num_edges)
 {
@@ -123,6 +138,7 @@ static void describe_arrays(const plim__load_context_t *context, plim__slot_t *s
               batch->num_seeds + 1, ONE_DIMENSION);
     add_array(slot, "edge_index", -1, batch->edge_index, recipe->index_type, 2, num_edges);
     add_array(slot, "edge_ids", -1, batch->edge_ids, PLIM_I64, num_edges, ONE_DIMENSION);
+    add_columns(info, recipe, slot, num_edges);
     for (int hop = 0; hop < batch->num_blocks; hop++) {
         const plim_block_t *block = &batch->blocks[hop];
         add_array(slot, "indptr", hop, block->indptr, recipe->index_type, block->num_dst + 1,
@@ -130,6 +146,39 @@ static void describe_arrays(const plim__load_context_t *context, plim__slot_t *s
         add_array(slot, "indices", hop, block->indices, recipe->index_type, block->num_edges,
                   ONE_DIMENSION);
     }
+}
+
+static void *column_of(const plim__slot_t *slot, plim_column_t column)
+{
+    return slot->columns[__builtin_ctz((unsigned)column)];
+}
+
+static void describe_columns(plim__slot_t *slot)
+{
+    plim_batch_t *batch = &slot->batch;
+    batch->edge_features = column_of(slot, PLIM_EDGE_FEATURES);
+    batch->edge_weight = column_of(slot, PLIM_EDGE_WEIGHT);
+    batch->edge_type = column_of(slot, PLIM_EDGE_TYPE);
+    batch->edge_time = column_of(slot, PLIM_EDGE_TIME);
+    batch->edge_number = column_of(slot, PLIM_EDGE_ID);
+    batch->node_time = column_of(slot, PLIM_NODE_TIME);
+}
+
+/* Gathers the columns: those of edges at the drawn positions, those of nodes by the nodes. */
+static plim_status_t gather_columns(const plim__load_context_t *context, int worker,
+                                    plim__slot_t *slot, const plim__blocks_out_t *out)
+{
+    for (int i = 0; i < PLIM_COLUMNS; i++) {
+        const unsigned column = 1u << i;
+        const bool of_nodes = column == PLIM_NODE_TIME;
+        if (slot->columns[i] != NULL)
+            PLIM_TRY(plim__rows_gather(
+                context->sources.columns[i], worker, of_nodes ? out->ids : out->edge_ids,
+                of_nodes ? out->num_nodes : out->num_edges,
+                plim__column_type(context->info, column, context->plan.recipe.row_type),
+                slot->columns[i]));
+    }
+    return PLIM_OK;
 }
 
 static void describe(const plim__load_context_t *context, const plim_stream_t *stream,
@@ -153,7 +202,8 @@ static void describe(const plim__load_context_t *context, const plim_stream_t *s
     batch->degrees = slot->degrees;
     batch->graph_indptr = slot->graph_indptr;
     batch->edge_index = out->with_targets ? slot->edges : NULL;
-    batch->edge_ids = slot->edge_ids;
+    batch->edge_ids = context->plan.recipe.edge_ids ? slot->edge_ids : NULL;
+    describe_columns(slot);
     describe_arrays(context, slot, out->num_edges);
     slot->part = count;
     slot->more = batch->first_seed + count < cut->end;
@@ -230,6 +280,8 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     if (slot->rows != NULL)
         PLIM_TRY(plim__rows_gather(sources->tables[0], number, out.ids, out.num_nodes,
                                    recipe->row_type, slot->rows));
+    if (recipe->columns != 0)
+        PLIM_TRY(gather_columns(context, worker->number, slot, &out));
     if (slot->rows != NULL && sources->counts != NULL)
         count_rows(sources, out.ids, out.num_nodes);
     describe(context, stream, slot, &cut, count, &out);
@@ -281,18 +333,45 @@ static void hash_nodes(const plim__load_context_t *context, const plim_batch_t *
         if (batch->rows != NULL)
             row = XXH3_64bits((const char *)batch->rows + (size_t)i * size, size);
         hashes[i] = hash_add(row, (uint64_t)at(recipe->index_type, batch->nodes, i));
+        if (batch->node_time != NULL)
+            hashes[i] = hash_add(hashes[i], (uint64_t)batch->node_time[i]);
     }
 }
 
-/* One hop inwards. A layer must not see its own results, so they are computed apart first. */
-static void hash_block(plim_dtype_t type, const plim_block_t *block, uint64_t *hashes,
+/* An edge's columns; `edge` counts over all blocks. */
+static uint64_t hash_edge(const plim__load_context_t *context, const plim_batch_t *batch,
+                          int64_t edge, uint64_t hash)
+{
+    const plim_dataset_info_t *info = context->info;
+    const void *const columns[] = {batch->edge_features, batch->edge_weight, batch->edge_type,
+                                   batch->edge_time, batch->edge_number};
+    for (int i = 0; i < (int)(sizeof columns / sizeof columns[0]); i++) {
+        if (columns[i] == NULL)
+            continue;
+        const plim_dtype_t type = plim__column_type(info, 1u << i, context->plan.recipe.row_type);
+        const size_t size =
+            (size_t)plim__column_form(info, 1u << i).num_features * plim__feature_bytes(type);
+        hash = hash_add(hash, XXH3_64bits((const char *)columns[i] + (size_t)edge * size, size));
+    }
+    return hash;
+}
+
+/* One hop inwards. A layer must not see its own results, so they are computed apart first.
+ * `first_edge`: edges of the blocks before this one. */
+static void hash_block(const plim__load_context_t *context, const plim_batch_t *batch,
+                       const plim_block_t *block, int64_t first_edge, uint64_t *hashes,
                        uint64_t *results)
 {
+    const plim_dtype_t type = context->plan.recipe.index_type;
+    const bool columns = (context->plan.recipe.columns & PLIM_COLUMNS_OF_EDGES) != 0;
     for (int64_t i = 0; i < block->num_dst; i++) {
         const int64_t end = at(type, block->indptr, i + 1);
         uint64_t hash = hashes[block->first_dst + i];
-        for (int64_t j = at(type, block->indptr, i); j < end; j++)
+        for (int64_t j = at(type, block->indptr, i); j < end; j++) {
             hash = hash_add(hash, hashes[at(type, block->indices, j)]);
+            if (columns)
+                hash = hash_edge(context, batch, first_edge + j, hash);
+        }
         results[i] = hash_add(hash, 0);
     }
     memcpy(hashes + block->first_dst, results, (size_t)block->num_dst * sizeof *results);
@@ -305,8 +384,14 @@ uint64_t plim__batch_hash(const plim__load_context_t *context, const plim__slots
     const size_t label_bytes = plim__seeds_label_bytes(context->seeds);
     uint64_t *hashes = slots->hashes;
     hash_nodes(context, batch, hashes);
-    for (int hop = batch->num_blocks - 1; hop >= 0; hop--)
-        hash_block(type, &batch->blocks[hop], hashes, hashes + context->plan.slot_nodes);
+    int64_t first_edge = 0;
+    for (int hop = 0; hop < batch->num_blocks; hop++)
+        first_edge += batch->blocks[hop].num_edges;
+    for (int hop = batch->num_blocks - 1; hop >= 0; hop--) {
+        const plim_block_t *block = &batch->blocks[hop];
+        first_edge -= block->num_edges;
+        hash_block(context, batch, block, first_edge, hashes, hashes + context->plan.slot_nodes);
+    }
     for (int64_t i = 0; i < batch->num_seeds; i++) {
         uint64_t seed = hash_add((uint64_t)batch->epoch, (uint64_t)batch->step);
         seed = hash_add(seed, (uint64_t)(batch->first_seed + i));

@@ -407,6 +407,34 @@ static plim_status_t open_table(plim__load_context_t *context)
     return PLIM_OK;
 }
 
+/* Columns are in memory as planned, or on disk without a cache. */
+static plim_status_t open_columns(plim__load_context_t *context)
+{
+    const plim__load_plan_t *plan = &context->plan;
+    for (int i = 0; i < PLIM_COLUMNS; i++) {
+        plim__source_params_t params = context->params.columns;
+        plim__rows_t **column = &context->sources.columns[i];
+        params.column = 1u << i;
+        if ((plan->recipe.columns & plan->columns_in_memory & params.column) != 0)
+            PLIM_TRY(
+                plim__rows_memory_create(context->asked, context->dataset, params.column, column));
+        else if ((plan->recipe.columns & params.column) != 0)
+            PLIM_TRY(plim__rows_disk_create(context->asked, context->dataset, &params, column));
+    }
+    return PLIM_OK;
+}
+
+static void close_columns(plim__load_context_t *context)
+{
+    for (int i = 0; i < PLIM_COLUMNS; i++) {
+        plim__rows_t *column = context->sources.columns[i];
+        if (column != NULL && column->disk != NULL)
+            plim__rows_disk_destroy(column);
+        else
+            plim__rows_memory_destroy(column);
+    }
+}
+
 plim_status_t plim__load_sources_open(plim__load_context_t *context)
 {
     PLIM_TRY(plim__offsets_create(context->asked, context->dataset, context->plan.recipe.skip_loops,
@@ -414,11 +442,14 @@ plim_status_t plim__load_sources_open(plim__load_context_t *context)
     PLIM_TRY(open_working_set(context));
     PLIM_TRY(choose(context));
     PLIM_TRY(open_topology(context));
-    return context->params.with_rows ? open_table(context) : PLIM_OK;
+    if (context->params.with_rows)
+        PLIM_TRY(open_table(context));
+    return open_columns(context);
 }
 
 void plim__load_sources_close(plim__load_context_t *context)
 {
+    close_columns(context);
     for (int i = 0; i < context->sources.num_tables; i++)
         plim__rows_disk_destroy(context->sources.tables[i]);
     for (int i = 0; i < context->sources.num_topologies; i++)

@@ -22,8 +22,9 @@ typedef struct plim__load_sources {
     plim__topology_t *topologies[PLIM__TOPOLOGIES_MAX];
     int num_topologies;
     plim__rows_t *tables[PLIM__TABLES_MAX];
-    int num_tables;             /* 0: without rows */
-    int first_worker;           /* the number of worker 0 in these sources */
+    int num_tables;                      /* 0: without rows */
+    plim__rows_t *columns[PLIM_COLUMNS]; /* those of the recipe; their workers are the loader's */
+    int first_worker;                    /* the number of worker 0 in these sources */
     plim__row_counts_t *counts; /* of batches that read from disk without a window; else NULL */
 } plim__load_sources_t;
 

@@ -6,6 +6,7 @@
 #include "base/params.h"
 #include "mem/arena.h"
 #include "source/draw.h"
+#include "source/row_form.h"
 #include "store/dataset.h"
 
 #include <string.h>
@@ -49,6 +50,12 @@ static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe
     return PLIM_OK;
 }
 
+static const char *missing_column(unsigned wanted, unsigned given)
+{
+    const int first = __builtin_ctz(wanted & ~given);
+    return first < PLIM_COLUMNS ? plim__column_names[first] : "such column as";
+}
+
 plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
@@ -65,6 +72,12 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: the ids of %lld nodes do not fit in 32 bits; choose 64",
                           plim__dataset_path(dataset), (long long)info->num_nodes);
+    if ((recipe->columns & ~info->columns) != 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s has no %s.npy; import it with that column, or leave it "
+                          "out of the recipe",
+                          plim__dataset_path(dataset),
+                          missing_column(recipe->columns, info->columns));
     if (recipe->skip_loops && (recipe->edge_index || recipe->edge_ids))
         return plim__fail(PLIM_ERR_USAGE, "edge_index and edge ids are of all edges: leave out "
                                           "skip_loops");
@@ -196,6 +209,12 @@ static size_t array_bytes(int64_t count, int64_t columns, size_t width)
     return plim__round_up(bytes, PLIM__LINE);
 }
 
+/* Whether the positions of drawn edges are needed. */
+static bool has_positions(const plim_recipe_t *recipe)
+{
+    return recipe->edge_ids || (recipe->columns & PLIM_COLUMNS_OF_EDGES) != 0;
+}
+
 static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
                                           const plim__load_plan_t *plan, int64_t seeds,
                                           bool with_rows)
@@ -218,8 +237,19 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
         sizes.labels = array_bytes(seeds, info->num_targets, sizeof(float));
     if (info->num_graphs > 0)
         sizes.graph_indptr = array_bytes(seeds + 1, 1, width);
-    if (recipe->edge_ids)
+    if (has_positions(recipe))
         sizes.edge_ids = array_bytes(plan->slot_edges, 1, sizeof(int64_t));
+    for (int i = 0; i < PLIM_COLUMNS; i++) {
+        const unsigned column = 1u << i;
+        if ((recipe->columns & column) == 0)
+            continue;
+        const plim_dtype_t type = plim__column_type(info, column, recipe->row_type);
+        sizes.columns[i] =
+            array_bytes(column == PLIM_NODE_TIME ? plan->slot_nodes : plan->slot_edges,
+                        plim__column_form(info, column).num_features, plim__feature_bytes(type));
+        if (!plim__add_size(sizes.bytes, sizes.columns[i], &sizes.bytes))
+            sizes.bytes = SIZE_MAX;
+    }
     const size_t all[] = {sizes.nodes,  sizes.edges,   sizes.rows,         sizes.seeds,
                           sizes.labels, sizes.degrees, sizes.graph_indptr, sizes.edge_ids};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -273,7 +303,7 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
         .num_hops = recipe->num_hops,
         .replace = recipe->replace,
         .form = recipe->form,
-        .with_edge_ids = recipe->edge_ids,
+        .with_edge_ids = has_positions(recipe),
         .seed = recipe->seed,
         .node_capacity = plan->slot_nodes,
         .most_drawn = parts.most_drawn,
@@ -294,6 +324,11 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
         .merge_distance = plan->merge_distance,
         .all = plan->rows_in_memory,
         .cache_bytes = plan->row_cache_bytes,
+    };
+    parts.columns = (plim__source_params_t){
+        .workers = plan->workers,
+        .depth = plan->io_depth,
+        .merge_distance = plan->merge_distance,
     };
     parts.part_seeds = plim__min_i64(recipe->batch_size, plim__load_most_seeds(info, plan));
     if (plan->part_seeds > 0)

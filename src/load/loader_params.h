@@ -22,8 +22,9 @@ typedef struct plim__load_slot_sizes {
     size_t labels;       /* as many int64, or times num_targets float; 0 without */
     size_t degrees;      /* (slot_nodes) int32; 0 without */
     size_t graph_indptr; /* one more, of the index type; 0 in one graph */
-    size_t edge_ids;     /* (slot_edges) int64; 0 without */
-    size_t bytes;        /* of all, in whole pages; saturates at SIZE_MAX */
+    size_t edge_ids;     /* (slot_edges) int64, also to find columns by; 0 without */
+    size_t columns[PLIM_COLUMNS]; /* (slot_edges, or slot_nodes) entries of each; 0 without */
+    size_t bytes;                 /* of all, in whole pages; saturates at SIZE_MAX */
 } plim__load_slot_sizes_t;
 
 typedef struct plim__loader_params {
@@ -37,6 +38,7 @@ typedef struct plim__loader_params {
     plim__load_window_params_t window; /* of each of PLIM__LOAD_WINDOWS */
     plim__source_params_t lists;       /* without the cached set */
     plim__source_params_t rows;        /* without the cached set, or the working set */
+    plim__source_params_t columns;     /* of each column on disk, without the column */
     plim__load_slot_sizes_t slot;
 } plim__loader_params_t;
 

@@ -76,6 +76,7 @@ struct plim__load_plan {
     int workers;        /* threads that build batches, the caller's included */
     bool topology_in_memory;
     bool rows_in_memory;
+    unsigned columns_in_memory; /* a set of plim_column_t: those of the recipe's that are */
     size_t list_cache_bytes;
     size_t row_cache_bytes;
     bool shared; /* the loader divides the memory of caches and windows by access probability */

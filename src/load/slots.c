@@ -27,6 +27,8 @@ static void place_arrays(plim__slot_t *slot, const plim__load_slot_sizes_t *size
     slot->degrees = next_array(&at, sizes->degrees);
     slot->graph_indptr = next_array(&at, sizes->graph_indptr);
     slot->edge_ids = next_array(&at, sizes->edge_ids);
+    for (int i = 0; i < PLIM_COLUMNS; i++)
+        slot->columns[i] = next_array(&at, sizes->columns[i]);
 }
 
 static void lay_out(plim__arena_t *arena, void *draft)

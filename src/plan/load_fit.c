@@ -70,7 +70,9 @@ enum {
     WORKING_SET_PART = 8,
     /* A set of most rows is made where it is smaller than this. */
     WORKING_SET_SMALL = 256 << 20,
-
+    /* Columns of edges stay in memory up to this part: each batch reads them, and from disk without
+     * a cache. */
+    COLUMNS_PART = 2,
     /* The draws of both windows. Expected: 1/2 reads 8 % more often, as the caches get less; 1/8
      * 6 % less often. What windows turn out not to need goes to the caches when the loader is made.
      */
@@ -342,6 +344,24 @@ static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
     return plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
 }
 
+static void enter_columns(const plim_job_t *job, const plim_dataset_t *dataset,
+                          const plim__loader_params_t *parts, plim__load_plan_t *plan,
+                          int64_t *io_bytes)
+{
+    int64_t bytes = 0;
+    for (unsigned column = 1; column < 1u << PLIM_COLUMNS; column <<= 1) {
+        plim__source_params_t params = parts->columns;
+        params.column = column;
+        if ((plan->recipe.columns & plan->columns_in_memory & column) != 0)
+            bytes = plim__add_saturating_i64(
+                bytes, plim__cost_pages(plim__rows_memory_estimate(dataset, column)));
+        else if ((plan->recipe.columns & column) != 0)
+            *io_bytes = plim__add_saturating_i64(
+                *io_bytes, plim__cost_pages(plim__rows_disk_estimate(job, dataset, &params)));
+    }
+    enter(plan, "edge columns", bytes);
+}
+
 /* Offsets, seeds and the choice of what to cache are made first; the memory for reading and
  * choosing is free again before the rest is made. Returns the peak meanwhile. */
 static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -386,6 +406,7 @@ static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset
     filling = enter_lists(job, dataset, &parts, plan, &io_bytes);
     if (parts.with_rows)
         filling = plim__max_i64(filling, enter_rows(job, dataset, &parts, plan, &io_bytes));
+    enter_columns(job, dataset, &parts, plan, &io_bytes);
     if (parts.windowed)
         enter(plan, "window", times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
     /* The caches, which may share memory with windows, are filled before the rest is made. */
@@ -736,10 +757,30 @@ static bool comfortable(const plim__load_facts_t *facts, const arrangement_t *ar
     return total_of(facts, &self) - smallest <= (facts->line - smallest) / ADJACENCY_PART;
 }
 
+/* Takes columns into memory, the narrowest first: with windows and caches as far as half of what is
+ * free holds them, else as far as they fit. */
+static void grow_columns(const plim__load_facts_t *facts, plim__load_plan_t *plan)
+{
+    static const unsigned order[] = {PLIM_EDGE_TYPE, PLIM_EDGE_WEIGHT, PLIM_EDGE_TIME,
+                                     PLIM_NODE_TIME, PLIM_EDGE_ID,     PLIM_EDGE_FEATURES};
+    const int64_t part = plan->window_steps > 0 ? COLUMNS_PART : 1;
+    const int64_t limit = share(facts, total_of(facts, plan), part);
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        plim__load_plan_t tried = *plan;
+        if ((plan->recipe.columns & order[i]) == 0)
+            continue;
+        tried.columns_in_memory |= order[i];
+        if (total_of(facts, &tried) <= limit)
+            *plan = tried;
+    }
+}
+
 /* From the smallest choices to their shares of the line; false when slots are cramped. */
 static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
     const bool good = grow_slots(facts, plan);
+    if (!facts->trial)
+        grow_columns(facts, plan);
     if (plan->window_steps > 0 && !facts->trial) {
         grow_depth(facts, plan);
         take_working_set(facts, plan);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct plim__row_form {
-    plim_dtype_t type; /* PLIM_F16 or PLIM_F32 */
+    plim_dtype_t type; /* PLIM_F16 or PLIM_F32; of columns also PLIM_I32 or PLIM_I64 */
     int64_t num_features;
     size_t bytes; /* bytes of a row */
     plim__half_path_t path;
@@ -21,8 +21,28 @@ plim__row_form_t plim__row_form_make(plim_dtype_t type, int64_t num_features);
  * without features. */
 plim__row_form_t plim__row_form_of(const plim_dataset_t *dataset);
 
+/* The form of a column's entries, which lie in its file in the same way; their number; and the type
+ * in which they are delivered where rows are wanted as `row_type`. */
+plim__row_form_t plim__column_form(const plim_dataset_info_t *info, unsigned column);
+int64_t plim__column_rows(const plim_dataset_info_t *info, unsigned column);
+plim_dtype_t plim__column_type(const plim_dataset_info_t *info, unsigned column,
+                               plim_dtype_t row_type);
+
+/* Whether rows of that form need twice the bytes as `wanted`. */
+static inline bool plim__row_widens(const plim__row_form_t *form, plim_dtype_t wanted)
+{
+    return plim__feature_bytes(wanted) == 2 * plim__feature_bytes(form->type);
+}
+
+/* Integers of 32 bits as ones of 64. */
+static inline void plim__row_widen_integers(const int32_t *from, int64_t *to, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = from[i];
+}
+
 /*
- * Writes one row as `wanted`. The source of an f16 row may be the second half of its f32
+ * Writes one row as `wanted`. The source of a row that widens may be the second half of its
  * destination.
  */
 static inline void plim__row_write(const plim__row_form_t *form, const void *from,
@@ -30,6 +50,8 @@ static inline void plim__row_write(const plim__row_form_t *form, const void *fro
 {
     if (wanted == form->type)
         memcpy(to, from, form->bytes);
+    else if (wanted == PLIM_I64)
+        plim__row_widen_integers(from, to, form->num_features);
     else if (wanted == PLIM_F32)
         plim__half_widen(form->path, from, to, form->num_features);
     else

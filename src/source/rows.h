@@ -1,6 +1,7 @@
 /*
  * A row source gathers the rows of nodes in the requested type: from disk behind a cache, or from a
- * window.
+ * window. A column of edges (or nodes) is such a source too, whose rows are the entries of the
+ * edges at some positions of indices.npy: from disk without a cache, or from memory.
  */
 #ifndef PLIM_SOURCE_ROWS_H
 #define PLIM_SOURCE_ROWS_H
@@ -42,5 +43,12 @@ void plim__rows_disk_destroy(plim__rows_t *source);
 
 /* Whether the source's cache holds the node's row, which may be dropped at any time. */
 bool plim__rows_disk_holds(const plim__rows_t *source, int64_t node);
+
+/* A column wholly in memory, in the account "edge columns". Reading it compares its checksums.
+ * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA. */
+size_t plim__rows_memory_estimate(const plim_dataset_t *dataset, unsigned column);
+plim_status_t plim__rows_memory_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       unsigned column, plim__rows_t **source_out);
+void plim__rows_memory_destroy(plim__rows_t *source);
 
 #endif

@@ -7,8 +7,8 @@
  * With a working set, a place is one in it, or for other nodes follows all of these; else it is the
  * node. So each class of a working set is read in ascending order.
  *
- * Halves that become floats come into the latter half of their place in rows_out and are widened
- * there; floats that become halves take a detour through `narrow`.
+ * Halves that become floats (and 32 bits that become 64) come into the latter half of their place
+ * in rows_out and are widened there; floats that become halves take a detour through `narrow`.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -62,9 +62,21 @@ static void lay_out(plim__arena_t *arena, void *object)
         plim__arena_carve(arena, (size_t)rows->source.num_workers, rows->narrow_bytes, PLIM__PAGE);
 }
 
+static plim__row_form_t form_of(const plim_dataset_t *dataset, unsigned column)
+{
+    return column != 0 ? plim__column_form(plim_dataset_info(dataset), column)
+                       : plim__row_form_of(dataset);
+}
+
+static int64_t num_rows(const plim_dataset_t *dataset, unsigned column)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    return column != 0 ? plim__column_rows(info, column) : info->num_nodes;
+}
+
 static rows_disk_t draft_of(const plim_dataset_t *dataset, const plim__source_params_t *params)
 {
-    const plim__row_form_t form = plim__row_form_of(dataset);
+    const plim__row_form_t form = form_of(dataset, params->column);
     const int64_t task = task_rows(params->all), narrow = narrow_rows(&form, params->all);
     const size_t floats = form.type == PLIM_F32 ? (size_t)narrow * form.bytes : 0;
     return (rows_disk_t){
@@ -76,7 +88,7 @@ static rows_disk_t draft_of(const plim_dataset_t *dataset, const plim__source_pa
                    .num_workers = params->workers},
         .form = form,
         .set = params->all ? NULL : params->working_set,
-        .num_nodes = plim_dataset_info(dataset)->num_nodes,
+        .num_nodes = num_rows(dataset, params->column),
         .task_rows = task,
         .narrow_rows = narrow,
         .narrow_bytes = plim__round_up(floats, PLIM__PAGE)};
@@ -88,7 +100,7 @@ size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dat
     rows_disk_t draft = draft_of(dataset, params);
     const size_t bytes = plim__object_bytes(lay_out, &draft, sizeof draft) +
                          plim__source_readers_bytes(job, &draft.source, params);
-    return plim__row_cache_rows(dataset, params) == 0
+    return params->column != 0 || plim__row_cache_rows(dataset, params) == 0
                ? bytes
                : plim__add_saturating_size(bytes, plim__row_cache_estimate(dataset, params));
 }
@@ -123,7 +135,7 @@ static rows_task_t make_task(const rows_disk_t *rows, int number, const int64_t 
     const plim__row_form_t *form = &rows->form;
     const size_t step = (size_t)form->num_features * plim__feature_bytes(type);
     rows_task_t task = {nodes, count, {type, rows_out, step, rows_out, step}};
-    if (type == PLIM_F32 && form->type == PLIM_F16) {
+    if (plim__row_widens(form, type)) {
         task.target.stored = rows_out + form->bytes;
     } else if (type != form->type) {
         task.target.stored = rows->narrow + (size_t)number * rows->narrow_bytes;
@@ -242,7 +254,8 @@ static plim_status_t open_rows(const plim_job_t *job, const plim_dataset_t *data
                                const plim__source_params_t *params, rows_disk_t *rows)
 {
     PLIM_TRY(plim__source_open(job, dataset, params, &rows->source));
-    if ((!params->all && params->cached == NULL && params->working_set == NULL) ||
+    if (params->column != 0 ||
+        (!params->all && params->cached == NULL && params->working_set == NULL) ||
         plim__row_cache_rows(dataset, params) == 0)
         return PLIM_OK;
     return plim__row_cache_create(job, dataset, params, &rows->source, &rows->cache);
@@ -253,14 +266,16 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     rows_disk_t draft = draft_of(dataset, params), *rows;
-    if (params->number >= manifest->num_tables)
+    if (params->column == 0 && params->number >= manifest->num_tables)
         return plim__fail(PLIM_ERR_USAGE, "%s has no features; import it with a features file",
                           plim__dataset_path(dataset));
     if (draft.num_nodes > NODES_MAX)
         return plim__fail(
-            PLIM_ERR_UNSUPPORTED, "%s has %lld nodes; rows can be read for at most %lld",
+            PLIM_ERR_UNSUPPORTED, "%s has %lld rows; rows can be read of at most %lld",
             plim__dataset_path(dataset), (long long)draft.num_nodes, (long long)NODES_MAX);
-    draft.source.entry = &manifest->files[manifest->tables[params->number]];
+    draft.source.entry =
+        &manifest->files[params->column != 0 ? manifest->columns[__builtin_ctz(params->column)]
+                                             : manifest->tables[params->number]];
     PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft,
                                  &draft.source.arena, &rows));
     rows->face = (plim__rows_t){disk_gather, &rows->source};

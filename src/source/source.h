@@ -22,6 +22,7 @@ typedef struct plim__source_params {
     const plim__node_set_t *cached; /* nodes with cached items; sealed, borrowed; NULL: none */
     size_t cache_bytes;             /* of the cache: the first nodes' items that fit */
     struct plim__working_set *working_set; /* rows: caches its first places instead; NULL: none */
+    unsigned column; /* rows: 0, or a plim_column_t, whose entries are the rows instead */
 } plim__source_params_t;
 
 /* Counters of all workers since the source was created. Its items are lists or rows. */

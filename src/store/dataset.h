@@ -12,7 +12,7 @@ static inline size_t plim__index_bytes(plim_dtype_t type)
 
 static inline size_t plim__feature_bytes(plim_dtype_t type)
 {
-    return type == PLIM_F16 ? 2 : 4;
+    return type == PLIM_F16 ? 2 : type == PLIM_I64 ? 8 : 4;
 }
 
 /* PLIM_ERR_USAGE in a forked child. */
