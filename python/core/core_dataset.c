@@ -184,15 +184,18 @@ static PyObject *dataset_info(dataset_object_t *self, PyObject *none)
     if (info == NULL)
         return core_raise("usage", "the dataset was opened in another process; open it again here");
     return Py_BuildValue(
-        "{s:i,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:s,s:s,s:s,s:N,s:d,s:s,s:s,s:s,s:s}",
+        "{s:i,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:s,s:s,s:s,s:N,s:d,s:s,s:s,"
+        "s:s,"
+        "s:s}",
         "format", info->format, "num_nodes", (long long)info->num_nodes, "num_edges",
         (long long)info->num_edges, "num_features", (long long)info->num_features, "num_graphs",
         (long long)info->num_graphs, "num_labels", (long long)info->num_labels, "num_classes",
         (long long)info->num_classes, "num_targets", (long long)info->num_targets, "num_train",
         (long long)info->num_split[PLIM_TRAIN], "num_valid", (long long)info->num_split[PLIM_VALID],
         "num_test", (long long)info->num_split[PLIM_TEST], "max_degree",
-        (long long)info->max_degree, "bytes", (long long)info->bytes, "index_type",
-        type_name(info->index_type), "feature_type",
+        (long long)info->max_degree, "num_edge_features", (long long)info->num_edge_features,
+        "num_edge_types", (long long)info->num_edge_types, "bytes", (long long)info->bytes,
+        "index_type", type_name(info->index_type), "feature_type",
         info->num_features > 0 ? type_name(info->feature_type) : "none", "label_kind",
         kinds[info->label_kind], "multi_label", PyBool_FromLong(info->multi_label), "feature_error",
         info->feature_error, "fingerprint", info->fingerprint, "source", info->source, "options",

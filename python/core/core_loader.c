@@ -187,6 +187,8 @@ static bool read_creation(PyObject *args, PyObject *kwargs, creation_t *creation
     recipe->row_type = row_bits == 16 ? PLIM_F16 : PLIM_F32;
     recipe->index_type = PLIM_I64;
     recipe->edge_index = recipe->edge_ids = true;
+    recipe->columns =
+        info != NULL ? info->columns : 0; /* a batch has all attributes, as PyG's has */
     return true;
 }
 

@@ -66,6 +66,8 @@ class Dataset:
     num_valid: int
     num_test: int
     max_degree: int
+    num_edge_features: int
+    num_edge_types: int
     bytes: int
     format: int
     index_type: str

@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 __all__ = ['GraphLoader', 'NeighborLoader', 'PlainBatch']
 
 _logger = logging.getLogger('plimsoll')
+# Columns of a dataset by the names that PyG's users give them.
+COLUMNS = {
+    'edge_features': 'edge_attr',
+    'edge_weight': 'edge_weight',
+    'edge_type': 'edge_type',
+    'edge_time': 'edge_time',
+    'edge_id': 'e_id',
+    'node_time': 'time',
+}
 _SPLIT_NUMBERS = {'train': 0, 'valid': 1, 'test': 2}
 
 # Arguments of torch's DataLoader that speed up loading there, and their defaults.
@@ -815,8 +824,10 @@ class NeighborLoader(_StreamLoader):
     seed:     of order and draws; default: drawn from `generator`, or from torch's own.
 
     Batches are torch_geometric `Data` with x, y, edge_index, n_id, input_id, batch_size, num_sampled_nodes and
-    num_sampled_edges; edge_position is each edge's place in the dataset's indices.npy (not PyG's e_id, which is absent). Their tensors
-    are memory of the loader: a batch that is kept stays valid, and holds a slot. When all slots are held, BatchesHeldError says so.
+    num_sampled_edges; and, as far as the dataset has them, edge_attr, edge_weight, edge_type, edge_time and time (of nodes), each
+    in the order of edge_index. edge_position is each edge's place in the dataset's indices.npy; PyG's e_id, the edge's number in the
+    source, is there if the dataset was made with edge_ids=True. Their tensors are memory of the loader: a batch that is kept stays valid,
+    and holds a slot. When all slots are held, BatchesHeldError says so.
 
         loader = plimsoll.NeighborLoader(plimsoll.open('cora'), num_neighbors=[3, 2], batch_size=128, input_nodes='train', shuffle=True)
         for batch in loader:
@@ -910,6 +921,7 @@ class NeighborLoader(_StreamLoader):
         n_id, size = arrays['nodes'], batch.num_seeds
         nodes, edges = batch.sampled()
         fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'n_id': n_id, 'edge_position': arrays['edge_ids']}
+        fields.update((COLUMNS[name], value) for name, value in arrays.items() if name in COLUMNS)
         if 'rows' in arrays:
             fields['x'] = arrays['rows']
         else:
@@ -968,7 +980,8 @@ class GraphLoader(_StreamLoader):
 
     input_graphs: "train", "valid", "test", a tensor of graphs, a mask, or None: all graphs. The other arguments are those
     of NeighborLoader.
-    Batches are torch_geometric `Batch` with x, edge_index, y (a row for each graph), batch and ptr.
+    Batches are torch_geometric `Batch` with x, edge_index, y (a row for each graph), batch and ptr, and the columns of edges that the
+    dataset has, such as edge_attr; to_data_list() and batch[i] give the graphs one by one.
 
         loader = plimsoll.GraphLoader(plimsoll.open('PROTEINS'), input_graphs='train', batch_size=32, shuffle=True)
         for batch in loader:
@@ -1063,13 +1076,31 @@ class GraphLoader(_StreamLoader):
         else:
             graphs = self._tools.library.repeat(self._tools.library.arange(len(ptr) - 1), ptr[1:] - ptr[:-1])
         fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'batch': graphs, 'ptr': ptr}
+        fields.update((COLUMNS[name], value) for name, value in arrays.items() if name in COLUMNS)
         if 'rows' in arrays:
             fields['x'] = arrays['rows']
         else:
             fields['num_nodes'] = len(arrays['nodes'])
         if 'labels' in arrays:
             fields['y'] = arrays['labels']
-        return self._tools.graphs(**fields)
+        made = self._tools.graphs(**fields)
+        if torch is not None and self._tools.graphs is not PlainBatch:
+            self._mark_graphs(made, fields, torch)
+        return made
+
+    @staticmethod
+    def _mark_graphs(made: Any, fields: dict[str, Any], torch: Any) -> None:
+        """What Batch.to_data_list() needs: where each graph's part of each attribute begins. It holds no slot."""
+        nodes = fields['ptr'].clone()
+        edges = torch.searchsorted(fields['edge_index'][1].contiguous(), nodes)  # targets ascend
+        graphs = len(nodes) - 1
+        ends = {'x': nodes, 'time': nodes, 'y': torch.arange(graphs + 1), 'edge_index': edges}
+        names = [name for name in fields if name not in ('batch', 'ptr', 'num_nodes')]
+        made._slice_dict = {name: ends.get(name, edges) for name in names}
+        made._inc_dict = {name: nodes[:-1] if name == 'edge_index' else torch.zeros(graphs, dtype=torch.long) for name in names}
+        made._num_graphs = graphs
+        if 'num_nodes' in fields:
+            made._num_nodes = (nodes[1:] - nodes[:-1]).tolist()
 
     def _terms(self) -> str:
         return f'batch_size={self.batch_size}'

@@ -22,12 +22,13 @@ from torch_geometric.sampler import BaseSampler, SamplerOutput
 
 from .dataset import Dataset, checked
 from .errors import UsageError
-from .loader import SeedLoader
+from .loader import COLUMNS, SeedLoader
 from .mapped import Mapped
 
 __all__ = ['FeatureStore', 'GraphStore', 'NeighborSampler', 'stores']
 
-_ARRAYS = {'x': 'features', 'y': 'labels'}
+_ARRAYS = {'x': 'features', 'y': 'labels', 'time': 'node_time'}
+_EDGES = {name: file for file, name in COLUMNS.items() if file.startswith('edge_') and name != 'e_id'}
 _READ_ONLY = 'a dataset is read and never changed: plimsoll.Builder and plimsoll.from_pyg write a new one'
 
 
@@ -39,9 +40,11 @@ def _check(data: Any) -> Dataset:
 
 
 class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
-    """The features `x` and the labels `y` of a dataset, on disk.
+    """The features `x`, the labels `y` and the times `time` of a dataset's nodes, on disk, and what its edges carry: `edge_attr`,
+    `edge_weight`, `edge_type` and `edge_time`.
 
-    For the nodes that plimsoll.pyg.NeighborSampler has drawn, `x` is there already; any other rows are read from the mapped file.
+    For the nodes that plimsoll.pyg.NeighborSampler has drawn, `x` is there already, as are the columns of the edges that it has drawn
+    with them (PyG asks for all attributes by nodes); any other rows are read from the mapped file, those of edges by their place in it.
     """
 
     def __init__(self, dataset: Dataset, x_dtype: Any = torch.float32) -> None:
@@ -49,7 +52,8 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
         self._dataset = _check(dataset)
         self._x_dtype = getattr(torch, x_dtype) if isinstance(x_dtype, str) else x_dtype
         files = {name for name, _, _, _ in dataset.files()}
-        self._names = [name for name, file in _ARRAYS.items() if f'{file}.npy' in files]
+        self._files = {name: file for name, file in {**_ARRAYS, **_EDGES}.items() if f'{file}.npy' in files}
+        self._names = list(self._files)
         self._mapped: dict[str, Mapped] = {}
 
     def get_all_tensor_attrs(self) -> list[Any]:
@@ -61,18 +65,22 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
             return None
         if index is None or isinstance(index, slice):
             return self._whole(name)[index if index is not None else slice(None)]
-        drawn = getattr(index, '_plimsoll_x', None) if name == 'x' else None
+        drawn = getattr(index, '_plimsoll', {}).get(name)
         if drawn is None:
             if name not in self._mapped:
-                self._mapped[name] = Mapped.of(self._dataset, _ARRAYS[name])
-            drawn = self._mapped[name].gather(self._rows(torch.as_tensor(index).reshape(-1)))
-        return drawn.to(self._x_dtype) if name == 'x' else drawn
+                self._mapped[name] = Mapped.of(self._dataset, self._files[name])
+            count, what = (self._dataset.num_edges, 'edges') if name in _EDGES else (self._dataset.num_nodes, 'nodes')
+            drawn = self._mapped[name].gather(self._rows(torch.as_tensor(index).reshape(-1), count, what))
+        if name == 'x' or (name == 'edge_attr' and drawn.is_floating_point()):
+            return drawn.to(self._x_dtype)
+        return drawn.long() if name == 'edge_type' else drawn
 
-    def _rows(self, index: Any) -> Any:
+    @staticmethod
+    def _rows(index: Any, count: int, what: str) -> Any:
         """The ids of an index or a mask."""
         if index.dtype == torch.bool:
-            if len(index) != self._dataset.num_nodes:
-                raise UsageError(f'the mask has {len(index)} entries, and the dataset {self._dataset.num_nodes} nodes')
+            if len(index) != count:
+                raise UsageError(f'the mask has {len(index)} entries, and the dataset {count} {what}')
             return index.nonzero().view(-1)
         if index.is_floating_point() or index.is_complex():
             raise UsageError(f'the index is of {index.dtype}; it must be of integers or a mask')
@@ -80,7 +88,7 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
 
     def _whole(self, name: str) -> Any:
         """The mapped file: nothing is read before it is used."""
-        whole = Mapped.of(self._dataset, _ARRAYS[name], writable=True).tensor
+        whole = Mapped.of(self._dataset, self._files[name], writable=True).tensor
         if name == 'x' and whole.dtype != self._x_dtype:
             raise UsageError(
                 f'all of x as {self._x_dtype} would be a copy in memory of features stored as {whole.dtype}: ask for rows by their '
@@ -93,7 +101,7 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
             return None
         if attr.index is not None:
             return tuple(self._get_tensor(attr).shape)
-        return next(shape for name, _, shape, _ in self._dataset.files() if name == f'{_ARRAYS[attr.attr_name]}.npy')
+        return next(shape for name, _, shape, _ in self._dataset.files() if name == f'{self._files[attr.attr_name]}.npy')
 
     def _put_tensor(self, tensor: Any, attr: Any) -> bool:
         raise UsageError(_READ_ONLY)
@@ -136,7 +144,7 @@ class GraphStore(pyg_data.GraphStore):  # type: ignore[misc]
 
 
 def stores(dataset: Dataset, x_dtype: Any = torch.float32) -> tuple[FeatureStore, GraphStore]:
-    """What PyG's loaders take as `data`: the dataset's features and labels, and its graph."""
+    """What PyG's loaders take as `data`: what the dataset's nodes and edges carry, and its graph."""
     return FeatureStore(dataset, x_dtype), GraphStore(dataset)
 
 
@@ -177,14 +185,13 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self._count_epoch(index.node if index.input_id is None else index.input_id)
         batch = self._loader_for(index.node).draw(index.node, self.epoch)
         node = batch.n_id
-        if 'x' in batch:
-            node._plimsoll_x = batch.x  # for FeatureStore, which gets this very tensor as index
+        node._plimsoll = {name: batch[name] for name in ('x', *_EDGES) if name in batch}  # for FeatureStore: this very tensor is its index
         row, col = batch.edge_index
         return SamplerOutput(
             node=node,
             row=row,
             col=col,
-            edge=None,  # its place in the source's edge_index is not known
+            edge=batch.e_id if 'e_id' in batch else None,  # its place in the source's edge_index, if the dataset keeps it
             num_sampled_nodes=batch.num_sampled_nodes,
             num_sampled_edges=batch.num_sampled_edges,
             metadata=(index.input_id, index.time),
