@@ -27,8 +27,8 @@ the script holds without one. Where its first step survives, it is not killed la
 read again and again. First steps that were killed are counted. --before is the build directory of another revision: what is refused here does not run to its end there, or thrashes there.
 
 rehearse: none is killed: each runs to its end, with the weights of one without a rehearsal or a limit, or is refused before its first step. The script
-without a rehearsal then runs in 1.1 times of what the refusal names, and not in 1/1.1 of it, in 9 of 10; with the batch_size that it names it runs in the
-same limit. A rehearsal takes at most 5 s or 30 steps. Refusals by the loader itself, before a step can be rehearsed, are counted.
+then runs in 1.1 times of what the refusal names, and not in 1/1.1 of it, in 9 of 10, where it tries without a rehearsal, which would refuse it, and with
+blocks mapped one by one, as after a rehearsal; with the batch_size that it names it runs in the same limit. A rehearsal takes at most 5 s or 30 steps. Refusals by the loader itself, before a step can be rehearsed, are counted.
 
 --pyg (default: $PLIMSOLL_PYG_PYTHON, else this Python) is a Python with torch, torch_geometric and pyg-lib (or torch-sparse). The package under test is the one beside the
 binary under test ($PLIMSOLL, else the release build). Datasets and results so far are kept in --dir (default: a temporary directory): the same command goes on
@@ -326,9 +326,9 @@ def draw_steps(number, seed):
             'steps': 12, 'evaluate': 4, 'share': math.exp(rng.uniform(math.log(0.5), math.log(2)))}
 
 
-def run_steps(dataset, case, limit, package=None, warm=False):
+def run_steps(dataset, case, limit, package=None, warm=False, variables=None):
     """How a script ended under a limit, and its longest step or wait after the first step with the share of it that code was read again."""
-    environment = {'PYTHONPATH': str(package)} if package else {}
+    environment = {**({'PYTHONPATH': str(package)} if package else {}), **(variables or {})}
     group = prooflib.Limited(limit, sys.executable, STEPS, dataset, json.dumps(case), warm=warm, environment=environment)
     told = [json.loads(line) for line in group.output]
     report = group.end()
@@ -421,8 +421,8 @@ def rehearse_case(case, alone, dataset, log):
     result = {**case, **log.get(f'{number} rehearsed', lambda: run_steps(dataset, rehearsed, limit)), 'weights_alone': alone['weights']}
     if result['exit'] == 3 and result['batch_size'] is not None:
         needed, batch = result['needed_bytes'], result['batch_size']
-        result['above'] = log.get(f'{number} above', lambda: run_steps(dataset, case, int(needed * 1.1)))
-        result['below'] = log.get(f'{number} below', lambda: run_steps(dataset, case, int(needed / 1.1)))
+        result['above'] = log.get(f'{number} rehearsed above', lambda: run_steps(dataset, rehearsed, int(needed * 1.1)))
+        result['below'] = log.get(f'{number} mapped below', lambda: run_steps(dataset, case, int(needed / 1.1), variables={'MALLOC_MMAP_THRESHOLD_': '131072'}))
         result['suggested'] = log.get(f'{number} suggested', lambda: run_steps(dataset, {**rehearsed, 'batch': batch}, limit)) if batch else {'exit': None}
     return result
 
