@@ -318,6 +318,18 @@ plim_status_t plim__working_set_open(const plim_job_t *job, const plim_dataset_t
     return status;
 }
 
+/* Whether the file is this user's, and still has a name. */
+static bool is_lock(const char *scratch, int fd)
+{
+    struct stat about;
+    const int directory = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool is = directory >= 0 && fstat(fd, &about) == 0 && about.st_nlink > 0 &&
+                    plim__own_foreign(directory, &about) == NULL;
+    if (directory >= 0)
+        (void)close(directory);
+    return is;
+}
+
 bool plim__working_set_claim(const plim_dataset_t *dataset, const char *scratch, uint64_t key,
                              int *lock_out)
 {
@@ -328,12 +340,14 @@ bool plim__working_set_claim(const plim_dataset_t *dataset, const char *scratch,
     const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
     if (fd < 0)
         return true;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        (void)close(fd);
-        return false;
+    const bool held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    const bool lock = is_lock(scratch, fd);
+    if (lock && !held) {
+        *lock_out = fd;
+        return true;
     }
-    *lock_out = fd;
-    return true;
+    (void)close(fd);
+    return !lock;
 }
 
 void plim__working_set_release(const plim_dataset_t *dataset, const char *scratch, uint64_t key,

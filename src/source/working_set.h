@@ -62,7 +62,8 @@ plim_status_t plim__working_set_open(const plim_job_t *job, const plim_dataset_t
 
 /*
  * Claims the right to make the file: false if another process is making it. *lock_out is given to
- * plim__working_set_release, and is -1 where the file system has no locks.
+ * plim__working_set_release, and is -1 where there is no lock: on some file systems, or where
+ * another user's file has its name.
  */
 bool plim__working_set_claim(const plim_dataset_t *dataset, const char *scratch, uint64_t key,
                              int *lock_out);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -423,6 +424,31 @@ static void one_makes_it(void **state)
     test_row_cache_end(&cache);
 }
 
+/* Nobody else's lock keeps a user from making the file, or is removed. */
+static void others_do_not_claim_it(void **state)
+{
+    (void)state;
+    test_row_cache_t cache;
+    char path[920];
+    int lock;
+    if (geteuid() != 0) {
+        print_message("SKIPPED: only root can give a file away\n");
+        skip();
+    }
+    test_row_cache_make(&cache, 1000, 16, true, false, PLIM_IO_AUTO);
+    set_path(&cache, path);
+    (void)strcat(path, ".lock");
+    const int foreign = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    assert_int_equal(fchown(foreign, 65534, 65534), 0);
+    assert_int_equal(flock(foreign, LOCK_EX), 0);
+    assert_true(
+        plim__working_set_claim(cache.world.dataset, cache.scratch, TEST_ROW_CACHE_KEY, &lock));
+    plim__working_set_release(cache.world.dataset, cache.scratch, TEST_ROW_CACHE_KEY, lock);
+    assert_int_equal(entries(cache.scratch), 1);
+    assert_int_equal(close(foreign), 0);
+    test_row_cache_end(&cache);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +463,7 @@ int main(void)
         cmocka_unit_test(the_file_ends_meanwhile),
         cmocka_unit_test(killed_while_it_packs),
         cmocka_unit_test(one_makes_it),
+        cmocka_unit_test(others_do_not_claim_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
