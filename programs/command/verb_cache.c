@@ -66,7 +66,7 @@ static bool each_file(const cache_t *cache, DIR *entries, json_t *files, int64_t
         }
         *bytes_out += about.st_size;
         if (cache->common.json)
-            (void)json_array_append_new(files, json_pack("{s:o, s:s#, s:I, s:I}", "name",
+            (void)json_array_append_new(files, json_pack("{s:o, s:s%, s:I, s:I}", "name",
                                                          cli_json_text(name), "fingerprint",
                                                          name + strlen(PREFIX), DIGITS, "bytes",
                                                          (json_int_t)about.st_size, "modified_s",
