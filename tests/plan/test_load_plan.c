@@ -12,6 +12,7 @@
 
 #include <plimsoll/plimsoll.h>
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,7 +303,19 @@ static void test_more_memory_never_hurts(void **state)
     test_place_close(&place);
 }
 
-/* A process takes a little more or less at each start; what was packed is found again. */
+static int count_files(const char *path)
+{
+    int count = 0;
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        count += entry->d_name[0] != '.';
+    (void)closedir(directory);
+    return count;
+}
+
+/* A process takes a little more or less at each start: the row cache stays as large. Loaders that
+ * make a working set, and that find it, stay within the plan. */
 static void test_packed_rows_outlast_the_process(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
@@ -331,15 +344,20 @@ static void test_packed_rows_outlast_the_process(void **state)
                                        &account));
         assert_ok(plim__load_plan(&job, dataset, &recipe, &wanted, &plan));
         check_sums(&plan);
-        if (i == 0) {
+        assert_true(plan.working_rows > 0);
+        assert_int_equal(count_files(scratch), i > 0);
+        if (i == 0)
             kept = plan.row_cache_bytes;
+        if (i < 2) {
             assert_ok(plim__loader_create(&job, dataset, &plan, &loader));
+            assert_true(plim__ledger_peak(job.ledger) <= plan.total);
             plim_loader_release(loader);
         }
         assert_true(kept > 0 && plan.row_cache_bytes == kept);
         plim_dataset_release(dataset);
         test_job_end(&job);
     }
+    assert_int_equal(count_files(scratch), 1);
     test_place_close(&place);
 }
 
