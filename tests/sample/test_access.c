@@ -574,6 +574,61 @@ static void says_what_is_wrong_with_the_file(void **state)
     world_end(&world);
 }
 
+/* The rows of a working set are the most probable ones, in descending classes, however it is made;
+ * seeds count alike in whichever list they are. */
+static void packs_the_most_probable(void **state)
+{
+    (void)state;
+    world_t world;
+    world_make(&world, NODES, 30000, 100000, SEEDS);
+    plim__access_params_t params = params_of(&world, 0);
+    params.share = 0.1;
+    brute_force(&world, &params);
+    int64_t reached = 0;
+    for (int64_t node = 0; node < NODES; node++)
+        reached += world.after[node] > 1e-6;
+    for (int i = 0; i < 6; i++) {
+        const int64_t most = i % 2 == 0 ? NODES : reached / 2;
+        double least[PLIM__ORDER_CLASSES + 1], left_out = 0;
+        plim__working_set_t *set;
+        plim_job_t job = world.job;
+        job.threads = 1 + i;
+        params.work_bytes =
+            i < 4 ? (size_t)PLENTY : plim__access_work_minimum(&job, NODES) + (200 << 10);
+        params.num_seeds = i < 2 ? SEEDS : SEEDS / 2;
+        params.others[0] = world.seeds + SEEDS / 2;
+        params.num_others[0] = i < 2 ? 0 : SEEDS - SEEDS / 2;
+        assert_ok(plim__access_pack(&job, world.dataset, world.offsets, &params, world.directory, 7,
+                                    most, &set));
+        const plim__node_order_t *order = &set->order;
+        assert_int_equal(set->complete, i % 2 == 0);
+        assert_true(order->nodes.count <= most);
+        assert_true(order->nodes.count >= (i % 2 == 0 ? reached / 20 * 19 : most / 2));
+        for (int class = 0; class <= PLIM__ORDER_CLASSES; class ++)
+            least[class] = 1;
+        for (int64_t node = 0; node < NODES; node++) {
+            const int64_t position = plim__node_set_position(&order->nodes, node);
+            if (position < 0) {
+                left_out = fmax(left_out, world.after[node]);
+                continue;
+            }
+            double *bound = &least[plim__node_order_class(order, position)];
+            *bound = fmin(*bound, world.after[node]);
+        }
+        for (int64_t node = 0; node < NODES; node++) {
+            const int64_t position = plim__node_set_position(&order->nodes, node);
+            const int class = position < 0 ? 0 : plim__node_order_class(order, position);
+            for (int higher = 0; higher < class; higher++)
+                assert_true(world.after[node] <= least[higher] * 1.02 + 1e-5);
+        }
+        for (int class = 0; class < PLIM__ORDER_CLASSES; class ++)
+            assert_true(order->counts[class] == 0 || left_out <= least[class] * 1.02 + 1e-5);
+        assert_true(order->counts[0] > 0 && order->counts[0] < order->nodes.count / 4);
+        plim__working_set_destroy(set);
+    }
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -585,6 +640,7 @@ int main(void)
         cmocka_unit_test(takes_all_there_is_or_nothing),
         cmocka_unit_test(fails_cleanly),
         cmocka_unit_test(says_what_is_wrong_with_the_file),
+        cmocka_unit_test(packs_the_most_probable),
     };
     return cmocka_run_group_tests_name("sample.access", tests, NULL, NULL);
 }
