@@ -204,29 +204,42 @@ static void logits_v2(const attention_forward_t *forward, int worker, int64_t v,
                                  sum, self);
 }
 
-/* Logits of one destination: of its edges (count, heads) and of itself (heads). */
-static void logits(const attention_forward_t *forward, int64_t v, float *edges, float *self)
+/* Logits of one destination: of its edges (count, heads) and of itself (heads); with or without
+ * scores of terms a copy each. */
+PLIM__KERNEL void logits_with(const attention_forward_t *forward, int64_t v, bool terms,
+                              float *edges, float *self)
 {
     const int64_t heads = forward->attention->heads;
     const plim__edges_t *hop = forward->hop;
     const float *dst = forward->state->score_dst + v * heads;
     const float *own = forward->state->score_src + v * heads;
-    const float *term = forward->attention->terms != NULL ? forward->state->terms : NULL;
-    if (term != NULL)
-        term_logits(forward, v);
+    const float *term = forward->state->terms;
     for (int64_t h = 0; h < heads; h++) {
-        const float sum =
-            own[h] + dst[h] + (term != NULL ? term[(hop->num_edges + v) * heads + h] : 0.0f);
+        float sum = own[h] + dst[h];
+        if (terms)
+            sum += term[(hop->num_edges + v) * heads + h];
         self[h] = sum > 0 ? sum : sum * LEAK;
     }
     for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++, edges += heads) {
         const int64_t u = hop->indices[e];
         const float *src = forward->state->score_src + u * heads;
         for (int64_t h = 0; h < heads; h++) {
-            const float sum = src[h] + dst[h] + (term != NULL ? term[e * heads + h] : 0.0f);
+            float sum = src[h] + dst[h];
+            if (terms)
+                sum += term[e * heads + h];
             edges[h] = u == v ? -INFINITY : sum > 0 ? sum : sum * LEAK;
         }
     }
+}
+
+static void logits(const attention_forward_t *forward, int64_t v, float *edges, float *self)
+{
+    if (forward->attention->terms == NULL) {
+        logits_with(forward, v, false, edges, self);
+        return;
+    }
+    term_logits(forward, v);
+    logits_with(forward, v, true, edges, self);
 }
 
 /* For each head, over (count, heads) edges and the self entry. */
@@ -371,39 +384,48 @@ static float slope(float score)
     return score > 0 ? 1.0f : LEAK;
 }
 
-/* Of the LeakyReLU of an edge's logit, or of v's own; GATv2's is inside of the logit. */
-static float slope_at(const attention_backward_t *backward, int64_t v, int64_t u, int64_t at,
-                      int64_t h)
-{
-    const int64_t heads = backward->attention->heads;
-    const plim__attention_state_t *state = backward->state;
-    if (backward->attention->z_dst != NULL)
-        return 1.0f;
-    const float sum = state->score_src[u * heads + h] + state->score_dst[v * heads + h];
-    return slope(backward->attention->terms != NULL ? sum + state->terms[at] : sum);
-}
+/* What the logits are made of: GAT's scores, those and terms, or GATv2's, whose LeakyReLU is
+ * inside. */
+typedef enum logit { SCORES, SCORES_AND_TERMS, INNER } logit_t;
 
-/* Through the softmax and LeakyReLU of one destination and head, in place; returns the sum. */
-static float through_softmax(const attention_backward_t *backward, int64_t v, int64_t h)
+/* Through the softmax and LeakyReLU of one destination and head, in place; returns the sum. A copy
+ * for each kind of logit. */
+PLIM__KERNEL float through_softmax_of(const attention_backward_t *backward, int64_t v, int64_t h,
+                                      logit_t logit)
 {
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
     const float *weights = backward->state->weights;
+    const float *src = backward->state->score_src, *term = backward->state->terms;
+    const float dst = logit == INNER ? 0 : backward->state->score_dst[v * heads + h];
     float *logits = backward->logits;
     const int64_t self = (hop->num_edges + v) * heads + h;
     const int64_t begin = hop->indptr[v], end = hop->indptr[v + 1];
     float mean = weights[self] * logits[self];
     for (int64_t e = begin; e < end; e++)
         mean += weights[e * heads + h] * logits[e * heads + h];
-    logits[self] = weights[self] * (logits[self] - mean) * slope_at(backward, v, v, self, h);
+    logits[self] = weights[self] * (logits[self] - mean);
+    if (logit != INNER)
+        logits[self] *= slope(logit == SCORES ? src[v * heads + h] + dst
+                                              : src[v * heads + h] + dst + term[self]);
     float total = logits[self];
     for (int64_t e = begin; e < end; e++) {
-        const int64_t at = e * heads + h;
-        logits[at] =
-            weights[at] * (logits[at] - mean) * slope_at(backward, v, hop->indices[e], at, h);
+        const int64_t at = e * heads + h, from = hop->indices[e] * heads + h;
+        logits[at] = weights[at] * (logits[at] - mean);
+        if (logit != INNER)
+            logits[at] *= slope(logit == SCORES ? src[from] + dst : src[from] + dst + term[at]);
         total += logits[at];
     }
     return total;
+}
+
+static float through_softmax(const attention_backward_t *backward, int64_t v, int64_t h)
+{
+    if (backward->attention->z_dst != NULL)
+        return through_softmax_of(backward, v, h, INNER);
+    if (backward->attention->terms != NULL)
+        return through_softmax_of(backward, v, h, SCORES_AND_TERMS);
+    return through_softmax_of(backward, v, h, SCORES);
 }
 
 /* GATv2: adds the gradient of what is inside the LeakyReLU, for the edge from u to v (e < 0: of v

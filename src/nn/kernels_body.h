@@ -152,9 +152,11 @@ LANES_INLINE void add_parts(const plim__row_sums_t *sums, int64_t e, float weigh
     }
 }
 
-/* The sum over the row's edges of one block; each value of `weighted` is a copy. */
+typedef enum factor { PLAIN, SCALED, WEIGHTED } factor_t;
+
+/* The sum over the row's edges of one block; each `factor` of the rows is a copy. */
 LANES_INLINE void sum_edges(const plim__row_sums_t *sums, block_t block, plim__element_t element,
-                            int vectors, bool weighted, lanes_t *total)
+                            int vectors, factor_t factor, lanes_t *total)
 {
     const int64_t width = LANES * (int64_t)plim__element_bytes(element);
     const int64_t bytes = vectors * width;
@@ -171,7 +173,7 @@ LANES_INLINE void sum_edges(const plim__row_sums_t *sums, block_t block, plim__e
         const char *x = base + source * stride;
         if (e + ahead < sums->num_edges)
             prefetch_block(base + sums->indices[e + ahead] * stride, bytes);
-        if (weighted) {
+        if (factor == WEIGHTED) {
             const int64_t edge = sums->edges != NULL ? sums->edges[e] : e;
             const float weight = edge_weight(sums, edge, source);
             if (sums->mix.factors != NULL) {
@@ -182,7 +184,7 @@ LANES_INLINE void sum_edges(const plim__row_sums_t *sums, block_t block, plim__e
             UNROLL
             for (int i = 0; i < vectors; i++)
                 total[i] += by * load_part(x + i * width, element, block.part);
-        } else if (inner != NULL) {
+        } else if (factor == SCALED) {
             const lanes_t weight = lanes_set(inner[source]);
             UNROLL
             for (int i = 0; i < vectors; i++)
@@ -221,9 +223,11 @@ LANES_INLINE void sum_block(const plim__row_sums_t *sums, block_t block, plim__e
 {
     lanes_t total[LANES_BLOCK];
     if (sums->weights != NULL)
-        sum_edges(sums, block, element, vectors, true, total);
+        sum_edges(sums, block, element, vectors, WEIGHTED, total);
+    else if (sums->inner != NULL)
+        sum_edges(sums, block, element, vectors, SCALED, total);
     else
-        sum_edges(sums, block, element, vectors, false, total);
+        sum_edges(sums, block, element, vectors, PLAIN, total);
     if (sums->outer != NULL) {
         const lanes_t scale = lanes_set(sums->outer[block.row]);
         UNROLL
