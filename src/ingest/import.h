@@ -89,6 +89,7 @@ typedef struct plim__import {
     plim__import_column_t columns[PLIM_COLUMNS];
     bool columns_wait; /* columns may come after the edges, so these wait for the end */
     int64_t num_edge_types;
+    int64_t headed_columns; /* fields of a text of edges that are columns */
 
     int64_t num_left_out; /* files and arrays that are not imported, */
     char left_out[384];   /* and the names of the first of them */
@@ -236,6 +237,10 @@ plim_status_t plim__import_column_npy(plim__import_t *import, unsigned column,
 plim_status_t plim__import_column_file(plim__import_t *import, unsigned column, const char *path);
 plim_status_t plim__import_column_text(plim__import_t *import, unsigned column, plim__text_t *text,
                                        const char *name);
+
+/* Takes the columns of edges that the heading of a text of edges names: weight, type, time, feat…
+ */
+plim_status_t plim__import_headed_columns(plim__import_t *import, const char *path);
 
 /* Takes a column of edges value by value: begin, put …, end. */
 plim_status_t plim__import_column_begin(plim__import_t *import, unsigned column, const char *name);

@@ -17,7 +17,8 @@
 #include <strings.h>
 
 #define BLOCK_BYTES                                                                                \
-    ((size_t)1 << 20) /* of values that are converted at once, unless one edge has more */
+    ((size_t)1 << 20)    /* of values that are converted at once, unless one edge has more */
+#define HEADINGS_MAX 256 /* columns of a text of edges with a heading */
 #define OPEN_BYTES ((int64_t)1 << 42) /* most bytes of a column from a text */
 
 /* Names without their endings, as PyG, OGB and dataset directories have them. */
@@ -273,36 +274,54 @@ plim_status_t plim__import_column_end(plim__import_t *import, unsigned column, i
 {
     plim__import_column_t *given = column_at(import, column);
     if ((column == PLIM_EDGE_TYPE || column == PLIM_EDGE_TIME) && !given->whole)
-        return plim__fail(PLIM_ERR_DATA, "%s: %s are integers, but some values are not",
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: %s are integers (in a text up to 2^53), but some values are not",
                           given->from, column == PLIM_EDGE_TYPE ? "types" : "times");
     PLIM_TRY(plim__spool_rewind(given->spool, true));
     return settle(import, column, PLIM__NPY_F64, num_dims, rows, width);
 }
 
 static plim_status_t copy_text(plim__import_t *import, unsigned column, plim__text_t *text,
-                               const plim__text_line_t *line, int64_t skipped, double *values,
-                               int64_t capacity, int64_t *rows_out)
+                               int64_t columns, int64_t width, double *values, int64_t capacity,
+                               int64_t *rows_out)
 {
-    const int64_t width = line->columns - skipped;
     int64_t got;
     *rows_out = 0;
     do {
         PLIM_TRY(plim__job_check(import->job));
-        PLIM_TRY(plim__text_rows_f64(text, line->columns, width, capacity, values, &got));
+        PLIM_TRY(plim__text_rows_f64(text, columns, width, capacity, values, &got));
         PLIM_TRY(plim__import_column_put(import, column, values, got * width));
         *rows_out += got;
     } while (got == capacity);
     return PLIM_OK;
 }
 
+/* Reads `width` fields of each line of a text with so many columns. */
+static plim_status_t take_fields(plim__import_t *import, unsigned column, plim__text_t *text,
+                                 const char *name, int64_t columns, int64_t width)
+{
+    plim__arena_t arena;
+    int64_t rows = 0;
+    PLIM_TRY(plim__import_column_begin(import, column, name));
+    if (width < 1) /* an empty text */
+        return plim__import_column_end(import, column, 1, 0, 1);
+    const int64_t capacity = plim__max_i64(1, (int64_t)(BLOCK_BYTES / sizeof(double)) / width);
+    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
+                                (size_t)(capacity * width) * sizeof(double), &arena));
+    plim_status_t status =
+        copy_text(import, column, text, columns, width, (void *)arena.base, capacity, &rows);
+    plim__arena_destroy(&arena);
+    PLIM_TRY(status);
+    return plim__import_column_end(import, column, width == 1 ? 1 : 2, rows, width);
+}
+
 plim_status_t plim__import_column_text(plim__import_t *import, unsigned column, plim__text_t *text,
                                        const char *name)
 {
     plim__text_line_t line;
-    plim__arena_t arena;
-    int64_t rows = 0;
     if (column == PLIM_NODE_TIME) {
         plim__ids_text_t ids;
+        int64_t rows = 0;
         PLIM_TRY(begin(import, column, name));
         PLIM_TRY(plim__ids_text_open(&ids, text, name));
         PLIM_TRY(write_node_time(import, &ids.ids, &rows));
@@ -317,17 +336,95 @@ plim_status_t plim__import_column_text(plim__import_t *import, unsigned column, 
         plim__text_pass(text, index);
     if (column != PLIM_EDGE_FEATURES && width > 1)
         return plim__fail(PLIM_ERR_DATA, "%s has %" PRId64 " columns instead of one", name, width);
-    PLIM_TRY(plim__import_column_begin(import, column, name));
-    if (width < 1) /* an empty text */
-        return plim__import_column_end(import, column, 1, 0, 1);
-    const int64_t capacity = plim__max_i64(1, (int64_t)(BLOCK_BYTES / sizeof(double)) / width);
-    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
-                                (size_t)(capacity * width) * sizeof(double), &arena));
-    plim_status_t status =
-        copy_text(import, column, text, &line, index, (void *)arena.base, capacity, &rows);
-    plim__arena_destroy(&arena);
-    PLIM_TRY(status);
-    return plim__import_column_end(import, column, width == 1 ? 1 : 2, rows, width);
+    return take_fields(import, column, text, name, line.columns, width);
+}
+
+/* What columns are called in the heading of a text of edges. */
+static unsigned headed(plim__text_field_t field)
+{
+    static const struct {
+        const char *name;
+        unsigned column;
+    } words[] = {{"weight", PLIM_EDGE_WEIGHT},  {"type", PLIM_EDGE_TYPE},
+                 {"reltype", PLIM_EDGE_TYPE},   {"time", PLIM_EDGE_TIME},
+                 {"timestamp", PLIM_EDGE_TIME}, {"year", PLIM_EDGE_TIME}};
+    static const char *const begins[] = {"edge_attr", "edge_feat", "feat"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strlen(words[i].name) == field.size &&
+            strncasecmp(words[i].name, field.begin, field.size) == 0)
+            return words[i].column;
+    for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
+        if (field.size >= strlen(begins[i]) &&
+            strncasecmp(begins[i], field.begin, strlen(begins[i])) == 0)
+            return PLIM_EDGE_FEATURES;
+    const unsigned column = plim__import_column_named(field.begin, field.size);
+    return (column & PLIM_COLUMNS_OF_EDGES) != 0 ? column : 0;
+}
+
+/* Where the fields of each column begin in the text, and how many there are. */
+typedef struct headings {
+    int64_t columns; /* of the text; 0: no heading */
+    int64_t first[PLIM_COLUMNS];
+    int64_t count[PLIM_COLUMNS];
+} headings_t;
+
+static plim_status_t read_headings(plim__import_t *import, plim__text_t *text, const char *path,
+                                   headings_t *headings)
+{
+    plim__text_field_t fields[HEADINGS_MAX];
+    plim__text_line_t line;
+    bool more;
+    PLIM_TRY(plim__text_peek(text, &line));
+    /* A heading with an empty field (pandas' index) has no names that can be read: its columns are
+     * ignored, with a warning. */
+    if (!line.heading || line.unnamed || line.columns < 3 || line.columns > HEADINGS_MAX)
+        return PLIM_OK;
+    headings->columns = line.columns;
+    PLIM_TRY(plim__text_names(text, line.columns, fields, &more));
+    for (int64_t i = 2; i < line.columns; i++) {
+        const unsigned column = headed(fields[i]);
+        if (column == 0)
+            continue;
+        const int place = __builtin_ctz(column);
+        if (headings->count[place] > 0 &&
+            (column != PLIM_EDGE_FEATURES || headings->first[place] + headings->count[place] != i))
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: column %" PRId64
+                              " is another %s; keep one, and features side by "
+                              "side",
+                              path, i + 1, title(column));
+        if (headings->count[place]++ == 0)
+            headings->first[place] = i;
+        import->headed_columns++;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t open_text(plim__import_t *import, const char *path, plim__text_t **text_out)
+{
+    plim__reader_t *reader;
+    PLIM_TRY(plim__import_open(import, path, &reader));
+    return plim__import_text(import, reader, text_out);
+}
+
+plim_status_t plim__import_headed_columns(plim__import_t *import, const char *path)
+{
+    headings_t headings = {.columns = 0};
+    plim__text_t *text;
+    PLIM_TRY(open_text(import, path, &text));
+    plim_status_t status = read_headings(import, text, path, &headings);
+    plim__text_close(text);
+    for (int i = 0; i < PLIM_COLUMNS && status == PLIM_OK; i++) {
+        if (headings.count[i] == 0)
+            continue;
+        PLIM_TRY(open_text(import, path, &text));
+        status = plim__text_skip(text);
+        plim__text_pass(text, headings.first[i]);
+        if (status == PLIM_OK)
+            status = take_fields(import, 1u << i, text, path, headings.columns, headings.count[i]);
+        plim__text_close(text);
+    }
+    return status;
 }
 
 /* The type that an array of the source counts as: texts are read as doubles, whole ones are

@@ -235,6 +235,8 @@ static plim_status_t plan(plim__import_t *import, directory_files_t *found)
             needs.other_bytes += plim__files_size(found->splits[i]);
     import->nodes_ready = import->nodes.value >= 0;
     PLIM_TRY(plim__files_columns(import, found->columns));
+    if (is_text(found->edges))
+        PLIM_TRY(plim__import_headed_columns(import, found->edges));
     return plim__import_plan(import, &needs);
 }
 

@@ -458,10 +458,12 @@ plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text
 {
     plim__edges_text_t edges;
     PLIM_TRY(plim__edges_text_open(&edges, text, name));
-    if (edges.columns > 2)
+    if (edges.columns > 2 + import->headed_columns)
         plim__log(import->job, PLIM_LOG_WARNING,
-                  "%s has %" PRId64 " columns; columns after the second are ignored", name,
-                  edges.columns);
+                  import->headed_columns > 0
+                      ? "%s has %" PRId64 " columns; those without a known name are ignored"
+                      : "%s has %" PRId64 " columns; columns after the second are ignored",
+                  name, edges.columns);
     return plim__import_edges(import, &edges.edges, count);
 }
 

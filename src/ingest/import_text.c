@@ -1,7 +1,8 @@
 /*
  * A text of edges: two integers a line, separated by commas, tabs or spaces; further columns are
- * ignored. '#' and '%' begin comments; a heading is skipped; gzip or zstd. Without --nodes the
- * maximum id gives the number of nodes; with --relabel ids are names.
+ * those that its heading names (import_columns.c). '#' and '%' begin comments; a heading is
+ * skipped; gzip or zstd. Without --nodes the maximum id gives the number of nodes; with --relabel
+ * ids are names.
  */
 #include "ingest/import.h"
 
@@ -30,6 +31,7 @@ static plim_status_t run(plim__import_t *import)
     plim__reader_t *reader;
     plim__text_t *text;
     const char *path = import->options->source;
+    PLIM_TRY(plim__import_headed_columns(import, path));
     PLIM_TRY(plim__import_open(import, path, &reader));
     plim_status_t status = plan(import, reader->size < 0);
     if (status != PLIM_OK) {

@@ -200,3 +200,45 @@ def test_empty_graph_with_columns(tmp_path):
     got = im.imported(tmp_path / 'in', tmp_path / 'out', '--edge-ids')
     assert got['edge_features'].shape == (0, 2) and got['edge_id'].shape == (0,) and got['edge_type'].shape == (0,)
     assert im.run('inspect', tmp_path / 'out', '--verify').returncode == 0
+
+
+@pytest.mark.parametrize('packed', [False, True])
+@pytest.mark.parametrize('relabel', [False, True])
+@pytest.mark.parametrize('order', [['weight', 'type', 'time', 'feat_a', 'feat_b'], ['Feat', 'note', 'TIME', 'edge_weight', 'reltype']], ids=str)
+def test_columns_by_the_heading_of_a_text(tmp_path, packed, relabel, order):
+    graph = im.Columns(11, dtype=np.int64, width=2 if 'feat_b' in order else 0)
+    feat = graph.columns['features'].reshape(len(graph.columns['time']), -1)
+    values = {'weight': [repr(float(w)) for w in graph.columns['weight']], 'type': graph.columns['type'], 'time': graph.columns['time'],
+              'feat_a': feat[:, 0], 'feat_b': feat[:, -1], 'note': ['words here'] * len(feat)}
+    keys = {'Feat': 'feat_a', 'TIME': 'time', 'edge_weight': 'weight', 'reltype': 'type'}
+    ends = graph.edges.astype(str) if not relabel else np.char.add('node ', graph.edges.astype(str))
+    rows = zip(*ends, *(values[keys.get(name, name)] for name in order))
+    text = ','.join(['source', 'target', *order]) + '\n' + im.table(rows)
+    path = tmp_path / 'in' / ('edges.csv.gz' if packed else 'edges.csv')
+    path.parent.mkdir()
+    if packed:
+        im.gzipped(path, text)
+    else:
+        path.write_text(text)
+    if relabel:
+        (tmp_path / 'in' / 'nodes.csv').write_text('id\n' + im.lines([f'node {i}' for i in range(graph.num_nodes)]))
+    else:
+        np.save(tmp_path / 'in' / 'x.npy', graph.features)
+    done = im.run('import', tmp_path / 'in', tmp_path / 'out', *(['--relabel'] if relabel else []))
+    assert done.returncode == 0, done.stderr
+    graph.check_columns(im.arrays(tmp_path / 'out'))
+    if not relabel:
+        assert ('without a known name are ignored' in done.stderr) == ('note' in order)
+        graph.check_columns(im.imported(path, tmp_path / 'alone', '--nodes', graph.num_nodes))
+
+
+@pytest.mark.parametrize('text, says', [
+    ('source,target,weight,weight\n0,1,2,3\n', ['column 4 is another edge_weight']),
+    ('source,target,feat,weight,feat2\n0,1,2,3,4\n', ['column 5 is another edge_features', 'side']),
+    ('source,target,type\n0,1,2.5\n', ['types are integers']),
+    ('source,target,weight\n0,1,heavy\n', ['line 2', 'heavy']),
+    ('source,target,weight\n0,1,\n', ['NaN']),
+])
+def test_wrong_headings_are_refused(tmp_path, text, says):
+    (tmp_path / 'edges.csv').write_text(text)
+    im.refused(4, tmp_path / 'edges.csv', tmp_path / 'out', says=says)

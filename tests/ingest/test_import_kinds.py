@@ -185,9 +185,9 @@ def test_what_is_not_imported_is_reported(tmp_path):
     for name, made in (('b', source), ('c', im.zip_tree(source, tmp_path / 'ogb.zip'))):
         text = import_log(made, tmp_path / name, '--quiet')
         assert 'not imported (1)' in text and 'edge_emb.npy' in text
-    (tmp_path / 'edges.txt').write_text('from to weight\n0 1 0.5\n1 2 0.5\n')
+    (tmp_path / 'edges.txt').write_text('from to color\n0 1 0.5\n1 2 0.5\n')
     text = import_log(tmp_path / 'edges.txt', tmp_path / 'd')
-    assert 'columns after the second are ignored' in text and "'from to weight'" in text
+    assert 'columns after the second are ignored' in text and "'from to color'" in text
     source = im.write_ragged(tmp_path / 'ragged', im.Graphs(10))
     (source / 'train_idx.npy').rename(source / 'train_idx_fold1.npy')
     text = import_log(source, tmp_path / 'e')
