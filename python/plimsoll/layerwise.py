@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-from . import _core
+from . import _core, command
 from .dataset import Dataset, checked
 from .errors import DiskSpaceError, MemoryLineError, UsageError
 from .known_layers import is_known, pyg, why_changed, why_not
@@ -97,6 +97,8 @@ def inference(
     checked(dataset)
     if dataset.num_features == 0:
         raise UsageError(f'{dataset.path} has no features to compute with')
+    if getattr(model, 'supports_edge_weight', False) and any(name == 'edge_weight.npy' for name, *_ in dataset.files()):
+        command.warn('inference computes without edge_weight, which the dataset has: a model that was trained with it gives other results')
     with _lock:
         layers, roots = _layers_of(model)
         place = _Place(roots, device)

@@ -120,6 +120,24 @@ static void every_source_gives_the_same_columns(void **state)
     }
 }
 
+/* A batch that comes in parts is hashed as one that comes whole. */
+static void parts_carry_the_same_columns(void **state)
+{
+    (void)state;
+    uint64_t hashes[3];
+    for (int variant = 0; variant < 3; variant++) {
+        test_loader_t fixture = test_loader_open("columns", &graph, 2, PLIM_IO_AUTO);
+        plim_recipe_t recipe = test_two_hops;
+        recipe.columns = ALL;
+        plim__load_plan_t plan = variant == 2 ? test_plan_disk(fixture.info, &recipe, 2, 5)
+                                              : test_plan_memory(fixture.info, &recipe, 2);
+        plan.part_seeds = variant == 0 ? 0 : variant * 7;
+        hashes[variant] = check_plan(&fixture, &graph, &plan);
+        test_loader_close(&fixture);
+    }
+    assert_true(hashes[1] == hashes[0] && hashes[2] == hashes[0]);
+}
+
 static void features_come_in_every_type_and_width(void **state)
 {
     static const plim_dtype_t forms[] = {PLIM_F32, PLIM_F16, PLIM_I64};
@@ -259,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_source_gives_the_same_columns),
                                        cmocka_unit_test(features_come_in_every_type_and_width),
+                                       cmocka_unit_test(parts_carry_the_same_columns),
                                        cmocka_unit_test(arrays_are_described),
                                        cmocka_unit_test(plans_count_columns),
                                        cmocka_unit_test(what_a_dataset_lacks_is_refused),

@@ -180,3 +180,12 @@ def test_shuffled_graphs_carry_their_bonds(tmp_path):
             assert torch.equal(graphs[match[0]].edge_attr, data.edge_attr) and torch.equal(graphs[match[0]].edge_weight, data.edge_weight)
             seen += match
     assert sorted(seen) == list(range(60))
+
+
+def test_inference_says_that_weights_are_not_used(tmp_path):
+    from torch_geometric.nn.models import GCN
+
+    g = im.Columns(8)
+    ds = made(tmp_path / 'made', g)
+    with pytest.warns(UserWarning, match='without edge_weight'):
+        plimsoll.inference(GCN(5, 8, 1, 4), ds)
