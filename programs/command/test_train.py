@@ -537,3 +537,16 @@ def test_predict_replaces_only_ordinary_files(run, tmp_path):
     for name in ('pipe', 'link'):
         done = plimsoll('predict', run, '--out', tmp_path / name, code=2)
         assert 'no ordinary file' in done.stderr and not (tmp_path / name).is_file()
+
+
+def test_says_what_the_model_leaves_out(tmp_path):
+    draw, folder = np.random.default_rng(1), tmp_path / 'in'
+    folder.mkdir()
+    arrays = {'edge_index': draw.integers(0, 60, (2, 400)), 'x': draw.random((60, 4), np.float32), 'y': draw.integers(0, 2, 60), 'train': np.arange(30)}
+    for left_out in '', 'edge_weight':
+        for name, array in arrays.items():
+            np.save(folder / f'{name}.npy', array)
+        plimsoll('import', folder, tmp_path / f'graph{left_out}', '--quiet')
+        done = plimsoll('train', tmp_path / f'graph{left_out}', *SMALL, '--epochs', 1, '--run', tmp_path / f'run{left_out}')
+        assert ('edge_weight' in done.stderr) == bool(left_out)
+        arrays['edge_weight'] = draw.random(400, np.float32)

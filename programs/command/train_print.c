@@ -140,6 +140,11 @@ void train_print_recipe(const train_t *train, const plim_dataset_info_t *info)
                train->training.epochs == 1 ? "" : "s", train->dataset,
                cli_count_text((double)info->num_nodes, nodes),
                cli_count_text((double)info->num_edges, edges));
+    if ((info->columns & (PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT | PLIM_EDGE_TYPE)) != 0)
+        cli_warn("the model does not read what the edges carry:%s%s%s",
+                 (info->columns & PLIM_EDGE_FEATURES) != 0 ? " edge_features" : "",
+                 (info->columns & PLIM_EDGE_WEIGHT) != 0 ? " edge_weight" : "",
+                 (info->columns & PLIM_EDGE_TYPE) != 0 ? " edge_type" : "");
 }
 
 /* A row of the table at the end: "" or a phase, and "" or an account. */
