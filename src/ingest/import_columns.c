@@ -265,7 +265,7 @@ plim_status_t plim__import_column_put(plim__import_t *import, unsigned column, c
 {
     plim__import_column_t *given = column_at(import, column);
     for (int64_t i = 0; i < count && given->whole; i++)
-        given->whole = values[i] == floor(values[i]) && fabs(values[i]) <= 0x1p53;
+        given->whole = values[i] == floor(values[i]) && fabs(values[i]) < 0x1p53;
     return plim__spool_write(given->spool, values, (size_t)count * sizeof *values);
 }
 
@@ -275,7 +275,7 @@ plim_status_t plim__import_column_end(plim__import_t *import, unsigned column, i
     plim__import_column_t *given = column_at(import, column);
     if ((column == PLIM_EDGE_TYPE || column == PLIM_EDGE_TIME) && !given->whole)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: %s are integers (in a text up to 2^53), but some values are not",
+                          "%s: %s are integers (in a text below 2^53), but some values are not",
                           given->from, column == PLIM_EDGE_TYPE ? "types" : "times");
     PLIM_TRY(plim__spool_rewind(given->spool, true));
     return settle(import, column, PLIM__NPY_F64, num_dims, rows, width);

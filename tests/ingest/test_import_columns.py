@@ -236,6 +236,7 @@ def test_columns_by_the_heading_of_a_text(tmp_path, packed, relabel, order):
     ('source,target,weight,weight\n0,1,2,3\n', ['column 4 is another edge_weight']),
     ('source,target,feat,weight,feat2\n0,1,2,3,4\n', ['column 5 is another edge_features', 'side']),
     ('source,target,type\n0,1,2.5\n', ['types are integers']),
+    (f'source,target,time\n0,1,{2**53 + 1}\n', ['times are integers']),  # a double would be another number
     ('source,target,weight\n0,1,heavy\n', ['line 2', 'heavy']),
     ('source,target,weight\n0,1,\n', ['NaN']),
 ])
