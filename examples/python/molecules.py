@@ -110,7 +110,7 @@ if args.resume and os.path.exists(args.checkpoint):
     torch.set_rng_state(saved['random'].cpu())
     first = saved['epoch'] + 1
 
-needs = train_loader.rehearse(lambda batch: (summed_loss(batch).backward(), update(batch.num_graphs)), model, optimizer)    # fits, or is refused
+needs = train_loader.rehearse(lambda batch: (summed_loss(batch).backward(), update(batch.num_graphs)), model, optimizer)  # or refuses
 print(f'Memory: {needs.needed_bytes >> 20} MiB needed, {needs.available_bytes >> 20} MiB allowed', flush=True)
 monitor = plimsoll.MemoryMonitor(log_interval=args.log_steps)
 steps = (first - 1) * len(train_loader)
