@@ -30,10 +30,10 @@ typedef enum plim_model_kind {
     PLIM_SAGE,
     PLIM_GAT,
     PLIM_GIN,
-    /* Not in a run yet: their loaders are to come. */
-    PLIM_GINE,
+    /* In a run these are for datasets of many graphs. */
+    PLIM_GINE, /* reads features of edges */
     PLIM_GATV2,
-    PLIM_RGCN
+    PLIM_RGCN /* reads types of edges */
 } plim_model_kind_t;
 
 typedef enum plim_aggregation { PLIM_MEAN = 0, PLIM_MAX, PLIM_SUM } plim_aggregation_t;
@@ -65,7 +65,7 @@ typedef struct plim_model {
     plim_model_kind_t kind;
     int num_layers;                 /* 1 … PLIM_HOPS_MAX */
     int64_t hidden;                 /* channels between layers; GAT: all heads together */
-    int heads;                      /* GAT */
+    int heads;                      /* GAT, GATv2 */
     plim_aggregation_t aggregation; /* SAGE */
     plim_norm_t norm;
     plim_activation_t activation;
@@ -155,6 +155,14 @@ typedef struct plim_training {
      * its user gave: any text in UTF-8, shorter than PLIM_START_MAX, which run.json keeps and
      * plim_run_start returns. NULL: a run that continues keeps its own. */
     const char *start;
+    /* Columns of edges that a model reads beside what its kind needs, in datasets of many graphs.
+     */
+    bool edge_features; /* GAT, GATv2: PyG's edge_dim */
+    bool edge_weight;   /* GCN */
+    int64_t bases;      /* R-GCN: PyG's num_bases; 0: as many as types of edges, at most 30 */
+    /* GINE with integer features of edges: how many values each column has, from 0 on, for a table
+     * of embeddings each; first one 0: the features are floats. */
+    int64_t edge_categories[PLIM_HOPS_MAX];
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
@@ -164,7 +172,10 @@ typedef struct plim_training {
     {                                                                                              \
         sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
-            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL                       \
+            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL, false, false, 0,     \
+        {                                                                                          \
+            0, 0, 0, 0, 0, 0, 0, 0                                                                 \
+        }                                                                                          \
     }
 
 /* Events of a run. Scores are NAN if not evaluated. */

@@ -47,6 +47,24 @@ static bool take_eval_fanout(void *context, char *value, char ***next)
     return true;
 }
 
+static bool take_edge_categories(void *context, char *value, char ***next)
+{
+    train_t *train = context;
+    plim_training_t *training = &train->training;
+    plim_recipe_t counts = PLIM_RECIPE_INIT;
+    if (!cli_parse_fanout(&train->common, "--edge-categories", value, next, &counts))
+        return false;
+    for (int i = 0; i < counts.num_hops; i++)
+        if (counts.fanout[i] < 1) {
+            (void)cli_wrong_use(&train->common, "--edge-categories: a column has at least 1 value");
+            return false;
+        }
+    memset(training->edge_categories, 0, sizeof training->edge_categories);
+    memcpy(training->edge_categories, counts.fanout,
+           (size_t)counts.num_hops * sizeof counts.fanout[0]);
+    return true;
+}
+
 /* "valid,test" or "all". */
 static bool take_splits(void *context, char *value, char ***next)
 {
@@ -144,15 +162,29 @@ _Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_metric_t)
                "enumerations are written as int");
 
 const cli_option_t train_model_options[] = {
-    {"model", "KIND", "%s; default gcn", "mlp reads no neighbours, for comparison.",
+    {"model", "KIND", "%s; default gcn",
+     "mlp reads no neighbours, for comparison. gine, gatv2 and rgcn are for datasets of many "
+     "graphs.",
      AT(training.model.kind), CLI_LIST_OF(PLIM_WORDS_MODEL), .plans = true},
     {"layers", "N", "number of layers (also --num_layers); default: one for each fan-out",
      "Without sampling the default is 2.", AT(training.model.num_layers),
      CLI_RANGE(1, PLIM_HOPS_MAX), .plans = true},
     {"hidden", "N", "hidden channels between layers (also --hidden_channels); default 64",
      AT(training.model.hidden), FROM(1), .plans = true},
-    {"heads", "N", "attention heads of gat, which share --hidden; default 1",
+    {"heads", "N", "attention heads of gat and gatv2, which share --hidden; default 1",
      AT(training.model.heads), CLI_RANGE(1, 1024), .plans = true},
+    {"edge-features", NULL, "gat and gatv2 read the dataset's features of edges (gine always does)",
+     "As PyTorch Geometric's edge_dim. Models that read features, weights or types of edges, and "
+     "gatv2, are for datasets of many graphs.",
+     AT(training.edge_features), .plans = true},
+    {"edge-categories", "LIST",
+     "gine: how many values each column of integer features of edges has, for embeddings",
+     "Such as 5,6,2 for the bonds of OGB's molecules.", AT(training.edge_categories),
+     CLI_BY(take_edge_categories), .plans = true},
+    {"edge-weight", NULL, "gcn weighs edges by the dataset's weights", AT(training.edge_weight),
+     .plans = true},
+    {"num-bases", "N", "bases of rgcn; default: as many as types of edges, at most 30",
+     AT(training.bases), CLI_RANGE(1, 1024), .plans = true},
     {"aggr", "HOW", "aggregation of sage: %s; default mean", AT(training.model.aggregation),
      CLI_LIST_OF(PLIM_WORDS_AGGREGATION)},
     {"norm", "KIND", "norm after each layer but the last: %s; default none",
@@ -412,8 +444,9 @@ bool train_resolve(train_t *train, const plim_dataset_info_t *info)
             training->eval_fanout[i] = training->eval_fanout[0];
     if (training->eval_train && training->eval_splits != PLIM_SPLITS_AUTO)
         training->eval_splits = (plim_splits_t)(training->eval_splits | 1);
-    if (model->kind != PLIM_GAT && cli_given(&train->common, "heads") && model->heads > 1) {
-        (void)cli_wrong_use(&train->common, "--heads is for --model gat; %s has none",
+    const bool attends = model->kind == PLIM_GAT || model->kind == PLIM_GATV2;
+    if (!attends && cli_given(&train->common, "heads") && model->heads > 1) {
+        (void)cli_wrong_use(&train->common, "--heads is for --model gat and gatv2; %s has none",
                             plim_words(PLIM_WORDS_MODEL)[model->kind]);
         return false;
     }
@@ -462,7 +495,7 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const cli_
     } options[] = {
         {"momentum", training->optimiser.kind != PLIM_SGD, "--momentum (of sgd)"},
         {"aggr", model->kind != PLIM_SAGE, "--aggr (of sage)"},
-        {"heads", model->kind != PLIM_GAT, "--heads (of gat)"},
+        {"heads", model->kind != PLIM_GAT && model->kind != PLIM_GATV2, "--heads (of gat)"},
         {"step-size", !steps, "--step-size (of --schedule step)"},
         {"gamma", !steps, "--gamma (of --schedule step)"},
         {"pool", info->num_graphs == 0, "--pool (of datasets of many graphs)"},

@@ -161,7 +161,7 @@ static void make(parameter_source_t *source, const plim_model_t *model, int64_t 
     case PLIM_GIN:
         make_gin(source, model, index, layer);
         break;
-    case PLIM_GINE: /* plim_train_plan refuses these */
+    case PLIM_GINE: /* of datasets of many graphs, whose batches are exact */
     case PLIM_GATV2:
     case PLIM_RGCN:
         source->status =

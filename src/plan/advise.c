@@ -105,7 +105,8 @@ static bool change(plim_training_t *training, kind_t kind, int steps)
 {
     const plim_training_t before = *training;
     plim_model_t *model = &training->model;
-    const int64_t heads = model->kind == PLIM_GAT ? plim__max_i64(model->heads, 1) : 1;
+    const int64_t heads =
+        model->kind == PLIM_GAT || model->kind == PLIM_GATV2 ? plim__max_i64(model->heads, 1) : 1;
     switch (kind) {
     case PRECISION:
         model->precision = PLIM_PRECISION_BF16;

@@ -9,7 +9,11 @@
 #include "source/draw.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
+
+#define BASES_MOST 1024
+#define BASES_USUAL 30 /* as in PyTorch Geometric's examples */
 
 static plim_status_t check_dataset(const plim_dataset_t *dataset)
 {
@@ -47,12 +51,102 @@ static plim_status_t check_dataset(const plim_dataset_t *dataset)
     return PLIM_OK;
 }
 
+static bool attends(plim_model_kind_t kind)
+{
+    return kind == PLIM_GAT || kind == PLIM_GATV2;
+}
+
+static bool reads_edge_features(const plim_training_t *training)
+{
+    const plim_model_kind_t kind = training->model.kind;
+    return kind == PLIM_GINE || (attends(kind) && training->edge_features);
+}
+
+static bool reads_edge_weight(const plim_training_t *training)
+{
+    return training->model.kind == PLIM_GCN && training->edge_weight;
+}
+
+/* The columns of the dataset that the batches carry for the model. */
+static unsigned columns_read(const plim_training_t *training)
+{
+    return (reads_edge_features(training) ? PLIM_EDGE_FEATURES : 0U) |
+           (reads_edge_weight(training) ? PLIM_EDGE_WEIGHT : 0U) |
+           (training->model.kind == PLIM_RGCN ? PLIM_EDGE_TYPE : 0U);
+}
+
+static int count_categories(const plim_training_t *training)
+{
+    int count = 0;
+    while (count < PLIM_HOPS_MAX && training->edge_categories[count] > 0)
+        count++;
+    return count;
+}
+
+/* Integer features of edges and their categories belong together. */
+static plim_status_t check_categories(const plim_dataset_info_t *info,
+                                      const plim_training_t *training)
+{
+    const bool integers = info->edge_feature_type == PLIM_I64;
+    const int count = count_categories(training);
+    if (count > 0 && (training->model.kind != PLIM_GINE || !integers))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "`edge_categories` are of the model gine and of integer features of "
+                          "edges: leave them out");
+    if (!integers || !reads_edge_features(training))
+        return PLIM_OK;
+    if (attends(training->model.kind))
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "the features of edges are integers, categories that only the model gine "
+                          "reads; import them as floats");
+    if (count != info->num_edge_features)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "the features of edges are integers in %lld columns, but "
+                          "`edge_categories` has %d entries; give the number of values of each "
+                          "column, such as 5,6,2 for the bonds of OGB",
+                          (long long)info->num_edge_features, count);
+    return PLIM_OK;
+}
+
+/* Whether the dataset has what the model reads of edges, and a loader of it brings it. */
+static plim_status_t check_columns(const plim_dataset_t *dataset, const plim_training_t *training)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const char *path = plim__dataset_path(dataset);
+    const unsigned read = columns_read(training);
+    const unsigned missing = read & ~info->columns;
+    if (info->num_graphs == 0 && (read != 0 || training->model.kind == PLIM_GATV2))
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s is one graph; models that read columns of edges, and gatv2, are for "
+                          "datasets of many graphs: take gcn, sage, gat or gin",
+                          path);
+    if (missing != 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s has no %s of edges, which the model reads; import it with them, or "
+                          "choose another `model`",
+                          path,
+                          (missing & PLIM_EDGE_FEATURES) != 0 ? "features"
+                          : (missing & PLIM_EDGE_TYPE) != 0   ? "types"
+                                                              : "weights");
+    if (training->edge_weight && !reads_edge_weight(training))
+        return plim__fail(PLIM_ERR_USAGE, "`edge_weight` is read by the model gcn only");
+    if (training->edge_features && !reads_edge_features(training))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "`edge_features` are read by the models gine, gat and gatv2 only");
+    if (training->bases < 0 || training->bases > BASES_MOST)
+        return plim__fail(PLIM_ERR_USAGE, "`bases` is %lld; it must be from 0 to %d",
+                          (long long)training->bases, BASES_MOST);
+    if (training->bases > 0 && training->model.kind != PLIM_RGCN)
+        return plim__fail(PLIM_ERR_USAGE, "`bases` is of the model rgcn only");
+    return check_categories(info, training);
+}
+
 static plim_status_t check_model(const plim_dataset_info_t *info, const plim_training_t *training)
 {
     const plim_model_t *model = &training->model;
     const int hops = training->recipe.num_hops;
     const bool drawn = plim__plan_settings_draws(info, training);
-    if (model->kind < PLIM_MLP || model->kind > PLIM_GIN)
+    if (model->kind < PLIM_MLP || model->kind > PLIM_RGCN)
         return plim__fail(PLIM_ERR_USAGE, "there is no model %d", (int)model->kind);
     if (model->num_layers < 1 || model->num_layers > PLIM_HOPS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "`num_layers` is %d; it must be from 1 to %d",
@@ -70,7 +164,7 @@ static plim_status_t check_model(const plim_dataset_info_t *info, const plim_tra
     if (model->hidden < 1 || model->hidden > PLIM__WIDTH_MAX)
         return plim__fail(PLIM_ERR_USAGE, "`hidden` is %lld; it must be from 1 to %lld",
                           (long long)model->hidden, (long long)PLIM__WIDTH_MAX);
-    if (model->heads < 1 || (model->kind == PLIM_GAT && model->hidden % model->heads != 0))
+    if (model->heads < 1 || (attends(model->kind) && model->hidden % model->heads != 0))
         return plim__fail(PLIM_ERR_USAGE,
                           "%lld hidden channels cannot be divided among %d heads; make `hidden` a "
                           "multiple of `heads`",
@@ -197,6 +291,7 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     PLIM_TRY(check_dataset(dataset));
     PLIM_TRY(check_model(info, training));
+    PLIM_TRY(check_columns(dataset, training));
     const plim_recipe_t recipe = plim__plan_settings_recipe(info, training);
     PLIM_TRY(plim__load_recipe_check(dataset, &recipe));
     if (training->recipe.replace)
@@ -276,11 +371,43 @@ plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
     recipe.form = PLIM_NATIVE;
     recipe.no_features = false;
     recipe.degrees = training->model.kind == PLIM_GCN;
-    recipe.skip_loops = plim__model_skips_loops(&training->model) && info->max_self_loops != 0;
+    /* A weight of a self-loop is the node's own. */
+    recipe.skip_loops = plim__model_skips_loops(&training->model) && info->max_self_loops != 0 &&
+                        !reads_edge_weight(training);
+    recipe.columns = columns_read(training);
     recipe.edge_index = recipe.edge_ids = false;
     recipe.row_type = info->feature_type;
     recipe.index_type = PLIM_I32;
     return recipe;
+}
+
+plim__columns_t plim__plan_settings_columns(const plim_dataset_info_t *info,
+                                            const plim_training_t *training)
+{
+    plim__columns_t columns = {.edge_weights = reads_edge_weight(training),
+                               .edge_feature_type = info->feature_type};
+    if (reads_edge_features(training) && info->edge_feature_type != PLIM_I64) {
+        columns.edge_features = info->num_edge_features;
+    } else if (reads_edge_features(training)) {
+        columns.edge_categories.columns = count_categories(training);
+        memcpy(columns.edge_categories.counts, training->edge_categories,
+               sizeof training->edge_categories);
+    }
+    if (training->model.kind == PLIM_RGCN) {
+        columns.edge_types = info->num_edge_types;
+        columns.bases = training->bases > 0
+                            ? training->bases
+                            : plim__min_i64(plim__max_i64(info->num_edge_types, 1), BASES_USUAL);
+    }
+    return columns;
+}
+
+plim__batch_columns_t plim__plan_settings_batch(const plim_batch_t *batch)
+{
+    return (plim__batch_columns_t){.edge_weights = batch->edge_weight,
+                                   .edge_features = batch->edge_features,
+                                   .edge_types = batch->edge_type,
+                                   .edge_categories = batch->edge_features};
 }
 
 bool plim__plan_settings_draws(const plim_dataset_info_t *info, const plim_training_t *training)

@@ -2,6 +2,7 @@
 #ifndef PLIM_PLAN_PLAN_SETTINGS_H
 #define PLIM_PLAN_PLAN_SETTINGS_H
 
+#include "nn/model.h"
 #include "store/dataset.h"
 
 #include <plimsoll/train.h>
@@ -17,6 +18,13 @@ int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info);
 /* The recipe of the training's batches: what the model decides is set here. */
 plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
                                          const plim_training_t *training);
+
+/* The columns of edges that the model reads. */
+plim__columns_t plim__plan_settings_columns(const plim_dataset_info_t *info,
+                                            const plim_training_t *training);
+
+/* Of a batch by that recipe, for the model. */
+plim__batch_columns_t plim__plan_settings_batch(const plim_batch_t *batch);
 
 /*
  * The stream of an evaluation of `split`, in order. With eval_fanout its batches have fewer seeds

@@ -19,8 +19,10 @@ typedef struct setting {
     const char *const *names; /* names of an enum's values, ended by NULL */
 } setting_t;
 
-static const char *const models[] = {[PLIM_MLP] = "mlp", [PLIM_GCN] = "gcn", [PLIM_SAGE] = "sage",
-                                     [PLIM_GAT] = "gat", [PLIM_GIN] = "gin", NULL};
+static const char *const models[] = {
+    [PLIM_MLP] = "mlp",     [PLIM_GCN] = "gcn",   [PLIM_SAGE] = "sage",
+    [PLIM_GAT] = "gat",     [PLIM_GIN] = "gin",   [PLIM_GINE] = "gine",
+    [PLIM_GATV2] = "gatv2", [PLIM_RGCN] = "rgcn", NULL};
 static const char *const aggregations[] = {
     [PLIM_MEAN] = "mean", [PLIM_MAX] = "max", [PLIM_SUM] = "sum", NULL};
 static const char *const norms[] = {
@@ -112,9 +114,13 @@ static const setting_t settings[] = {
     {"eval_exact", FLAG, true, AT(eval_exact), NULL},
     {"shares", COUNT, true, AT(shares), NULL},
     {"loops_twice", FLAG, true, AT(model.loops_twice), NULL},
+    {"edge_features", FLAG, true, AT(edge_features), NULL},
+    {"edge_weight", FLAG, true, AT(edge_weight), NULL},
+    {"bases", COUNT, true, AT(bases), NULL},
+    {"edge_categories", EVAL_FANOUT, true, AT(edge_categories), NULL},
 };
 
-#define NUM_ADDED 5 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 9 /* the last settings, which runs of earlier versions lack */
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 
@@ -159,7 +165,7 @@ static double plain(float value)
     return (float)nearest == value ? nearest : (double)value;
 }
 
-/* The fan-outs of a recipe, or those of evaluation, which end at the first 0. */
+/* The fan-outs of a recipe, or those of evaluation (or other counts), which end at the first 0. */
 static const int64_t *fanout_at(const setting_t *setting, const void *from, int *count_out)
 {
     const plim_recipe_t *recipe = from;

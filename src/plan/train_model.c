@@ -45,6 +45,7 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
         .max_src = plan->slot_nodes,
         .max_edges = plan->slot_edges,
         .max_seeds = graph_level ? seeds : plim__min_i64(seeds, plan->slot_nodes),
+        .columns = plim__plan_settings_columns(info, settings),
     };
     const plim_stream_params_t stream = plim__plan_settings_evaluation(info, settings, PLIM_VALID);
     const plim_recipe_t evaluated = plim__load_stream_recipe(&plan->recipe, &stream);
@@ -75,7 +76,8 @@ plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
                                    .workers = 1,
                                    .max_src = 1,
                                    .max_edges = 1,
-                                   .max_seeds = 1};
+                                   .max_seeds = 1,
+                                   .columns = plim__plan_settings_columns(info, settings)};
     for (int i = 0; i < settings->model.num_layers; i++)
         params.max_dst[i] = 1;
     return params;

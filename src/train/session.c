@@ -111,12 +111,13 @@ static plim_train_event_t event_of(plim_split_t split, int64_t epoch, int64_t st
 static plim_status_t forward_part(plim__session_t *session, plim_stream_t *stream,
                                   plim_batch_t **batch_out, plim__model_output_t *output_out)
 {
-    const plim__pass_t pass = {.seed = session->training.recipe.seed,
-                               .embeddings = session->embeddings};
+    plim__pass_t pass = {.seed = session->training.recipe.seed, .embeddings = session->embeddings};
     *batch_out = NULL;
     PLIM_TRY(plim__job_check(session->job));
     PLIM_TRY(plim_stream_next(stream, -1, batch_out));
     PLIM_TRY(plim__session_check_batch(session, *batch_out));
+    const plim__batch_columns_t columns = plim__plan_settings_batch(*batch_out);
+    pass.columns = &columns;
     return (*batch_out)->num_seeds > 0
                ? plim__model_forward(session->model, *batch_out, &pass, output_out)
                : PLIM_OK;

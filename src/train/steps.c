@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "plan/plan_settings.h"
 #include "train/loop.h"
 
 #include <math.h>
@@ -60,7 +61,8 @@ static void look_at_cut(plim__loop_t *loop, const plim_batch_t *batch)
 static plim_status_t rehearse(plim__loop_t *loop, const plim_batch_t *batch)
 {
     plim__session_t *session = &loop->trainer->session;
-    const plim__pass_t pass = {.seed = loop->training->recipe.seed};
+    const plim__batch_columns_t columns = plim__plan_settings_batch(batch);
+    const plim__pass_t pass = {.seed = loop->training->recipe.seed, .columns = &columns};
     plim__model_output_t output;
     PLIM_TRY(plim__model_forward(session->model, batch, &pass, &output));
     PLIM_TRY(plim__session_score(session, batch->num_seeds, &output, batch->labels));

@@ -172,10 +172,12 @@ plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer)
 static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch, double weight)
 {
     plim__session_t *session = &trainer->session;
+    const plim__batch_columns_t columns = plim__plan_settings_batch(batch);
     const plim__pass_t pass = {.training = true,
                                .seed = session->training.recipe.seed,
                                .epoch = batch->epoch,
-                               .step = batch->step};
+                               .step = batch->step,
+                               .columns = &columns};
     plim__model_output_t output;
     PLIM_TRY(plim__model_forward(session->model, batch, &pass, &output));
     const int64_t began = plim__clock_ns();
