@@ -28,12 +28,12 @@ static const struct {
 } names[] = {
     {"edge_attr", PLIM_EDGE_FEATURES},  {"edge_feat", PLIM_EDGE_FEATURES},
     {"edge-feat", PLIM_EDGE_FEATURES},  {"edge_features", PLIM_EDGE_FEATURES},
-    {"edge_feats", PLIM_EDGE_FEATURES}, {"edge_weight", PLIM_EDGE_WEIGHT},
-    {"edge_weights", PLIM_EDGE_WEIGHT}, {"edge_type", PLIM_EDGE_TYPE},
-    {"edge_types", PLIM_EDGE_TYPE},     {"edge_reltype", PLIM_EDGE_TYPE},
-    {"edge_time", PLIM_EDGE_TIME},      {"edge_year", PLIM_EDGE_TIME},
-    {"node_time", PLIM_NODE_TIME},      {"node_year", PLIM_NODE_TIME},
-    {"time", PLIM__COLUMN_TIME},
+    {"edge_feats", PLIM_EDGE_FEATURES}, {"edge_feat_int", PLIM_EDGE_FEATURES},
+    {"edge_weight", PLIM_EDGE_WEIGHT},  {"edge_weights", PLIM_EDGE_WEIGHT},
+    {"edge_type", PLIM_EDGE_TYPE},      {"edge_types", PLIM_EDGE_TYPE},
+    {"edge_reltype", PLIM_EDGE_TYPE},   {"edge_time", PLIM_EDGE_TIME},
+    {"edge_year", PLIM_EDGE_TIME},      {"node_time", PLIM_NODE_TIME},
+    {"node_year", PLIM_NODE_TIME},      {"time", PLIM__COLUMN_TIME},
 };
 
 const char *plim__import_column_name(int i, unsigned *column_out)
