@@ -130,7 +130,7 @@ def test_fish_offers_verbs_and_values():
         script = f"source '{COMPLETION}/plimsoll.fish'; complete -C '{PLIMSOLL} {text}'"
         return {line.split('\t')[0] for line in output('fish', '--no-config', '-c', script).splitlines()}
     assert offered('pl') == {'plan'}
-    assert offered('train d --model g') == {'gcn', 'gat', 'gin'}
+    assert offered('train d --model g') == {'gcn', 'gat', 'gatv2', 'gin', 'gine'}
 
 
 @pytest.mark.skipif(shutil.which('zsh') is None, reason='zsh is not installed')
