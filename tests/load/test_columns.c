@@ -200,6 +200,9 @@ static void plans_count_columns(void **state)
     uint64_t hash = 0;
     int64_t last = 0;
     unsigned seen[2] = {0, 0};
+#ifdef __SANITIZE_THREAD__
+    test_skip_sanitized(TEST_LINE_NEAR);
+#endif
     for (int64_t line = (int64_t)40 << 20; line <= (int64_t)400 << 20; line += line / 6) {
         test_loader_t fixture = test_loader_open("columns", &graph, 2, PLIM_IO_AUTO);
         plim_job_t job;
