@@ -115,15 +115,21 @@ static plim_status_t check_form(unsigned column, const plim__npy_t *npy, const c
 }
 
 /* Whether `time` is of the nodes or of the edges, by its length. */
-static plim_status_t settle_time(const plim__import_t *import, int64_t rows, const char *name,
-                                 unsigned *column)
+static plim_status_t resolve_time(const plim__import_t *import, int64_t rows, const char *name,
+                                  unsigned *column)
 {
     if (*column != PLIM__COLUMN_TIME)
         return PLIM_OK;
-    if (rows == import->nodes.value)
+    const bool of_nodes = rows == import->nodes.value, of_edges = rows == import->edges.value;
+    if (of_nodes && !of_edges)
         *column = PLIM_NODE_TIME;
-    else if (rows == import->edges.value)
+    else if (of_edges && !of_nodes)
         *column = PLIM_EDGE_TIME;
+    else if (of_nodes)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s could be of nodes or of edges, of which there are as many; call it "
+                          "node_time or edge_time",
+                          name);
     else
         return plim__fail(PLIM_ERR_DATA,
                           "%s has %" PRId64
@@ -160,8 +166,8 @@ static plim_status_t begin(plim__import_t *import, unsigned column, const char *
 }
 
 /* Ends a column of edges. */
-static plim_status_t settle(plim__import_t *import, unsigned column, plim__dtype_t type,
-                            int num_dims, int64_t rows, int64_t width)
+static plim_status_t record_column(plim__import_t *import, unsigned column, plim__dtype_t type,
+                                   int num_dims, int64_t rows, int64_t width)
 {
     plim__import_column_t *given = column_at(import, column);
     given->type = type;
@@ -213,7 +219,7 @@ static plim_status_t take_array(plim__import_t *import, unsigned column, plim__r
                                 const plim__npy_t *npy, const char *path)
 {
     int64_t rows = npy->num_dims > 0 ? npy->shape[0] : 1;
-    PLIM_TRY(settle_time(import, rows, reader->name, &column));
+    PLIM_TRY(resolve_time(import, rows, reader->name, &column));
     PLIM_TRY(check_form(column, npy, reader->name));
     PLIM_TRY(begin(import, column, reader->name));
     plim__import_column_t *given = column_at(import, column);
@@ -230,8 +236,8 @@ static plim_status_t take_array(plim__import_t *import, unsigned column, plim__r
             spool_array(import, given, reader, npy->count * (int64_t)plim__dtype_size(npy->type)));
         PLIM_TRY(plim__reader_end(reader));
     }
-    return settle(import, column, npy->type, npy->num_dims, rows,
-                  npy->num_dims == 2 ? npy->shape[1] : 1);
+    return record_column(import, column, npy->type, npy->num_dims, rows,
+                         npy->num_dims == 2 ? npy->shape[1] : 1);
 }
 
 plim_status_t plim__import_column_npy(plim__import_t *import, unsigned column,
@@ -278,7 +284,7 @@ plim_status_t plim__import_column_end(plim__import_t *import, unsigned column, i
                           "%s: %s are integers (in a text below 2^53), but some values are not",
                           given->from, column == PLIM_EDGE_TYPE ? "types" : "times");
     PLIM_TRY(plim__spool_rewind(given->spool, true));
-    return settle(import, column, PLIM__NPY_F64, num_dims, rows, width);
+    return record_column(import, column, PLIM__NPY_F64, num_dims, rows, width);
 }
 
 static plim_status_t copy_text(plim__import_t *import, unsigned column, plim__text_t *text,
@@ -325,7 +331,7 @@ plim_status_t plim__import_column_text(plim__import_t *import, unsigned column, 
         PLIM_TRY(begin(import, column, name));
         PLIM_TRY(plim__ids_text_open(&ids, text, name));
         PLIM_TRY(write_node_time(import, &ids.ids, &rows));
-        return settle(import, column, PLIM__NPY_I64, 1, rows, 1);
+        return record_column(import, column, PLIM__NPY_I64, 1, rows, 1);
     }
     if (column == PLIM__COLUMN_TIME)
         return plim__fail(PLIM_ERR_DATA, "%s: call it node_time or edge_time", name);

@@ -145,6 +145,9 @@ def test_time_is_told_by_its_length(tmp_path):
     assert np.array_equal(im.imported(tmp_path / 'in2', tmp_path / 'out2')['node_time'], graph.node_time)
     im.write_npy(tmp_path / 'in3', edge_index=graph.edges, x=graph.features, time=graph.node_time[:7])
     im.refused(4, tmp_path / 'in3', tmp_path / 'out3', says=['time.npy', '7'])
+    nodes = len(graph.node_time)
+    im.write_npy(tmp_path / 'in4', edge_index=graph.edges[:, :nodes], x=graph.features, time=graph.node_time)
+    im.refused(4, tmp_path / 'in4', tmp_path / 'out4', says=['time.npy', 'node_time'])
 
 
 @pytest.mark.parametrize('change, says', [
