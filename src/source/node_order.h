@@ -19,7 +19,7 @@
 
 #define PLIM__ORDER_CLASSES 8
 #define PLIM__ORDER_LINE 128
-#define PLIM__ORDER_BLOCK (256 * PLIM__ORDER_LINE)
+#define PLIM__ORDER_BLOCK 32768 /* 256 lines */
 
 typedef struct plim__order_line {
     uint16_t before[PLIM__ORDER_CLASSES];
