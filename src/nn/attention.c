@@ -158,7 +158,7 @@ static float *worker_row(const plim__attention_t *attention, int worker)
 {
     return attention->terms == NULL
                ? NULL
-               : attention->term_rows + worker * attention->heads * attention->channels;
+               : attention->term_rows + (int64_t)worker * attention->heads * attention->channels;
 }
 
 /* The term of v itself (GATv2); NULL without terms. */
@@ -620,7 +620,7 @@ void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
     plim__team_run(team, backward.split.tasks, backward.split.cost, destinations_task, &backward);
     backward.split = plim__work_split_make(reverse->indptr, hop->num_src, 2 * unit);
     plim__team_run(team, backward.split.tasks, backward.split.cost, sources_task, &backward);
-    if (attention->terms != NULL) {
+    if (attention->terms != NULL && more != NULL) {
         const plim__term_gradients_t gradients = {edge_gradient, own_gradient, &backward};
         plim__edge_terms_backward(team, hop, attention->terms, &gradients, more->dtable, NULL,
                                   more->scratch);

@@ -234,7 +234,7 @@ void plim__terms_backward(plim__team_t *team, const plim__edge_terms_t *terms,
 {
     terms_backward_t backward = {
         .terms = terms, .dout = dout, .kernels = plim__kernels(), .partials = scratch};
-    plim__team_run(team, RANGES, (int64_t)((double)(dout->rows / RANGES + 1) * edge_cost(terms)),
-                   rows_range, &backward);
+    const int64_t rows = dout->rows / RANGES + 1;
+    plim__team_run(team, RANGES, (int64_t)((double)rows * edge_cost(terms)), rows_range, &backward);
     add_ranges(&backward, dtable, NULL);
 }
