@@ -68,10 +68,13 @@ class _Steps:
         self.measured = 0
         self.expected = 0  # bytes that the largest takes, by a rehearsal; 0: without one
         self.growth = 0  # bytes that the largest took
+        self.rise = 0  # bytes by which the last one was larger than all before
 
     def add(self, growth: int) -> None:
         """One more step. The first is replaced by the second, which is measured better."""
-        self.growth = max(growth, self.expected, self.growth if self.measured > 1 else 0)
+        largest = max(self.expected, self.growth if self.measured > 1 else 0)
+        self.rise = max(0, growth - largest)
+        self.growth = max(growth, largest)
         self.measured += 1
 
 
@@ -139,7 +142,9 @@ class StepGuard:
         usual = now.held + now.cached + steps.growth
         self._alarm = usual + (now.free + now.cached - usual) // 4
         self._owner, self._before, self._batches = weakref.ref(owner), now, 0
-        reserve = min(now.reserve, self._margin) if self._measured >= _FEW else now.reserve
+        reserve = now.reserve
+        if self._measured >= _FEW:  # then what steps left is enough, unless they grow
+            reserve = min(reserve, max(self._margin, 2 * steps.rise))
         if thrashing:
             return Shortage(steps.growth, now._replace(reserve=max(now.reserve, self._code)), *seconds)
         if now.held + steps.growth > now.bound - reserve:

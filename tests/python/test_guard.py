@@ -181,10 +181,23 @@ def test_after_few_steps_the_whole_reserve_is_left():
     guard, core, peak = make(230 * MIB)
     for _ in range(6):
         assert guard.check(loader, core) is None
-        peak.bytes = 190 * MIB
-    peak.bytes = 210 * MIB
+        peak.bytes = 198 * MIB
+    peak.bytes = 204 * MIB
     guard._next_look = 0
     assert guard.check(loader, core) is None, 'many steps did without it'
+
+
+@pytest.mark.parametrize('begin', range(60, 72))
+def test_growing_steps_leave_twice_what_they_grow_by(begin):
+    """However the steps fall before the bound: as many bytes as the reserve, of which steps that do not grow may use half."""
+    guard, core, peak = make(230 * MIB)
+    loader, size = Loader(), begin * MIB
+    while guard.check(loader, core) is None:
+        peak.bytes = core.room.held + size
+        assert peak.bytes <= core.room.bound - 12 * MIB
+        size += 12 * MIB
+        guard._next_look = 0
+    assert peak.bytes > core.room.free - 12 * MIB
 
 
 def test_what_the_heap_keeps_is_not_the_next_steps(monkeypatch):
