@@ -43,7 +43,7 @@ static const char *plain_sentence(doctor_cause_t cause)
         return "the memory of the NUMA nodes that the job was bound to ran out; other nodes may "
                "have had some left";
     case DOCTOR_OOM_CGROUP:
-        return "the kernel killed a process because the job reached its own memory limit";
+        return "the job reached its own memory limit, and the kernel or the batch system killed it";
     case DOCTOR_OOM_HOST:
         return "the whole machine ran out of memory and the kernel killed a process";
     case DOCTOR_OOM_KERNEL:
@@ -51,8 +51,8 @@ static const char *plain_sentence(doctor_cause_t cause)
     case DOCTOR_OOM_SLURM:
         return "the job exceeded its memory limit under Slurm";
     case DOCTOR_OOM_DAEMON:
-        return "a memory guard (systemd-oomd, earlyoom or Ray) ended the process before the kernel "
-               "had to";
+        return "a memory guard (systemd-oomd, earlyoom, Ray or YARN) ended the process before the "
+               "kernel had to";
     case DOCTOR_OOM_EVICTED:
         return "Kubernetes evicted the pod from a node that was short of memory";
     case DOCTOR_CUDA_ASSERT:
