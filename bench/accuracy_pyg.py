@@ -53,8 +53,8 @@ class Dataset:
         self.indptr, self.indices = arrays['indptr'], arrays['indices'].astype(np.int64)
         self.graph_ptr = arrays.get('graph_indptr')
         labels = arrays['labels']
-        self.classes = int(labels.max()) + 1 if labels.dtype == np.int64 else 0
-        self.y = torch.from_numpy(labels if self.classes else labels.reshape(len(labels), -1))
+        self.classes = int(labels.max()) + 1 if labels.dtype.kind in 'iu' else 0
+        self.y = torch.from_numpy(labels.astype(np.int64) if self.classes else labels.reshape(len(labels), -1))
         self.outputs = self.classes or self.y.shape[1]
         empty = np.zeros(0, np.int64)
         self.split = {part: torch.from_numpy(arrays.get(part, empty)) for part in ('train', 'valid', 'test')}

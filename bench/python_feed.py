@@ -43,7 +43,7 @@ def pyg_loader(path, load):
     from torch_geometric.sampler import NeighborSampler
 
     indptr, train, labels = (torch.from_numpy(np.load(f'{path}/{name}.npy')) for name in ('indptr', 'train', 'labels'))
-    data = Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=len(indptr) - 1, y=labels)
+    data = Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=len(indptr) - 1, y=labels.long())
     sampler = NeighborSampler(data, num_neighbors=load['fanout'], is_sorted=True)
     sampler.colptr, sampler.row = indptr, widened(path, 'indices', torch.int64)
     data.x = widened(path, 'features', torch.float32)

@@ -11,7 +11,7 @@ def load(path):
     """The graph as a Data, and the nodes of each split, as `dataset[0]` and `dataset.get_idx_split()` of OGB."""
     arrays, split = _read(path)
     data = _graph(arrays, 0, len(arrays['indptr']) - 1)
-    data.y = arrays['labels']
+    data.y = arrays['labels'].long()
     data.num_classes = int(data.y.max()) + 1
     return data, split
 
@@ -22,7 +22,7 @@ def load_graphs(path):
     first = arrays['graph_indptr'].tolist()
     graphs = [_graph(arrays, *ends) for ends in itertools.pairwise(first)]
     for data, label in zip(graphs, arrays['labels'], strict=True):
-        data.y = label.view(1)
+        data.y = label.long().view(1)
     return graphs, split, int(arrays['labels'].max()) + 1
 
 

@@ -29,7 +29,7 @@ typedef enum plim_column {
 
 typedef enum plim_label_kind {
     PLIM_LABELS_NONE = 0,
-    PLIM_LABELS_CLASSES, /* int64, -1 = unlabelled */
+    PLIM_LABELS_CLASSES, /* integers, in batches int64, -1 = unlabelled */
     PLIM_LABELS_VALUES   /* float32 [., T] or [.], NaN = unlabelled */
 } plim_label_kind_t;
 

@@ -162,6 +162,19 @@ static void print_stats(const plim_value_stats_t *stats, bool whole, int64_t all
     (void)printf("\n");
 }
 
+/* The type of labels.npy. */
+static const char *label_type(const plim_dataset_t *dataset)
+{
+    static const char *const names[][2] = {
+        {"|i1", "int8"}, {"|u1", "uint8"}, {"<i2", "int16"}, {"<i4", "int32"}, {"<i8", "int64"}};
+    plim_dataset_file_t file = PLIM_DATASET_FILE_INIT;
+    for (int i = 0; plim_dataset_file(dataset, i, &file); i++)
+        for (int j = 0; j < 5; j++)
+            if (strcmp(file.name, "labels.npy") == 0 && strcmp(file.type, names[j][0]) == 0)
+                return names[j][1];
+    return "float32";
+}
+
 static void print_labels(const inspect_view_t *view)
 {
     const plim_dataset_info_t *info = view->info;
@@ -172,8 +185,8 @@ static void print_labels(const inspect_view_t *view)
         (void)printf("labels       none\n");
         break;
     case PLIM_LABELS_CLASSES:
-        (void)printf("labels       %s classes; %s %s labelled, %s not\n",
-                     grouped(info->num_classes).text,
+        (void)printf("labels       %s classes (%s); %s %s labelled, %s not\n",
+                     grouped(info->num_classes).text, label_type(view->dataset),
                      grouped(info->num_labels - report->num_unlabelled).text, rows,
                      grouped(report->num_unlabelled).text);
         for (int i = 0; i < report->num_top; i++)

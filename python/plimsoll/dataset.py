@@ -93,7 +93,10 @@ class Dataset:
         return self._core.files()
 
     def array(self, name: str) -> numpy.ndarray[Any, Any]:
-        """One array of the dataset, such as 'indptr', 'labels' or 'train', mapped and not read. Needs NumPy."""
+        """One array of the dataset, such as 'indptr', 'labels' or 'train', mapped and not read. Needs NumPy.
+
+        It has the type of the file: labels that are classes may be int8, int16 or int32; batches have them as int64.
+        """
         import numpy
 
         array: numpy.ndarray[Any, Any] = numpy.load(os.path.join(self.path, f'{name}.npy'), mmap_mode='r')

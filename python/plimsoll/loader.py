@@ -939,12 +939,14 @@ class NeighborLoader(_StreamLoader):
     def _labels(self, n_id: Any) -> Any:
         """The labels of all nodes of a batch, from the mapped file."""
         if self._tools.torch is None:
-            return self.data.array('labels')[n_id]
+            y = self.data.array('labels')[n_id]
+            return y.astype('int64') if self.data.label_kind == 'classes' else y
         if self._all_labels is None:
             from .mapped import Mapped
 
             self._all_labels = Mapped.of(self.data, 'labels')
-        return self._all_labels.gather(n_id)
+        y = self._all_labels.gather(n_id)
+        return y.long() if self.data.label_kind == 'classes' else y
 
     def _terms(self) -> str:
         return f'batch_size={self.batch_size} with num_neighbors={list(self._fanout)}'

@@ -18,7 +18,10 @@ from .errors import DataError, StorageError
 
 __all__ = ['Mapped', 'Stored']
 
-_TYPES = {'<i4': torch.int32, '<i8': torch.int64, '<f2': torch.float16, '<f4': torch.float32}
+_TYPES = {
+    '|i1': torch.int8, '|u1': torch.uint8, '<i2': torch.int16, '<i4': torch.int32, '<i8': torch.int64,
+    '<f2': torch.float16, '<f4': torch.float32,
+}
 # A read of one byte maps up to 64 KiB around it: so many bytes of a file, or so many rows, are read before their pages are let go.
 _HELD_BYTES = 32 << 20
 _HELD_ROWS = _HELD_BYTES >> 16

@@ -73,7 +73,7 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
             drawn = self._mapped[name].gather(self._rows(torch.as_tensor(index).reshape(-1), count, what))
         if name == 'x' or (name == 'edge_attr' and drawn.is_floating_point()):
             return drawn.to(self._x_dtype)
-        return drawn.long() if name == 'edge_type' else drawn
+        return drawn if drawn.is_floating_point() or name == 'edge_attr' else drawn.long()
 
     @staticmethod
     def _rows(index: Any, count: int, what: str) -> Any:
@@ -87,14 +87,14 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
         return index.long()
 
     def _whole(self, name: str) -> Any:
-        """The mapped file: nothing is read before it is used."""
+        """The mapped file: nothing is read before it is used. Classes that the file has in a smaller type are a copy."""
         whole = Mapped.of(self._dataset, self._files[name], writable=True).tensor
         if name == 'x' and whole.dtype != self._x_dtype:
             raise UsageError(
                 f'all of x as {self._x_dtype} would be a copy in memory of features stored as {whole.dtype}: ask for rows by their '
                 f'index, or use stores(dataset, x_dtype={whole.dtype})'
             )
-        return whole
+        return whole if whole.is_floating_point() or name != 'y' else whole.long()
 
     def _get_tensor_size(self, attr: Any) -> tuple[int, ...] | None:
         if attr.group_name is not None or attr.attr_name not in self._names:

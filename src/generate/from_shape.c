@@ -4,6 +4,7 @@
 #include "generate/generate_graph.h"
 #include "generate/generate_shape.h"
 #include "store/dataset.h"
+#include "store/labels.h"
 
 #include <stdio.h>
 
@@ -28,7 +29,7 @@ static void add_files(const plim__shape_t *shape, plim__manifest_t *manifest)
     add_file(manifest, "indices.npy", narrow ? PLIM__NPY_I32 : PLIM__NPY_I64, shape->num_edges, 0);
     add_file(manifest, "features.npy", half ? PLIM__NPY_F16 : PLIM__NPY_F32, shape->num_nodes,
              shape->num_features);
-    add_file(manifest, "labels.npy", PLIM__NPY_I64, shape->num_nodes, 0);
+    add_file(manifest, "labels.npy", plim__label_type(shape->num_classes), shape->num_nodes, 0);
     for (int i = 0; i < 3; i++)
         if (shape->num_split[i] > 0)
             add_file(manifest, splits[i], PLIM__NPY_I64, shape->num_split[i], 0);

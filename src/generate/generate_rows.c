@@ -8,6 +8,7 @@
 #include "generate/generate_place.h"
 #include "mem/arena.h"
 #include "store/dataset.h"
+#include "store/labels.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,6 +27,7 @@ static const char *const column_names[NUM_COLUMNS] = {"features", "labels", "tra
 typedef struct rows_worker {
     int64_t *places;         /* (task_rows) */
     int64_t *labels;         /* (task_rows) */
+    void *narrow;            /* (task_rows) the same, as the file has them */
     int64_t *split_ids[3];   /* (task_rows) each */
     int64_t split_counts[3]; /* in this task */
     int16_t *mean;           /* (padded): mean of a class, when rows_t has no means */
@@ -90,6 +92,8 @@ static rows_worker_t lay_out_worker(plim__arena_t *arena, const rows_t *rows)
     const size_t count = (size_t)rows->task_rows;
     worker.places = plim__arena_carve(arena, count, sizeof(int64_t), 1);
     worker.labels = plim__arena_carve(arena, count, sizeof(int64_t), 1);
+    worker.narrow = plim__arena_carve(
+        arena, count, plim__dtype_size(plim__label_type(rows->shape->num_classes)), 1);
     for (int i = 0; i < 3; i++)
         worker.split_ids[i] = plim__arena_carve(arena, count, sizeof(int64_t), 1);
     worker.mean = plim__arena_carve(arena, (size_t)rows->padded, sizeof(int16_t), 1);
@@ -136,7 +140,9 @@ static int64_t column_bytes(const plim__shape_t *shape, int column)
     if (column == COLUMN_FEATURES)
         return shape->num_nodes * shape->num_features *
                (int64_t)plim__feature_bytes(shape->feature_type);
-    return column_count(shape, column) * (int64_t)sizeof(int64_t);
+    const plim__dtype_t type =
+        column == COLUMN_LABELS ? plim__label_type(shape->num_classes) : PLIM__NPY_I64;
+    return column_count(shape, column) * (int64_t)plim__dtype_size(type);
 }
 
 /* Labels and splits are small compared with features. */
@@ -301,6 +307,8 @@ static plim_status_t make_task(void *context, int number, int64_t task)
                         rows->shape->num_features, rows->shape->feature_type,
                         worker->features + (size_t)i * rows->row_bytes);
     }
+    plim__labels_narrow(plim__label_type(rows->shape->num_classes), worker->labels, count,
+                        worker->narrow);
     return PLIM_OK;
 }
 
@@ -310,11 +318,12 @@ static plim_status_t take_task(void *context, int number, int64_t task)
     const rows_worker_t *worker = &rows->workers[number];
     int64_t begin = task * rows->task_rows;
     int64_t count = plim__min_i64(rows->task_rows, rows->shape->num_nodes - begin);
+    const plim__dtype_t type = plim__label_type(rows->shape->num_classes);
     if (rows->columns[COLUMN_FEATURES] != NULL)
         PLIM_TRY(plim__column_write(rows->columns[COLUMN_FEATURES], worker->features,
                                     (size_t)count * rows->row_bytes));
-    PLIM_TRY(plim__column_write(rows->columns[COLUMN_LABELS], worker->labels,
-                                (size_t)count * sizeof(int64_t)));
+    PLIM_TRY(plim__column_write(rows->columns[COLUMN_LABELS], worker->narrow,
+                                (size_t)count * plim__dtype_size(type)));
     for (int i = 0; i < 3; i++)
         PLIM_TRY(plim__column_write(rows->columns[COLUMN_SPLITS + i], worker->split_ids[i],
                                     (size_t)worker->split_counts[i] * sizeof(int64_t)));
@@ -327,7 +336,8 @@ static plim_status_t open_columns(rows_t *rows, size_t buffer, plim__dataset_wri
     const plim__shape_t *shape = rows->shape;
     for (int i = 0; i < NUM_COLUMNS; i++) {
         int64_t dims[2] = {column_count(shape, i), shape->num_features};
-        plim__dtype_t type = PLIM__NPY_I64;
+        plim__dtype_t type =
+            i == COLUMN_LABELS ? plim__label_type(shape->num_classes) : PLIM__NPY_I64;
         if (i == COLUMN_FEATURES) {
             if (shape->num_features == 0)
                 continue;

@@ -1,5 +1,5 @@
 /*
- * Labels: classes (int64, -1 for unlabelled) or values (f32, NaN for unlabelled). Unless the
+ * Labels: classes (integers, -1 for unlabelled) or values (f32, NaN for unlabelled). Unless the
  * options say which, floats of one column are classes when all of them are whole, as OGB stores
  * classes; that is known only at the end, so they are spooled.
  */
@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "store/manifest.h"
+#include "store/labels.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -89,8 +89,9 @@ static plim_status_t put(label_sink_t *sink, const double *values, int64_t count
 static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
 {
     const plim__class_names_t *names = &sink->import->class_names;
+    const plim__dtype_t type = plim__label_type(sink->most + 1);
     double values[CHUNK];
-    int64_t classes[CHUNK];
+    int64_t classes[CHUNK], narrow[CHUNK];
     for (int64_t done = 0; done < sink->values;) {
         int64_t chunk = plim__min_i64(CHUNK, sink->values - done);
         PLIM_TRY(plim__spool_read(sink->spool, values, (size_t)chunk * sizeof *values));
@@ -102,7 +103,8 @@ static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
             if (names->count > 0 && classes[i] >= 0)
                 classes[i] = names->classes[classes[i]];
         }
-        PLIM_TRY(plim__column_write(column, classes, (size_t)chunk * sizeof *classes));
+        plim__labels_narrow(type, classes, chunk, narrow);
+        PLIM_TRY(plim__column_write(column, narrow, (size_t)chunk * plim__dtype_size(type)));
         done += chunk;
     }
     return PLIM_OK;
@@ -169,9 +171,10 @@ static plim_status_t write_labels(label_sink_t *sink, bool classes)
     int64_t shape[2] = {sink->values / sink->source->columns, sink->source->columns};
     PLIM_TRY(plim__import_begin(import));
     PLIM_TRY(plim__spool_rewind(sink->spool, true));
-    PLIM_TRY(plim__column_open(import->writer, "labels", classes ? PLIM__NPY_I64 : PLIM__NPY_F32,
-                               classes || sink->source->vector ? 1 : 2, shape,
-                               sink->values * (classes ? 8 : 4), import->buffer, &column));
+    const plim__dtype_t type = classes ? plim__label_type(sink->most + 1) : PLIM__NPY_F32;
+    PLIM_TRY(plim__column_open(
+        import->writer, "labels", type, classes || sink->source->vector ? 1 : 2, shape,
+        sink->values * (int64_t)plim__dtype_size(type), import->buffer, &column));
     PLIM_TRY(classes ? write_classes(sink, column) : write_values(sink, column));
     PLIM_TRY(plim__column_close(column));
     if (import->class_names.count > 0) {

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/rng.h"
+#include "store/labels.h"
 #include "store/unique.h"
 
 #include <inttypes.h>
@@ -224,8 +225,8 @@ static bool is_labelled(const plim__npy_t *npy, const char *row)
 {
     int64_t class;
     float value;
-    if (npy->type == PLIM__NPY_I64) {
-        memcpy(&class, row, sizeof class);
+    if (npy->type != PLIM__NPY_F32) {
+        plim__labels_widen(npy->type, row, 1, &class);
         return class >= 0;
     }
     for (int64_t i = 0; i < (npy->num_dims == 1 ? 1 : npy->shape[1]); i++) {
@@ -262,7 +263,8 @@ static plim_status_t draw_row(draw_t *draw, int64_t row)
 static plim_status_t each_labelled(draw_t *draw, plim_status_t (*take)(draw_t *draw, int64_t row))
 {
     const plim__import_t *import = draw->import;
-    char path[PATH_MAX], rows[32 << 10]; /* a row has at most 2,048 floats */
+    char path[PATH_MAX];
+    _Alignas(8) char rows[32 << 10]; /* a row has at most 2,048 floats */
     plim__reader_t *reader;
     plim__npy_t npy;
     if (snprintf(path, sizeof path, "%s/labels.npy", plim__dataset_staging(import->writer)) >=
@@ -270,10 +272,9 @@ static plim_status_t each_labelled(draw_t *draw, plim_status_t (*take)(draw_t *d
         return plim__fail(PLIM_ERR_USAGE, "%s: the path is too long", import->options->target);
     PLIM_TRY(plim__reader_file(import->job, path, import->buffer, &reader));
     plim_status_t status = plim__npy_read(reader, &npy);
-    const size_t size = status != PLIM_OK           ? 1
-                        : npy.type == PLIM__NPY_I64 ? sizeof(int64_t)
-                        : npy.num_dims == 1         ? sizeof(float)
-                                                    : (size_t)npy.shape[1] * sizeof(float);
+    const size_t size = status != PLIM_OK ? 1
+                                          : plim__dtype_size(npy.type) *
+                                                (npy.num_dims == 1 ? 1 : (size_t)npy.shape[1]);
     const int64_t most = (int64_t)(sizeof rows / size);
     for (int64_t row = 0; status == PLIM_OK && row < npy.shape[0];) {
         const int64_t chunk = most < npy.shape[0] - row ? most : npy.shape[0] - row;

@@ -6,6 +6,7 @@
 #include "base/radix.h"
 #include "io/range_reader.h"
 #include "store/file_check.h"
+#include "store/labels.h"
 #include "store/sweep.h"
 
 #include <assert.h>
@@ -22,7 +23,7 @@ static const char *const split_files[3] = {"train.npy", "valid.npy", "test.npy"}
 typedef struct split_seeds {
     int64_t count;
     int64_t *ids;     /* (count) */
-    char *labels;     /* (count, label_bytes); NULL without */
+    char *labels;     /* (count, stored_bytes); NULL without */
     int64_t labelled; /* entries with a label */
     int64_t known;    /* labels: classes, or known values of any column */
 } split_seeds_t;
@@ -31,10 +32,11 @@ struct plim__seeds {
     plim__arena_t arena;
     const int64_t *given; /* the caller's list while it is copied; NULL: read the splits */
     uint64_t seed;
-    int64_t capacity; /* of a list */
-    bool shuffled;    /* the training split has orders */
-    size_t label_bytes;
-    int64_t columns; /* of values; 0 for classes */
+    int64_t capacity;    /* of a list */
+    bool shuffled;       /* the training split has orders */
+    plim__dtype_t type;  /* of labels.npy */
+    size_t stored_bytes; /* of an entry's labels, in the file and here */
+    int64_t columns;     /* of values; 0 for classes */
     split_seeds_t splits[3];
     int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
     int64_t epochs[2];  /* of these orders */
@@ -50,11 +52,13 @@ typedef struct seeds_work {
     plim__read_t *reads; /* (READS) */
 } seeds_work_t;
 
-static size_t label_bytes(const plim_dataset_info_t *info)
+/* Bytes of an entry's labels in labels.npy; 0 without. */
+static size_t stored_bytes(const plim_dataset_t *dataset)
 {
-    if (info->label_kind == PLIM_LABELS_CLASSES)
-        return sizeof(int64_t);
-    return info->label_kind == PLIM_LABELS_VALUES ? (size_t)info->num_targets * sizeof(float) : 0;
+    const plim__manifest_file_t *file =
+        plim__manifest_find(plim__dataset_manifest(dataset), "labels.npy");
+    const int64_t columns = plim_dataset_info(dataset)->num_targets;
+    return file == NULL ? 0 : plim__dtype_size(file->type) * (columns > 0 ? (size_t)columns : 1);
 }
 
 static bool has_orders(const plim__seeds_t *seeds)
@@ -68,7 +72,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
     for (int i = 0; i < 3; i++) {
         split_seeds_t *split = &seeds->splits[i];
         split->ids = plim__arena_carve(arena, (size_t)split->count, sizeof *split->ids, 1);
-        split->labels = plim__arena_carve(arena, (size_t)split->count, seeds->label_bytes, 1);
+        split->labels = plim__arena_carve(arena, (size_t)split->count, seeds->stored_bytes, 1);
     }
     for (int i = 0; i < 2 && has_orders(seeds); i++)
         seeds->orders[i] = plim__arena_carve(arena, (size_t)seeds->splits[PLIM_TRAIN].count,
@@ -85,10 +89,14 @@ static void lay_out_work(plim__arena_t *arena, void *draft)
 }
 
 /* The object for the three splits. */
-static plim__seeds_t splits_draft(const plim_dataset_info_t *info)
+static plim__seeds_t splits_draft(const plim_dataset_t *dataset)
 {
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const plim__manifest_file_t *file =
+        plim__manifest_find(plim__dataset_manifest(dataset), "labels.npy");
     plim__seeds_t draft = {.shuffled = true,
-                           .label_bytes = label_bytes(info),
+                           .type = file != NULL ? file->type : PLIM__NPY_I64,
+                           .stored_bytes = stored_bytes(dataset),
                            .columns =
                                info->label_kind == PLIM_LABELS_VALUES ? info->num_targets : 0,
                            .epochs = {NO_EPOCH, NO_EPOCH}};
@@ -98,9 +106,9 @@ static plim__seeds_t splits_draft(const plim_dataset_info_t *info)
 }
 
 /* The object for a list, which stands in place of the training split. */
-static plim__seeds_t list_draft(const plim_dataset_info_t *info, int64_t count, bool shuffled)
+static plim__seeds_t list_draft(const plim_dataset_t *dataset, int64_t count, bool shuffled)
 {
-    plim__seeds_t draft = splits_draft(info);
+    plim__seeds_t draft = splits_draft(dataset);
     draft.shuffled = shuffled;
     draft.splits[PLIM_TRAIN].count = count;
     draft.splits[PLIM_VALID].count = draft.splits[PLIM_TEST].count = 0;
@@ -118,40 +126,39 @@ static size_t work_bytes(int64_t total)
     return plim__object_bytes(lay_out_work, &work, sizeof work);
 }
 
-static plim__range_reader_params_t reader_params(const plim_dataset_info_t *info)
+static plim__range_reader_params_t reader_params(const plim_dataset_t *dataset)
 {
     return (plim__range_reader_params_t){
-        .depth = 32, .max_read = label_bytes(info), .merge_distance = (size_t)32 << 10};
+        .depth = 32, .max_read = stored_bytes(dataset), .merge_distance = (size_t)32 << 10};
 }
 
 size_t plim__seeds_stays(const plim_dataset_t *dataset)
 {
-    plim__seeds_t draft = splits_draft(plim_dataset_info(dataset));
+    plim__seeds_t draft = splits_draft(dataset);
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
-size_t plim__seeds_list_stays(const plim_dataset_info_t *info, int64_t count, bool shuffled)
+size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool shuffled)
 {
-    plim__seeds_t draft = list_draft(info, count, shuffled);
+    plim__seeds_t draft = list_draft(dataset, count, shuffled);
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
-size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_info_t *info, int64_t count)
+size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_t *dataset, int64_t count)
 {
-    const plim__range_reader_params_t params = reader_params(info);
+    const plim__range_reader_params_t params = reader_params(dataset);
     const size_t reader =
-        label_bytes(info) > 0 ? plim__range_reader_estimate(job->io_engine, &params) : 0;
+        stored_bytes(dataset) > 0 ? plim__range_reader_estimate(job->io_engine, &params) : 0;
     return plim__add_saturating_size(work_bytes(count), reader);
 }
 
 size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const plim__seeds_t draft = splits_draft(info);
-    const plim__range_reader_params_t params = reader_params(info);
+    const plim__seeds_t draft = splits_draft(dataset);
+    const plim__range_reader_params_t params = reader_params(dataset);
     const size_t check = plim__sweep_minimum(job, CHECK_CHUNK);
     size_t labels = plim__range_reader_estimate(job->io_engine, &params);
-    labels = label_bytes(info) == 0 ? 0 : labels > check ? labels : check;
+    labels = stored_bytes(dataset) == 0 ? 0 : labels > check ? labels : check;
     return plim__add_saturating_size(
         plim__add_saturating_size(plim__seeds_stays(dataset), work_bytes(total_of(&draft))),
         labels);
@@ -228,7 +235,7 @@ static char *label_place(const plim__seeds_t *seeds, int64_t position)
     int i = 0;
     while (position >= seeds->splits[i].count)
         position -= seeds->splits[i++].count;
-    return seeds->splits[i].labels + (size_t)position * seeds->label_bytes;
+    return seeds->splits[i].labels + (size_t)position * seeds->stored_bytes;
 }
 
 static plim_status_t pick_labels(const plim__seeds_t *seeds, const seeds_work_t *work,
@@ -241,13 +248,20 @@ static plim_status_t pick_labels(const plim__seeds_t *seeds, const seeds_work_t 
             uint64_t key = work->keys[first + i];
             work->reads[i] =
                 (plim__read_t){.offset = PLIM__NPY_HEADER + (int64_t)(key >> work->position_bits) *
-                                                                (int64_t)seeds->label_bytes,
-                               .size = seeds->label_bytes,
+                                                                (int64_t)seeds->stored_bytes,
+                               .size = seeds->stored_bytes,
                                .to = label_place(seeds, (int64_t)(key & mask))};
         }
         PLIM_TRY(plim__range_reader_read(reader, file, work->reads, count));
     }
     return PLIM_OK;
+}
+
+static int64_t class_at(const plim__seeds_t *seeds, const split_seeds_t *split, int64_t place)
+{
+    int64_t class;
+    plim__labels_widen(seeds->type, split->labels + (size_t)place * seeds->stored_bytes, 1, &class);
+    return class;
 }
 
 static plim_status_t check_classes(const plim_dataset_t *dataset, const plim__seeds_t *seeds)
@@ -256,14 +270,15 @@ static plim_status_t check_classes(const plim_dataset_t *dataset, const plim__se
     if (info->label_kind != PLIM_LABELS_CLASSES)
         return PLIM_OK;
     for (int i = 0; i < 3; i++) {
-        const int64_t *labels = (const int64_t *)(const void *)seeds->splits[i].labels;
-        for (int64_t j = 0; j < seeds->splits[i].count; j++)
-            if (labels[j] < -1 || labels[j] >= info->num_classes)
+        for (int64_t j = 0; j < seeds->splits[i].count; j++) {
+            const int64_t class = class_at(seeds, &seeds->splits[i], j);
+            if (class < -1 || class >= info->num_classes)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s/labels.npy: entry %lld is %lld, but there are %lld classes; "
                                   "make the dataset again",
                                   plim__dataset_path(dataset), (long long)seeds->splits[i].ids[j],
-                                  (long long)labels[j], (long long)info->num_classes);
+                                  (long long)class, (long long)info->num_classes);
+        }
     }
     return PLIM_OK;
 }
@@ -284,12 +299,12 @@ static plim_status_t check_labels(const plim_job_t *job, const plim__file_t *fil
 static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *dataset,
                                  const plim__seeds_t *seeds, const seeds_work_t *work, bool checked)
 {
-    const plim__range_reader_params_t params = reader_params(plim_dataset_info(dataset));
+    const plim__range_reader_params_t params = reader_params(dataset);
     const plim__manifest_file_t *entry =
         plim__manifest_find(plim__dataset_manifest(dataset), "labels.npy");
     plim__range_reader_t *reader;
     plim__file_t file;
-    if (seeds->label_bytes == 0 || work->total == 0)
+    if (seeds->stored_bytes == 0 || work->total == 0)
         return PLIM_OK;
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
     plim_status_t status = checked ? PLIM_OK : check_labels(job, &file, entry);
@@ -306,10 +321,10 @@ static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *da
 /* The number of labels of one entry. */
 static int64_t labels_of(const plim__seeds_t *seeds, const split_seeds_t *split, int64_t place)
 {
-    const void *at = split->labels + (size_t)place * seeds->label_bytes;
+    const void *at = split->labels + (size_t)place * seeds->stored_bytes;
     int64_t known = 0;
     if (seeds->columns == 0)
-        return *(const int64_t *)at >= 0;
+        return class_at(seeds, split, place) >= 0;
     for (int64_t i = 0; i < seeds->columns; i++)
         known += !isnan(((const float *)at)[i]);
     return known;
@@ -317,7 +332,7 @@ static int64_t labels_of(const plim__seeds_t *seeds, const split_seeds_t *split,
 
 static void count_labels(plim__seeds_t *seeds)
 {
-    for (int i = 0; i < 3 && seeds->label_bytes > 0; i++) {
+    for (int i = 0; i < 3 && seeds->stored_bytes > 0; i++) {
         split_seeds_t *split = &seeds->splits[i];
         for (int64_t j = 0; j < split->count; j++) {
             const int64_t known = labels_of(seeds, split, j);
@@ -353,7 +368,7 @@ plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_
                                   const int64_t *nodes, int64_t count)
 {
     split_seeds_t *list = &seeds->splits[PLIM_TRAIN];
-    if (seeds->label_bytes > 0 || has_orders(seeds))
+    if (seeds->stored_bytes > 0 || has_orders(seeds))
         return plim__fail(PLIM_ERR_USAGE,
                           "seeds with labels or in a shuffled order cannot be replaced");
     if (count < 1 || count > seeds->capacity)
@@ -403,7 +418,7 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
 plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                  uint64_t seed, plim__seeds_t **seeds_out)
 {
-    plim__seeds_t draft = splits_draft(plim_dataset_info(dataset));
+    plim__seeds_t draft = splits_draft(dataset);
     draft.seed = seed;
     return create(job, dataset, &draft, false, seeds_out);
 }
@@ -412,12 +427,12 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
                                       uint64_t seed, const int64_t *nodes, int64_t count,
                                       bool shuffled, bool labels, plim__seeds_t **seeds_out)
 {
-    plim__seeds_t draft = list_draft(plim_dataset_info(dataset), count, shuffled);
+    plim__seeds_t draft = list_draft(dataset, count, shuffled);
     draft.seed = seed;
     draft.given = nodes;
     draft.capacity = count;
     if (!labels) {
-        draft.label_bytes = 0;
+        draft.stored_bytes = 0;
         draft.columns = 0;
     }
     return create(job, dataset, &draft, true, seeds_out);
@@ -441,7 +456,9 @@ int64_t plim__seeds_labelled(const plim__seeds_t *seeds, plim_split_t split)
 
 size_t plim__seeds_label_bytes(const plim__seeds_t *seeds)
 {
-    return seeds->label_bytes;
+    return seeds->columns > 0        ? (size_t)seeds->columns * sizeof(float)
+           : seeds->stored_bytes > 0 ? sizeof(int64_t)
+                                     : 0;
 }
 
 const int64_t *plim__seeds_ids(const plim__seeds_t *seeds, plim_split_t split)
@@ -470,16 +487,25 @@ void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch)
     seeds->epochs[which] = epoch;
 }
 
-static void take_places(const split_seeds_t *split, size_t label_size, const int32_t *places,
-                        int64_t count, int64_t *ids_out, char *labels_out)
+/* Hands out the labels of entries place … place + count - 1. */
+static void take_labels(const plim__seeds_t *seeds, const split_seeds_t *split, int64_t place,
+                        int64_t count, void *labels_out)
 {
+    const char *from = split->labels + (size_t)place * seeds->stored_bytes;
+    if (seeds->columns == 0)
+        plim__labels_widen(seeds->type, from, count, labels_out);
+    else
+        memcpy(labels_out, from, (size_t)count * seeds->stored_bytes);
+}
+
+static void take_places(const plim__seeds_t *seeds, const split_seeds_t *split,
+                        const int32_t *places, int64_t count, int64_t *ids_out, char *labels_out)
+{
+    const size_t size = plim__seeds_label_bytes(seeds);
     for (int64_t i = 0; i < count; i++)
         ids_out[i] = split->ids[places[i]];
-    if (labels_out == NULL)
-        return;
-    for (int64_t i = 0; i < count; i++)
-        memcpy(labels_out + (size_t)i * label_size, split->labels + (size_t)places[i] * label_size,
-               label_size);
+    for (int64_t i = 0; i < count && labels_out != NULL; i++)
+        take_labels(seeds, split, places[i], 1, labels_out + (size_t)i * size);
 }
 
 /* The positions of entries in the order of an epoch, in a split too large to be shuffled. */
@@ -498,11 +524,11 @@ static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t fir
                           int64_t *ids_out, char *labels_out)
 {
     const split_seeds_t *split = &seeds->splits[PLIM_TRAIN];
+    const size_t size = plim__seeds_label_bytes(seeds);
     permute_positions(seeds, epoch, first, count, ids_out);
     for (int64_t i = 0; i < count; i++) {
         if (labels_out != NULL)
-            memcpy(labels_out + (size_t)i * seeds->label_bytes,
-                   split->labels + (size_t)ids_out[i] * seeds->label_bytes, seeds->label_bytes);
+            take_labels(seeds, split, ids_out[i], 1, labels_out + (size_t)i * size);
         ids_out[i] = split->ids[ids_out[i]];
     }
 }
@@ -511,18 +537,17 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuff
                       int64_t first, int64_t count, int64_t *ids_out, void *labels_out)
 {
     const split_seeds_t *from = &seeds->splits[split];
-    const size_t size = seeds->label_bytes;
-    if (size == 0)
+    if (seeds->stored_bytes == 0)
         labels_out = NULL;
     if (shuffled && seeds->orders[epoch & 1] != NULL) {
         assert(seeds->epochs[epoch & 1] == epoch);
-        take_places(from, size, seeds->orders[epoch & 1] + first, count, ids_out, labels_out);
+        take_places(seeds, from, seeds->orders[epoch & 1] + first, count, ids_out, labels_out);
     } else if (shuffled) {
         take_permuted(seeds, epoch, first, count, ids_out, labels_out);
     } else {
         memcpy(ids_out, from->ids + first, (size_t)count * sizeof *ids_out);
         if (labels_out != NULL)
-            memcpy(labels_out, from->labels + (size_t)first * size, (size_t)count * size);
+            take_labels(seeds, from, first, count, labels_out);
     }
 }
 
@@ -547,8 +572,8 @@ int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, bool 
     const split_seeds_t *from = &seeds->splits[split];
     const int64_t each = seeds->columns > 0 ? seeds->columns : 1;
     int64_t known = 0;
-    if (seeds->label_bytes == 0 || from->known == from->count * each)
-        return seeds->label_bytes == 0 ? 0 : count * each;
+    if (seeds->stored_bytes == 0 || from->known == from->count * each)
+        return seeds->stored_bytes == 0 ? 0 : count * each;
     const int32_t *order = shuffled ? seeds->orders[epoch & 1] : NULL;
     const plim__permute_t permute =
         plim__permute_make((uint64_t)from->count, order_key(seeds, epoch));

@@ -1,6 +1,7 @@
 /*
  * Lists of seeds, in the order of an epoch, and their labels. A plim__seeds_t holds the dataset's
- * three splits, or one list of the caller's as its training split.
+ * three splits, or one list of the caller's as its training split. Classes are held in the type of
+ * labels.npy and handed out as int64.
  *
  * The order of an epoch is a function of (seed, epoch, length of the list) alone. Up to
  * PLIM__SEEDS_SHUFFLED entries it is a Fisher-Yates shuffle, so that all orders are equally likely;
@@ -35,8 +36,8 @@ void plim__seeds_destroy(plim__seeds_t *seeds);
  * without `labels` none are read. The second estimate is the memory used only during creation. The
  * checksums of labels.npy were compared before. PLIM_ERR_USAGE for an entry out of range.
  */
-size_t plim__seeds_list_stays(const plim_dataset_info_t *info, int64_t count, bool shuffled);
-size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_info_t *info, int64_t count);
+size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool shuffled);
+size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_t *dataset, int64_t count);
 plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
                                       uint64_t seed, const int64_t *nodes, int64_t count,
                                       bool shuffled, bool labels, plim__seeds_t **seeds_out);
@@ -56,7 +57,7 @@ int64_t plim__seeds_labelled(const plim__seeds_t *seeds, plim_split_t split);
 int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, bool shuffled,
                            int64_t epoch, int64_t first, int64_t count);
 
-/* Bytes of one label; 0 without labels. */
+/* Bytes of one label as it is handed out; 0 without labels. */
 size_t plim__seeds_label_bytes(const plim__seeds_t *seeds);
 
 /* The ids of the whole split, in the dataset's order: nodes, or graphs. */

@@ -187,7 +187,7 @@ static int64_t lists_to_come(const plim_loader_t *loader)
         const plim_stream_t *stream = &loader->streams[i];
         if (atomic_load(&stream->references) > 0 && stream->own != NULL)
             bytes -= plim__cost_pages(plim__seeds_list_stays(
-                loader->context.info, plim__seeds_count(stream->own, PLIM_TRAIN),
+                loader->context.dataset, plim__seeds_count(stream->own, PLIM_TRAIN),
                 stream->shuffled));
     }
     return plim__max_i64(bytes, 0);

@@ -4,6 +4,7 @@
 #include "base/bounds.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "store/labels.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -236,15 +237,16 @@ static plim_status_t resolve_labels(plim__manifest_t *manifest, const char *name
     info->num_targets = 0;
     info->label_dims = 0;
     if (labels != NULL) {
-        if (labels->type != PLIM__NPY_I64 && labels->type != PLIM__NPY_F32)
+        const bool classes = plim__label_type_valid(labels->type);
+        if (!classes && labels->type != PLIM__NPY_F32)
             return bad_type(labels, name);
-        info->label_kind = labels->type == PLIM__NPY_I64 ? PLIM_LABELS_CLASSES : PLIM_LABELS_VALUES;
-        const bool matrix = labels->type == PLIM__NPY_F32 && labels->num_dims != 1;
+        info->label_kind = classes ? PLIM_LABELS_CLASSES : PLIM_LABELS_VALUES;
+        const bool matrix = !classes && labels->num_dims != 1;
         PLIM_TRY(expect(labels, matrix ? 2 : 1, rows, labels->type, name));
         if (matrix)
             PLIM_TRY(check_columns(labels, name));
         info->num_labels = rows;
-        info->num_targets = labels->type == PLIM__NPY_I64 ? 0 : matrix ? labels->shape[1] : 1;
+        info->num_targets = classes ? 0 : matrix ? labels->shape[1] : 1;
         info->label_dims = labels->num_dims;
     }
     if (info->num_classes < 0 || info->num_classes > PLIM__NUM_CLASSES_MAX)

@@ -95,12 +95,16 @@ static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
 {
     const plim_dataset_info_t *info = &manifest->info;
     const bool vector = info->label_kind == PLIM_LABELS_VALUES && info->label_dims == 1;
-    /* Older readers know neither labels of one dimension nor types of edges in the fingerprint. */
+    const plim__manifest_file_t *labels = plim__manifest_find(manifest, "labels.npy");
+    const bool narrow = info->label_kind == PLIM_LABELS_CLASSES && labels->type != PLIM__NPY_I64;
+    /* Older readers know neither classes that are not int64, nor types of edges in the fingerprint,
+     * nor values of one dimension. */
     json_t *root =
         json_pack("{s:s, s:i, s:i}", "plimsoll", "dataset", "format", PLIM__FORMAT, "readable_by",
-                  info->num_edge_types > 0 ? 3
-                  : vector                 ? 2
-                                           : 1);
+                  narrow                     ? 4
+                  : info->num_edge_types > 0 ? 3
+                  : vector                   ? 2
+                                             : 1);
     bool complete = true;
     for (int i = 0; i < PLIM__MANIFEST_COUNTS; i++) {
         const plim__manifest_count_key_t *count = &plim__manifest_counts[i];

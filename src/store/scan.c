@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "store/labels.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,11 +94,11 @@ static void scan_offsets(plim__scan_t *scan, const int64_t *offsets, size_t coun
     scan->last = last;
 }
 
-static void scan_classes(plim__scan_t *scan, const int64_t *labels, size_t count)
+static void scan_classes(plim__scan_t *scan, const int64_t *labels, size_t count,
+                         long long position)
 {
     int64_t bound = scan->rule->bound;
     bool counted = bound <= PLIM__CLASSES_MAX;
-    long long position = scan->position;
     for (size_t i = 0; i < count; i++, position++) {
         int64_t label = labels[i];
         if (label == -1)
@@ -107,6 +108,18 @@ static void scan_classes(plim__scan_t *scan, const int64_t *labels, size_t count
                  (long long)bound);
         else if (counted)
             scan->tally.classes[label]++;
+    }
+}
+
+static void scan_labels(plim__scan_t *scan, const char *labels, size_t count)
+{
+    const size_t size = plim__dtype_size(scan->rule->type);
+    int64_t classes[512];
+    for (size_t done = 0; done < count;) {
+        const size_t chunk = count - done < 512 ? count - done : 512;
+        plim__labels_widen(scan->rule->type, labels + done * size, (int64_t)chunk, classes);
+        scan_classes(scan, classes, chunk, scan->position + (long long)done);
+        done += chunk;
     }
 }
 
@@ -288,7 +301,7 @@ plim_status_t plim__scan_block(plim__scan_t *scan, const void *data, size_t coun
         PLIM_TRY(scan_indices(scan, data, count));
         break;
     case PLIM__SCAN_CLASSES:
-        scan_classes(scan, data, count);
+        scan_labels(scan, data, count);
         break;
     case PLIM__SCAN_ROWS:
         scan_rows(scan, data, count);

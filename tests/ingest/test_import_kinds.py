@@ -17,7 +17,7 @@ def check_all(got, graph, options=None, labels=None):
     graph.check(got, options)
     assert np.array_equal(got['features'], graph.features) and got['features'].dtype == np.float32
     assert np.array_equal(got['labels'], graph.labels if labels is None else labels)
-    assert got['labels'].dtype == np.int64
+    assert got['labels'].dtype == np.int8
     for part, ids in graph.split.items():
         assert np.array_equal(got[part], ids) and got[part].dtype == np.int64
 
@@ -90,7 +90,7 @@ def test_ogb_csv_of_many_graphs(tmp_path, packed, float_labels):
     assert np.array_equal(got['graph_indptr'], graphs.node_ptr)
     assert np.array_equal(got['features'], graphs.categories.astype(np.float32))
     assert np.array_equal(got['labels'].ravel(), graphs.labels)
-    assert got['labels'].dtype == (np.float32 if float_labels else np.int64)
+    assert got['labels'].dtype == (np.float32 if float_labels else np.int8)
     assert np.array_equal(got['train'], graphs.split['train'])
 
 

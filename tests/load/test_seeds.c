@@ -1,6 +1,7 @@
 /* Splits, their labels and their orders: what the files say, every order as likely as any other. */
 /* labels: asan tsan */
 #include "load/seeds.h"
+#include "store/labels.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 
@@ -53,22 +54,37 @@ static int64_t *read_column(const char *name, const char *column, int64_t count)
     return values;
 }
 
+static int64_t *read_labels(const char *name, plim__dtype_t type, int64_t count)
+{
+    const int64_t words = (int64_t)plim__dtype_size(type) * count / 8;
+    int64_t *stored = read_column(name, "labels.npy", words), *labels = calloc((size_t)count, 8);
+    plim__labels_widen(type, stored, count, labels);
+    free(stored);
+    return labels;
+}
+
 static void splits_come_as_the_files_say(void **state)
 {
     (void)state;
-    const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
-    for (int e = 0; e < 2; e++) {
-        plim_job_t job = test_job_make(LINE, 2, engines[e]);
+    const plim__dtype_t types[] = {PLIM__NPY_I8, PLIM__NPY_I16, PLIM__NPY_I32, PLIM__NPY_I64};
+    size_t stays = 0;
+    for (int e = 0; e < 4; e++) {
+        plim_job_t job = test_job_make(LINE, 2, e % 2 == 0 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
         char name[16];
         (void)snprintf(name, sizeof name, "files%d", e);
         plim_dataset_t *dataset =
-            make(&job, name, &(test_graph_t){.num_nodes = 10000, .num_classes = 9, .seed = 3});
+            make(&job, name,
+                 &(test_graph_t){
+                     .num_nodes = 10000, .num_classes = 9, .seed = 3, .label_type = types[e]});
         plim__seeds_t *seeds;
         int64_t before = plim__ledger_reserved(job.ledger);
+        assert_true(plim__seeds_stays(dataset) >= stays + 4000); /* a smaller type takes less */
+        stays = plim__seeds_stays(dataset);
         assert_ok(plim__seeds_create(&job, dataset, 5, &seeds));
         assert_true(plim__ledger_peak(job.ledger) - before <=
                     (int64_t)plim__seeds_estimate(&job, dataset));
-        int64_t *labels = read_column(name, "labels.npy", 10000);
+        assert_int_equal(plim__seeds_label_bytes(seeds), sizeof(int64_t));
+        int64_t *labels = read_labels(name, types[e], 10000);
         for (int split = 0; split < 3; split++) {
             int64_t count = plim__seeds_count(seeds, split);
             int64_t *ids = calloc((size_t)count, 8), *got = calloc((size_t)count, 8);
@@ -292,7 +308,9 @@ static void damaged_files_are_named(void **state)
         plim__seeds_t *seeds;
         (void)snprintf(name, sizeof name, "damaged%d", (int)i);
         plim_dataset_t *dataset =
-            make(&job, name, &(test_graph_t){.num_nodes = 300, .num_classes = 5, .seed = 1});
+            make(&job, name,
+                 &(test_graph_t){
+                     .num_nodes = 300, .num_classes = 5, .seed = 1, .label_type = PLIM__NPY_I64});
         overwrite(name, damages[i].column, damages[i].index, damages[i].value);
         int64_t before = plim__ledger_reserved(job.ledger);
         assert_int_equal(plim__seeds_create(&job, dataset, 1, &seeds), PLIM_ERR_DATA);

@@ -51,7 +51,7 @@ class Arrays:
     def __init__(self, path):
         for name in 'indptr', 'indices', 'features', 'labels', 'train', 'valid', 'test':
             setattr(self, name, torch.from_numpy(np.load(f'{path}/{name}.npy')))
-        self.indices = self.indices.long()
+        self.indices, self.labels = self.indices.long(), self.labels.long()  # as batches have them
 
 
 @pytest.fixture(scope='module')

@@ -51,7 +51,7 @@ def whole(path):
     arrays = {name: torch.from_numpy(np.load(f'{path}/{name}.npy')) for name in ('indptr', 'indices', 'features', 'labels', 'train')}
     target = torch.repeat_interleave(torch.arange(len(arrays['indptr']) - 1), arrays['indptr'].diff())
     edge_index = torch.stack([arrays['indices'].long(), target])
-    return Data(x=arrays['features'].float(), edge_index=edge_index, y=arrays['labels'], train=arrays['train'])
+    return Data(x=arrays['features'].float(), edge_index=edge_index, y=arrays['labels'].long(), train=arrays['train'])
 
 
 def pairs(ds, seeds, epochs=1, fanout=(4, 3), **options):

@@ -171,7 +171,7 @@ static void refuses_what_does_not_fit_together(void **state)
             assert_ok(test_column(writer, "labels", PLIM__NPY_I64, 1, &cases[i].labels, labels,
                                   (size_t)cases[i].labels * 8));
         else
-            assert_ok(test_column(writer, "labels", PLIM__NPY_I32, 1, (int64_t[]){2}, labels, 8));
+            assert_ok(test_column(writer, "labels", PLIM__NPY_U32, 1, (int64_t[]){2}, labels, 8));
         plim__dataset_facts_t facts = {.num_nodes = cases[i].nodes,
                                        .num_graphs = cases[i].graphs,
                                        .num_classes = cases[i].classes};

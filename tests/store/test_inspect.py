@@ -53,7 +53,7 @@ def write(folder, arrays, num_classes=0, num_graphs=0, **changes):
         identity += struct.pack('<%dQ' % len(sums), *sums)
     degrees = np.diff(arrays['indptr'])
     labels = arrays.get('labels')
-    kind = 'none' if labels is None else 'classes' if labels.dtype == np.int64 else 'values'
+    kind = 'none' if labels is None else 'classes' if labels.dtype.kind in 'iu' else 'values'
     features = arrays.get('features')
     printed = {
         'plimsoll': 'dataset', 'format': 1, 'readable_by': 1,
@@ -73,14 +73,14 @@ def write(folder, arrays, num_classes=0, num_graphs=0, **changes):
     return folder
 
 
-def graph(rng, nodes, classes=5, columns=6, dtype=np.float16, most=20):
+def graph(rng, nodes, classes=5, columns=6, dtype=np.float16, most=20, labels=np.int64):
     degrees = rng.integers(0, most + 1, nodes)
     degrees[rng.integers(nodes)] = 3 * most
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     lists = [np.sort(rng.integers(0, nodes, degree)) for degree in degrees]
     return {'indptr': indptr, 'indices': np.concatenate(lists).astype(np.int32),
             'features': rng.standard_normal((nodes, columns)).astype(dtype),
-            'labels': rng.integers(-1, classes, nodes), 'train': np.arange(0, nodes, 2), 'valid': np.arange(3),
+            'labels': rng.integers(-1, classes, nodes).astype(labels), 'train': np.arange(0, nodes, 2), 'valid': np.arange(3),
             'test': rng.permutation(nodes)[:9]}
 
 
@@ -139,7 +139,7 @@ def test_too_little_memory_names_what_would_do(tmp_path):
                                    ('--verify', '--memory', '84M')])
 @pytest.mark.parametrize('dtype', [np.float16, np.float32])
 def test_figures_are_numpys(tmp_path, words, dtype):
-    arrays = graph(np.random.default_rng(7), 3001, dtype=dtype)
+    arrays = graph(np.random.default_rng(7), 3001, dtype=dtype, labels=np.int16 if dtype is np.float16 else np.int64)
     arrays['features'][5, 2] = np.nan
     arrays['features'][8, 1:3] = np.inf, -np.inf
     found = inspect(write(tmp_path / 'set', arrays, num_classes=5), *words)
@@ -294,3 +294,16 @@ def test_documented_snippet_runs(tmp_path):
     done = subprocess.run([sys.executable, '-c', snippet, str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(value) for value in arrays['indices'][:arrays['indptr'][1]]]
+
+
+@pytest.mark.parametrize('dtype', [np.int8, np.uint8, np.int16, np.int32, np.int64])
+def test_classes_in_any_integer_type(tmp_path, dtype):
+    arrays = graph(np.random.default_rng(3), 300)
+    arrays['labels'] = (np.arange(300) % 5).astype(dtype)
+    found = inspect(write(tmp_path / 'set', arrays, num_classes=5), '--verify')
+    assert found['label_kind'] == 'classes' and found['num_unlabelled'] == 0
+    assert {one['class']: one['count'] for one in found['top_classes']} == dict.fromkeys(range(5), 60)
+    shown = run(tmp_path / 'set').stdout
+    assert f'5 classes ({np.dtype(dtype)})' in shown
+    arrays['labels'][7] = 5
+    assert 'label 7 is 5' in run(write(tmp_path / 'bad', arrays, num_classes=5), '--verify', code=4).stderr

@@ -3,7 +3,7 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/rng.h"
-#include "store/manifest.h"
+#include "store/labels.h"
 #include "support/harness.h"
 
 #include <stdio.h>
@@ -80,8 +80,13 @@ static plim_status_t write_labels(plim__dataset_writer_t *writer, const test_gra
     for (int64_t i = 0; i < rows; i++)
         data[i] =
             i % 7 == 3 ? -1 : (int64_t)plim__rng_below(key, &counter, (uint64_t)graph->num_classes);
-    plim_status_t status =
-        test_column(writer, "labels", PLIM__NPY_I64, 1, &rows, data, (size_t)rows * sizeof *data);
+    const plim__dtype_t type =
+        graph->label_type != 0 ? graph->label_type : plim__label_type(graph->num_classes);
+    void *narrow = calloc((size_t)rows + 1, sizeof *data);
+    plim__labels_narrow(type, data, rows, narrow);
+    plim_status_t status = test_column(writer, "labels", type, 1, &rows, narrow,
+                                       (size_t)rows * plim__dtype_size(type));
+    free(narrow);
     for (int64_t s = 0; s < 3 && status == PLIM_OK; s++) {
         int64_t count = 0;
         for (int64_t i = s; i < rows; i += 3)

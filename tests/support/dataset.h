@@ -20,7 +20,8 @@ typedef struct test_graph {
     int64_t edge_width; /* features of an edge; 0: one, in a file of one dimension */
     plim_dtype_t edge_form; /* their type; 0: PLIM_F32 */
     uint64_t seed;
-    const char *options; /* provenance */
+    const char *options;      /* provenance */
+    plim__dtype_t label_type; /* of labels.npy; 0: the smallest */
 } test_graph_t;
 
 /* The value of a column for an edge (or node) and, of features, one of `width`; exact in any type.

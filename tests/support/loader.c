@@ -4,6 +4,8 @@
 #include "base/half.h"
 #include "load/loader.h"
 #include "plan/load_plan.h"
+#include "store/dataset.h"
+#include "store/labels.h"
 #include "support/draws.h"
 #include "support/harness.h"
 
@@ -52,6 +54,20 @@ static void *read_column(const plim_dataset_t *dataset, const char *path, const 
     return NULL;
 }
 
+/* As int64. */
+static int64_t *read_labels(const plim_dataset_t *dataset, const char *path)
+{
+    const plim__manifest_file_t *file =
+        plim__manifest_find(plim__dataset_manifest(dataset), "labels.npy");
+    void *stored = read_column(dataset, path, "labels.npy");
+    if (stored == NULL || file->type == PLIM__NPY_F32)
+        return stored;
+    int64_t *labels = calloc((size_t)file->shape[0] + 1, sizeof *labels);
+    plim__labels_widen(file->type, stored, file->shape[0], labels);
+    free(stored);
+    return labels;
+}
+
 test_loader_t test_loader_open(const char *name, const test_graph_t *graph, int threads,
                                plim_io_engine_t engine)
 {
@@ -66,7 +82,7 @@ test_loader_t test_loader_open(const char *name, const test_graph_t *graph, int 
     fixture.indptr = read_column(fixture.dataset, path, "indptr.npy");
     fixture.indices = read_column(fixture.dataset, path, "indices.npy");
     fixture.features = read_column(fixture.dataset, path, "features.npy");
-    fixture.labels = read_column(fixture.dataset, path, "labels.npy");
+    fixture.labels = read_labels(fixture.dataset, path);
     fixture.graph_indptr = read_column(fixture.dataset, path, "graph_indptr.npy");
     for (int i = 0; i < 3; i++)
         fixture.splits[i] = read_column(fixture.dataset, path, splits[i]);

@@ -43,6 +43,7 @@ class Task:
         arrays = im.arrays(self.path)
         self.rows = torch.from_numpy(arrays['features'].astype(np.float32))
         self.labels = torch.from_numpy(arrays['labels'])
+        self.labels = self.labels if self.labels.is_floating_point() else self.labels.long()
         self.outputs = 3 if kind == 'values' else int(self.labels.max()) + 1
         self.train = arrays['train']
         degrees = np.diff(arrays['indptr'])
