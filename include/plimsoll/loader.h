@@ -62,6 +62,11 @@ typedef struct plim_recipe {
     bool edge_ids;    /* the position of each edge in the dataset's indices.npy */
     unsigned columns; /* a set of plim_column_t: columns that batches carry; of those that the
                          dataset has. In any form, with any number of hops */
+    /* 0: neighbours are drawn uniformly. PLIM_EDGE_WEIGHT: in proportion to the weights of their
+     * edges, without replacement one after the other, each in proportion to the weights that are
+     * left; an edge of weight 0 only where no other is left. A weight that is negative or not
+     * finite is PLIM_ERR_DATA. Not in a dataset of many graphs. */
+    unsigned draw_by;
 } plim_recipe_t;
 
 /* Delivers rows as PLIM_F32; the stored type (info's feature_type) saves the conversion. For a
@@ -69,7 +74,7 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, false, PLIM_F32, PLIM_I32, false, false, 0                                      \
+            false, false, PLIM_F32, PLIM_I32, false, false, 0, 0                                   \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */

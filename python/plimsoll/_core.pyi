@@ -93,6 +93,7 @@ def loader(
     fanout: Sequence[int],
     memory: int,
     slots: int,
+    draw_by: str,
 ) -> Loader: ...
 def fits(
     job: Job,
@@ -105,6 +106,7 @@ def fits(
     fanout: Sequence[int],
     memory: int,
     slots: int,
+    draw_by: str,
 ) -> None: ...
 def peak() -> Peak: ...
 def trim() -> None: ...

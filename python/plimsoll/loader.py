@@ -394,6 +394,7 @@ class _Shared:
             'dataset': self.dataset._core,
             'row_bits': self.settings['row_bits'],
             'replace': self.settings['replace'],
+            'draw_by': self.settings['weight_attr'] or '',
             'seed': self.seed,
             'streams': [loader._plan_settings(self.seed) for loader in list(self.loaders)],
             'batch_size': first.batch_size,
@@ -432,13 +433,14 @@ class _StreamLoader:
         """What to make smaller."""
         raise NotImplementedError
 
-    def _shared_settings(self, dataset: Any, replace: bool) -> dict[str, Any]:
+    def _shared_settings(self, dataset: Any, replace: bool, weight_attr: str = '') -> dict[str, Any]:
         """What the loaders of a dataset must agree on to share one loader of the library."""
         return {
             'memory': size_of(self.memory) or None,
             'threads': self.threads,
             'row_bits': _row_bits(dataset, self.x_dtype),
             'replace': bool(replace),
+            'weight_attr': weight_attr,
         }
 
     def _begin(self, data: Any, input_nodes: Any, settings: dict[str, Any], seed: int | None, generator: Any) -> None:
@@ -657,6 +659,7 @@ class _StreamLoader:
             'replace': bool(self._shared.settings['replace']),
             'input_nodes': nodes,
             'ranks': self._world()[1],
+            'weight_attr': self._shared.settings['weight_attr'] or None,
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -800,6 +803,17 @@ def _refuse(**given: tuple[Any, Any, str]) -> None:
             raise UsageError(f'{name}={value!r} is not supported: {instead}')
 
 
+def _check_column(argument: str, name: Any, known: tuple[str, ...], data: Any) -> None:
+    """Refuses the name of an attribute that decides draws, where the dataset has no such column."""
+    if name is None:
+        return
+    if name not in known:
+        raise UsageError(f'{argument}={name!r}: a dataset names it {" or ".join(map(repr, known))}, whatever its source calls it')
+    columns = {COLUMNS[column]: column for column in COLUMNS}
+    if isinstance(data, Dataset) and not os.path.exists(os.path.join(data.path, f'{columns[name]}.npy')):
+        raise UsageError(f'{argument}={name!r}, but {data.path} has no {columns[name]}.npy: make the dataset again with that column')
+
+
 def _row_bits(dataset: Any, x_dtype: Any) -> int:
     """Bits of a value of x; 0 without features."""
     if not isinstance(dataset, Dataset) or dataset.num_features == 0:
@@ -822,6 +836,9 @@ class NeighborLoader(_StreamLoader):
     device:   where batches go, such as "cuda": each is copied there while the model computes the one before.
     copy:     copies each batch, so that any number of them can be kept.
     seed:     of order and draws; default: drawn from `generator`, or from torch's own.
+
+    weight_attr="edge_weight" draws neighbours in proportion to the weights of their edges, as PyG does; all loaders of a dataset
+    draw in the same way.
 
     Batches are torch_geometric `Data` with x, y, edge_index, n_id, input_id, batch_size, num_sampled_nodes and
     num_sampled_edges; and, as far as the dataset has them, edge_attr, edge_weight, edge_type, edge_time and time (of nodes), each
@@ -849,7 +866,7 @@ class NeighborLoader(_StreamLoader):
         disjoint: bool = False,
         temporal_strategy: str = 'uniform',
         time_attr: None = None,
-        weight_attr: None = None,
+        weight_attr: str | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: None = None,
         is_sorted: bool = False,
@@ -889,7 +906,6 @@ class NeighborLoader(_StreamLoader):
         _refuse(
             input_time=(input_time, None, 'Plimsoll does not sample by time; use torch_geometric.loader.NeighborLoader'),
             time_attr=(time_attr, None, 'Plimsoll does not sample by time; use torch_geometric.loader.NeighborLoader'),
-            weight_attr=(weight_attr, None, 'neighbours are drawn uniformly; use torch_geometric.loader.NeighborLoader'),
             disjoint=(disjoint, False, 'the seeds of a batch share one subgraph; batch_size=1 gives each its own'),
             directed=(directed, True, 'use torch_geometric.loader.NeighborLoader for induced subgraphs'),
             subgraph_type=(kind, 'directional', 'only "directional" is; make batches bidirectional in a transform'),
@@ -909,7 +925,8 @@ class NeighborLoader(_StreamLoader):
             raise UsageError('num_neighbors is empty: give a number of neighbours for each hop, such as [15, 10]; -1 takes all of them')
         if isinstance(data, Dataset) and data.num_graphs:
             raise UsageError(f'{data.path} holds {data.num_graphs} graphs: use plimsoll.GraphLoader')
-        settings = self._shared_settings(data, replace)
+        _check_column('weight_attr', weight_attr, ('edge_weight',), data)
+        settings = self._shared_settings(data, replace, weight_attr or '')
         _warn_not_needed(given)
         self._begin(data, input_nodes, settings, seed, generator)
 

@@ -281,7 +281,8 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
         PLIM_TRY(plim__rows_gather(sources->tables[0], number, out.ids, out.num_nodes,
                                    recipe->row_type, slot->rows));
     if (recipe->columns != 0)
-        PLIM_TRY(gather_columns(context, worker->number, slot, &out));
+        PLIM_TRY(
+            gather_columns(context, context->first_column_worker + worker->number, slot, &out));
     if (slot->rows != NULL && sources->counts != NULL)
         count_rows(sources, out.ids, out.num_nodes);
     describe(context, stream, slot, &cut, count, &out);

@@ -377,6 +377,19 @@ static plim_status_t open_working_set(plim__load_context_t *context)
     return PLIM_OK;
 }
 
+/* A column decides the draws: builders and workers read it. */
+static plim_status_t draw_by_column(const plim__load_context_t *context,
+                                    plim__topology_t **topology)
+{
+    const unsigned by = context->plan.recipe.draw_by;
+    const plim__topology_by_column_params_t params = {
+        .below = *topology,
+        .column = context->sources.columns[__builtin_ctz(by)],
+        .choice = PLIM__CHOOSE_BY_WEIGHT,
+        .workers = context->params.num_sources};
+    return plim__topology_by_column_create(context->asked, &params, topology);
+}
+
 static plim_status_t open_topology(plim__load_context_t *context)
 {
     plim__load_sources_t *sources = &context->sources;
@@ -387,8 +400,11 @@ static plim_status_t open_topology(plim__load_context_t *context)
         params.cached = &context->access.lists;
     PLIM_TRY(plim__topology_disk_create(context->asked, context->dataset, context->offsets, &params,
                                         &topology));
-    sources->topologies[sources->num_topologies++] = topology;
+    context->lists = topology;
     context->disk[context->num_disk++] = topology->disk;
+    if (context->plan.recipe.draw_by != 0)
+        PLIM_TRY(draw_by_column(context, &topology));
+    sources->topologies[sources->num_topologies++] = topology;
     return PLIM_OK;
 }
 
@@ -411,14 +427,15 @@ static plim_status_t open_table(plim__load_context_t *context)
 static plim_status_t open_columns(plim__load_context_t *context)
 {
     const plim__load_plan_t *plan = &context->plan;
+    context->first_column_worker = context->params.columns.workers - plan->workers;
     for (int i = 0; i < PLIM_COLUMNS; i++) {
         plim__source_params_t params = context->params.columns;
         plim__rows_t **column = &context->sources.columns[i];
         params.column = 1u << i;
-        if ((plan->recipe.columns & plan->columns_in_memory & params.column) != 0)
+        if ((plim__load_columns(&plan->recipe) & plan->columns_in_memory & params.column) != 0)
             PLIM_TRY(
                 plim__rows_memory_create(context->asked, context->dataset, params.column, column));
-        else if ((plan->recipe.columns & params.column) != 0)
+        else if ((plim__load_columns(&plan->recipe) & params.column) != 0)
             PLIM_TRY(plim__rows_disk_create(context->asked, context->dataset, &params, column));
     }
     return PLIM_OK;
@@ -441,19 +458,21 @@ plim_status_t plim__load_sources_open(plim__load_context_t *context)
                                   &context->offsets));
     PLIM_TRY(open_working_set(context));
     PLIM_TRY(choose(context));
+    PLIM_TRY(open_columns(context));
     PLIM_TRY(open_topology(context));
-    if (context->params.with_rows)
-        PLIM_TRY(open_table(context));
-    return open_columns(context);
+    return context->params.with_rows ? open_table(context) : PLIM_OK;
 }
 
 void plim__load_sources_close(plim__load_context_t *context)
 {
-    close_columns(context);
     for (int i = 0; i < context->sources.num_tables; i++)
         plim__rows_disk_destroy(context->sources.tables[i]);
     for (int i = 0; i < context->sources.num_topologies; i++)
-        plim__topology_disk_destroy(context->sources.topologies[i]);
+        if (context->sources.topologies[i] != context->lists)
+            plim__topology_by_column_destroy(context->sources.topologies[i]);
+    plim__topology_disk_destroy(context->lists);
+    context->lists = NULL;
+    close_columns(context);
     plim__access_free(&context->access);
     plim__working_set_destroy(context->working_set);
     context->working_set = NULL;

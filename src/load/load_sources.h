@@ -23,7 +23,7 @@ typedef struct plim__load_sources {
     int num_topologies;
     plim__rows_t *tables[PLIM__TABLES_MAX];
     int num_tables;                      /* 0: without rows */
-    plim__rows_t *columns[PLIM_COLUMNS]; /* those of the recipe; their workers are the loader's */
+    plim__rows_t *columns[PLIM_COLUMNS]; /* those of the recipe */
     int first_worker;                    /* the number of worker 0 in these sources */
     plim__row_counts_t *counts; /* of batches that read from disk without a window; else NULL */
 } plim__load_sources_t;
@@ -50,6 +50,8 @@ typedef struct plim__load_context {
     plim__working_set_t *working_set;         /* NULL: none */
     plim__access_t access;                    /* what the caches keep */
     plim__load_sources_t sources;             /* the dataset's own, each with its cache */
+    plim__topology_t *lists;                  /* what the topology draws from; itself, or below */
+    int first_column_worker;                  /* the number of worker 0 in the columns */
     plim__source_t *disk[PLIM__LOAD_SOURCES]; /* the same, without their kinds */
     int num_disk;
 } plim__load_context_t;

@@ -50,6 +50,26 @@ static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe
     return PLIM_OK;
 }
 
+static plim_status_t check_draws(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    if (recipe->draw_by == 0)
+        return PLIM_OK;
+    if (recipe->draw_by != PLIM_EDGE_WEIGHT)
+        return plim__fail(PLIM_ERR_USAGE, "neighbours are drawn uniformly or by edge_weight");
+    if (info->num_graphs > 0)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: a dataset of many graphs gives whole graphs; weights decide no draws",
+            plim__dataset_path(dataset));
+    if (info->max_degree > UINT32_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: the longest list has %lld entries; by weight neighbours are drawn "
+                          "from lists of fewer than 2^32",
+                          plim__dataset_path(dataset), (long long)info->max_degree);
+    return PLIM_OK;
+}
+
 static const char *missing_column(unsigned wanted, unsigned given)
 {
     const int first = __builtin_ctz(wanted & ~given);
@@ -72,12 +92,13 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: the ids of %lld nodes do not fit in 32 bits; choose 64",
                           plim__dataset_path(dataset), (long long)info->num_nodes);
-    if ((recipe->columns & ~info->columns) != 0)
+    PLIM_TRY(check_draws(dataset, recipe));
+    if ((plim__load_columns(recipe) & ~info->columns) != 0)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s has no %s.npy; import it with that column, or leave it "
                           "out of the recipe",
                           plim__dataset_path(dataset),
-                          missing_column(recipe->columns, info->columns));
+                          missing_column(plim__load_columns(recipe), info->columns));
     if (recipe->skip_loops && (recipe->edge_index || recipe->edge_ids))
         return plim__fail(PLIM_ERR_USAGE, "edge_index and edge ids are of all edges: leave out "
                                           "skip_loops");
@@ -280,6 +301,7 @@ static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
         .num_features = info->num_features,
         .builders = parts->builders,
         .workers = plan->workers,
+        .with_positions = recipe->draw_by != 0 && has_positions(recipe),
     };
     for (int i = 0; i < recipe->num_hops; i++)
         params.fanout[i] = recipe->fanout[i];
@@ -326,7 +348,7 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
         .cache_bytes = plan->row_cache_bytes,
     };
     parts.columns = (plim__source_params_t){
-        .workers = plan->workers,
+        .workers = recipe->draw_by != 0 ? parts.num_sources : plan->workers,
         .depth = plan->io_depth,
         .merge_distance = plan->merge_distance,
     };

@@ -50,6 +50,12 @@ typedef struct plim__loader_params {
 plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_recipe_t *recipe);
 plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_seeds);
 
+/* The columns that the loader reads: those that batches carry, and that which decides draws. */
+static inline unsigned plim__load_columns(const plim_recipe_t *recipe)
+{
+    return recipe->columns | recipe->draw_by;
+}
+
 /* The recipe that is drawn: the given one, or in a dataset of many graphs one hop over all edges.
  */
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe);

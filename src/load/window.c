@@ -71,12 +71,19 @@ static void lay_out(plim__arena_t *arena, void *draft)
     window->task_ids = plim__arena_carve(
         arena, builders, plim__mul_saturating_size((size_t)window->draw_capacity, sizeof(int64_t)),
         1);
+    if (params->with_positions)
+        window->task_positions = plim__arena_carve(
+            arena, builders,
+            plim__mul_saturating_size((size_t)window->draw_capacity, sizeof(int64_t)), 1);
     window->chunks = plim__arena_carve(arena, workers, sizeof *window->chunks, 1);
     for (int i = 0; i < params->num_hops + (params->rows > 0); i++)
         window->sets[i] = plim__node_set_make(plim__arena_carve(arena, 1, set_bytes, PLIM__PAGE),
                                               params->num_nodes);
     window->area = plim__arena_carve(arena, (size_t)params->draws,
                                      plim__index_bytes(params->index_type), PLIM__PAGE);
+    if (params->with_positions)
+        window->positions =
+            plim__arena_carve(arena, (size_t)params->draws, sizeof(uint32_t), PLIM__PAGE);
     window->store = plim__arena_carve(arena, (size_t)params->rows, params->row_bytes, PLIM__PAGE);
 }
 
@@ -191,14 +198,28 @@ static void mark(plim__node_set_t *set, const int64_t *ids, int64_t count)
     }
 }
 
-/* Stores the draws of the members from `position` on; false when the area is full. */
-static bool keep(window_walk_t *walk, int64_t position, const plim__drawn_t *drawn)
+/* Stores where the draws of these nodes are in their lists, at entry `first` of the area. */
+static void keep_positions(plim__load_window_t *window, const int64_t *nodes,
+                           const plim__drawn_t *drawn, int64_t first)
+{
+    for (int64_t i = 0; i < drawn->taken; i++) {
+        const int64_t start = plim__offsets_list(window->topology_below->offsets, nodes[i]).start;
+        for (int64_t k = drawn->indptr[i]; k < drawn->indptr[i + 1]; k++)
+            window->positions[first + k] = (uint32_t)(drawn->positions[k] - start);
+    }
+}
+
+/* Stores the draws of these members, from `position` on; false when the area is full. */
+static bool keep(window_walk_t *walk, int64_t position, const int64_t *nodes,
+                 const plim__drawn_t *drawn)
 {
     plim__load_window_t *window = walk->window;
     int64_t count = drawn->indptr[drawn->taken];
     int64_t first = atomic_fetch_add_explicit(&walk->cursor, count, memory_order_relaxed);
     if (first + count > window->params.draws)
         return false;
+    if (window->positions != NULL)
+        keep_positions(window, nodes, drawn, first);
     if (window->params.index_type == PLIM_I32) {
         uint32_t *ids = (uint32_t *)window->area + first;
         for (int64_t i = 0; i < count; i++)
@@ -229,12 +250,18 @@ static plim_status_t draw_task(window_walk_t *walk, int number, int64_t position
     const int64_t *nodes = window->task_nodes + (size_t)number * TASK_NODES;
     int64_t *indptr = window->task_indptr + (size_t)number * (TASK_NODES + 1);
     int64_t *ids = window->task_ids + (size_t)number * (size_t)window->draw_capacity;
+    int64_t *positions = NULL;
+    if (window->task_positions != NULL)
+        positions = window->task_positions + (size_t)number * (size_t)window->draw_capacity;
     PLIM_TRY(plim__job_check(window->job));
     for (int64_t done = 0; done < count && !atomic_load(&walk->ended);) {
-        plim__drawn_t drawn = {.indptr = indptr, .ids = ids, .capacity = window->draw_capacity};
+        plim__drawn_t drawn = {.indptr = indptr,
+                               .ids = ids,
+                               .capacity = window->draw_capacity,
+                               .positions = positions};
         const plim__draws_t draws = plim__draws_of(&walk->hop, nodes + done, count - done);
         PLIM_TRY(plim__topology_draw(window->topology_below, number, &draws, &drawn));
-        if (!keep(walk, position + done, &drawn))
+        if (!keep(walk, position + done, nodes + done, &drawn))
             atomic_store(&walk->ended, true);
         done += drawn.taken;
     }

@@ -30,9 +30,10 @@ typedef struct plim__load_window_params {
     size_t row_bytes;        /* of a stored row */
     plim_dtype_t row_type;   /* of a stored row */
     int64_t num_features;
-    int builders; /* threads that fill it: workers 0 … builders-1 of the sources below */
-    int workers;  /* threads that draw and gather from it; their numbers in the sources below begin
-                     at `builders` */
+    bool with_positions; /* it stores where draws are in their lists: they cannot be drawn again */
+    int builders;        /* threads that fill it: workers 0 … builders-1 of the sources below */
+    int workers; /* threads that draw and gather from it; their numbers in the sources below begin
+                    at `builders` */
 } plim__load_window_params_t;
 
 typedef struct plim__load_window plim__load_window_t;

@@ -58,15 +58,17 @@ struct plim__load_window {
     window_topology_t topology;
     window_rows_t rows;
     int64_t draw_capacity;
-    int64_t *task_nodes;  /* (builders, TASK_NODES) the builders' buffers */
-    int64_t *task_indptr; /* (builders, TASK_NODES + 1) */
-    int64_t *task_ids;    /* (builders, draw_capacity) */
-    chunk_t *chunks;      /* (workers) */
+    int64_t *task_nodes;     /* (builders, TASK_NODES) the builders' buffers */
+    int64_t *task_indptr;    /* (builders, TASK_NODES + 1) */
+    int64_t *task_ids;       /* (builders, draw_capacity) */
+    int64_t *task_positions; /* (builders, draw_capacity) with positions */
+    chunk_t *chunks;         /* (workers) */
 
     /* D_0 … D_H: the destinations of each hop. The last becomes the set of stored rows, and exists
      * only where rows are stored. */
     plim__node_set_t sets[PLIM__HOPS_MAX + 1];
     void *area;                             /* (params.draws) entries of index_type */
+    uint32_t *positions;                    /* (params.draws) in their lists, or NULL */
     const uint32_t *places[PLIM__HOPS_MAX]; /* in the area */
     char *store;                            /* (params.rows) rows of row_bytes */
 

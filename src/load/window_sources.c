@@ -115,7 +115,25 @@ static plim_status_t lookup_run(lookup_t *lookup, const int64_t *nodes, int64_t 
     return PLIM_OK;
 }
 
-/* A window has one draw of each node at a hop, without positions: they are drawn again. */
+/* Looks up the positions of draws that were found: where each draw's ids begin is looked up again,
+ * since a ring holds only the last ones. */
+static void find_positions(const plim__load_window_t *window, const lookup_t *lookup,
+                           const plim__draws_t *draws, plim__drawn_t *drawn)
+{
+    const plim__offsets_t *offsets = window->topology_below->offsets;
+    for (int64_t i = 0; i < drawn->taken; i++) {
+        const int64_t begin = drawn->indptr[i], end = drawn->indptr[i + 1];
+        if (begin == end)
+            continue;
+        const int64_t start = plim__offsets_list(offsets, draws->nodes[i]).start;
+        const uint32_t place =
+            lookup->places[plim__node_set_position(lookup->set, draws->nodes[i])];
+        for (int64_t k = begin; k < end; k++)
+            drawn->positions[k] = start + window->positions[place + (k - begin)];
+    }
+}
+
+/* A window has one draw of each node at a hop. Without positions they are drawn again. */
 static plim_status_t topology_draw(plim__topology_t *source, int number, const plim__draws_t *draws,
                                    plim__drawn_t *drawn)
 {
@@ -132,7 +150,9 @@ static plim_status_t topology_draw(plim__topology_t *source, int number, const p
                        .entry = entry,
                        .ids_bytes = usual * entry};
     PLIM_TRY(lookup_run(&lookup, draws->nodes, draws->count, drawn));
-    if (drawn->positions != NULL)
+    if (drawn->positions != NULL && window->positions != NULL)
+        find_positions(window, &lookup, draws, drawn);
+    else if (drawn->positions != NULL)
         plim__draw_again(draws, source->offsets, drawn->taken, drawn->positions);
     return PLIM_OK;
 }
@@ -233,6 +253,6 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
 void plim__load_window_sources(plim__load_window_t *window)
 {
     window->topology = (window_topology_t){
-        {topology_draw, topology_degrees, NULL, window->topology_below->offsets}, window};
+        {topology_draw, topology_degrees, NULL, NULL, window->topology_below->offsets}, window};
     window->rows = (window_rows_t){{rows_gather, NULL}, window};
 }

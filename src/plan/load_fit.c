@@ -352,14 +352,17 @@ static void enter_columns(const plim_job_t *job, const plim_dataset_t *dataset,
     for (unsigned column = 1; column < 1u << PLIM_COLUMNS; column <<= 1) {
         plim__source_params_t params = parts->columns;
         params.column = column;
-        if ((plan->recipe.columns & plan->columns_in_memory & column) != 0)
+        if ((plim__load_columns(&plan->recipe) & plan->columns_in_memory & column) != 0)
             bytes = plim__add_saturating_i64(
                 bytes, plim__cost_pages(plim__rows_memory_estimate(dataset, column)));
-        else if ((plan->recipe.columns & column) != 0)
+        else if ((plim__load_columns(&plan->recipe) & column) != 0)
             *io_bytes = plim__add_saturating_i64(
                 *io_bytes, plim__cost_pages(plim__rows_disk_estimate(job, dataset, &params)));
     }
     enter(plan, "edge columns", bytes);
+    if (plan->recipe.draw_by != 0)
+        *io_bytes = plim__add_saturating_i64(
+            *io_bytes, plim__cost_pages(plim__topology_by_column_estimate(parts->num_sources)));
 }
 
 /* Offsets, seeds and the choice of what to cache are made first; the memory for reading and
@@ -767,7 +770,7 @@ static void grow_columns(const plim__load_facts_t *facts, plim__load_plan_t *pla
     const int64_t limit = share(facts, total_of(facts, plan), part);
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         plim__load_plan_t tried = *plan;
-        if ((plan->recipe.columns & order[i]) == 0)
+        if ((plim__load_columns(&plan->recipe) & order[i]) == 0)
             continue;
         tried.columns_in_memory |= order[i];
         if (total_of(facts, &tried) <= limit)

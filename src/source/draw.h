@@ -34,13 +34,14 @@ typedef struct plim__draws {
     const int64_t *nodes;  /* (count) whose lists are drawn from; each valid, in any order */
     const int64_t *owners; /* (count) whose keys the draws have: the same array as `nodes` */
     int64_t count;
+    const int64_t *until; /* (count) the latest time of each draw, where times decide */
 } plim__draws_t;
 
 /* Each node owns its draw. */
 static inline plim__draws_t plim__draws_of(const plim__hop_t *hop, const int64_t *nodes,
                                            int64_t count)
 {
-    return (plim__draws_t){hop, nodes, nodes, count};
+    return (plim__draws_t){hop, nodes, nodes, count, NULL};
 }
 
 /* Number of entries drawn from a list of that length. */

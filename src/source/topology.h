@@ -1,11 +1,13 @@
 /*
- * A topology source draws the neighbours of nodes at a hop: from disk behind a cache, or from a
- * window. The result is the same for every kind of source.
+ * A topology source draws the neighbours of nodes at a hop: from disk behind a cache, as a column
+ * of it decides, or from a window. The result is the same for every kind of source.
  */
 #ifndef PLIM_SOURCE_TOPOLOGY_H
 #define PLIM_SOURCE_TOPOLOGY_H
 
+#include "source/choose.h"
 #include "source/draw.h"
+#include "source/rows.h"
 #include "source/source.h"
 
 typedef struct plim__topology plim__topology_t;
@@ -25,8 +27,11 @@ struct plim__topology {
                           plim__drawn_t *drawn);
     plim_status_t (*degrees)(plim__topology_t *source, int worker, const int64_t *nodes,
                              int64_t count, int32_t *degrees_out);
-    plim__source_t *disk;           /* NULL: not on disk */
-    const plim__offsets_t *offsets; /* of the lists, for positions */
+    plim_status_t (*entries)(plim__topology_t *source, int worker, const int64_t *nodes,
+                             const int64_t *indptr, int64_t count,
+                             int64_t *ids); /* NULL in a window */
+    plim__source_t *disk;                   /* NULL: not on disk */
+    const plim__offsets_t *offsets;         /* of the lists, for positions */
 };
 
 /*
@@ -51,6 +56,17 @@ static inline plim_status_t plim__topology_degrees(plim__topology_t *source, int
 }
 
 /*
+ * Replaces positions in lists by their entries: ids[indptr[i]] … ids[indptr[i+1]-1] are of the list
+ * of nodes[i], at most PLIM__FANOUT_MAX. Concurrency and errors as for draws.
+ */
+static inline plim_status_t plim__topology_entries(plim__topology_t *source, int worker,
+                                                   const int64_t *nodes, const int64_t *indptr,
+                                                   int64_t count, int64_t *ids)
+{
+    return source->entries(source, worker, nodes, indptr, count, ids);
+}
+
+/*
  * indices.npy on disk, behind the list cache (source/list_cache.h). Reads the drawn entries,
  * sorted. `offsets` is borrowed and must outlive the source.
  */
@@ -64,5 +80,25 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          const plim__source_params_t *params,
                                          plim__topology_t **source_out);
 void plim__topology_disk_destroy(plim__topology_t *source);
+
+/*
+ * Draws that a column decides (source/choose.h), from the lists of another source. The column's
+ * entries are those of edges, or with `of_nodes` those of the neighbours. Both sources are
+ * borrowed, and have the same `workers`. Account "I/O". PLIM_ERR_DATA for a weight that is negative
+ * or not finite.
+ */
+typedef struct plim__topology_by_column_params {
+    plim__topology_t *below;
+    plim__rows_t *column;
+    plim__choice_t choice;
+    bool of_nodes;
+    int workers;
+} plim__topology_by_column_params_t;
+
+size_t plim__topology_by_column_estimate(int workers);
+plim_status_t plim__topology_by_column_create(const plim_job_t *job,
+                                              const plim__topology_by_column_params_t *params,
+                                              plim__topology_t **source_out);
+void plim__topology_by_column_destroy(plim__topology_t *source);
 
 #endif

@@ -173,6 +173,20 @@ static void ask_points(const disk_t *disk, lists_worker_t *worker, plim__list_t 
     }
 }
 
+/* Queues one read from the first to the last of the drawn positions. */
+static void ask_range(const disk_t *disk, lists_worker_t *worker, plim__list_t list, int64_t *ids,
+                      int64_t count)
+{
+    int64_t minimum = ids[0], last = ids[0];
+    for (int64_t k = 1; k < count; k++) {
+        minimum = plim__min_i64(minimum, ids[k]);
+        last = plim__max_i64(last, ids[k]);
+    }
+    int64_t place = ask(disk, worker, list.start + minimum, last - minimum + 1) - minimum;
+    for (int64_t k = 0; k < count; k++)
+        ids[k] = ~(place + ids[k]);
+}
+
 /* Queues reads for one list; the `count` ids are its drawn positions. */
 static void ask_list(const disk_t *disk, lists_worker_t *worker, const plim__hop_t *hop,
                      plim__list_t list, int64_t *ids, int64_t count)
@@ -183,18 +197,10 @@ static void ask_list(const disk_t *disk, lists_worker_t *worker, const plim__hop
             ids[k] = ~(place + k);
         return;
     }
-    if (!reads_range(hop, list.degree, count)) {
+    if (reads_range(hop, list.degree, count))
+        ask_range(disk, worker, list, ids, count);
+    else
         ask_points(disk, worker, list, ids, count);
-        return;
-    }
-    int64_t minimum = ids[0], last = ids[0];
-    for (int64_t k = 1; k < count; k++) {
-        minimum = plim__min_i64(minimum, ids[k]);
-        last = plim__max_i64(last, ids[k]);
-    }
-    int64_t place = ask(disk, worker, list.start + minimum, last - minimum + 1) - minimum;
-    for (int64_t k = 0; k < count; k++)
-        ids[k] = ~(place + ids[k]);
 }
 
 /* Looks up the task's lists in the cache. */
@@ -461,6 +467,142 @@ static plim_status_t draw(plim__topology_t *source, int number, const plim__draw
     return PLIM_OK;
 }
 
+/* Entries from the first to the last of these positions. */
+static int64_t span_of(const int64_t *positions, int64_t count)
+{
+    int64_t minimum = positions[0], last = positions[0];
+    for (int64_t k = 1; k < count; k++) {
+        minimum = plim__min_i64(minimum, positions[k]);
+        last = plim__max_i64(last, positions[k]);
+    }
+    return last - minimum + 1;
+}
+
+/* Whether to read all entries between known positions: see reads_range. */
+static bool spans_range(const int64_t *positions, int64_t count)
+{
+    return span_of(positions, count) <= ENTRIES_PER_READ * (count + 1);
+}
+
+/* Cuts the next task off `count` nodes whose positions are known: as many as fit staging and
+ * reads. */
+static void measure_known(const disk_t *disk, const lists_worker_t *worker, int64_t count,
+                          lists_task_t *task)
+{
+    int64_t staged = 0, reads = 0, i = 0;
+    const int64_t most = plim__min_i64(count, disk->sizes->task);
+    const int64_t *nodes = task->nodes;
+    task->ascending = true;
+    for (; i < most; i++) {
+        const int64_t *positions = task->ids + task->indptr[i];
+        const int64_t known = task->indptr[i + 1] - task->indptr[i];
+        if (i + AHEAD < count)
+            plim__offsets_prefetch(disk->offsets, nodes[i + AHEAD]);
+        if (known > 0 && spans_range(positions, known)) {
+            const int64_t span = span_of(positions, known);
+            staged += span;
+            reads += span / (int64_t)(READ_BYTES / disk->width) + 1;
+        } else {
+            staged += known;
+            reads += known;
+        }
+        if (staged > disk->sizes->staged || reads > disk->sizes->reads)
+            break;
+        task->ascending &= i == 0 || nodes[i] >= nodes[i - 1];
+        worker->lists[i] = plim__offsets_list(disk->offsets, nodes[i]);
+    }
+    task->count = i;
+}
+
+/* Prefetches the entries of the task's i-th list, if it is cached. */
+static void prefetch_known(const disk_t *disk, const lists_worker_t *worker,
+                           const lists_task_t *task, int64_t i)
+{
+    if (disk->cache == NULL || worker->cached[i] < 0)
+        return;
+    const int64_t start =
+        plim__list_cache_start(disk->cache, worker->cached[i], worker->lists[i].start);
+    for (int64_t k = task->indptr[i]; k < task->indptr[i + 1]; k++)
+        plim__list_cache_prefetch_entry(disk->cache, start + task->ids[k]);
+}
+
+/* Loads the entries from the cache; false if the list is not cached or was dropped: the positions
+ * are then unchanged. */
+static bool take_known(const disk_t *disk, const lists_worker_t *worker, const lists_task_t *task,
+                       int64_t i)
+{
+    int64_t *ids = task->ids + task->indptr[i];
+    const int64_t count = task->indptr[i + 1] - task->indptr[i];
+    const plim__list_t list = worker->lists[i];
+    int64_t *kept = (int64_t *)worker->io->sort_scratch;
+    if (disk->cache == NULL || worker->cached[i] < 0)
+        return false;
+    const int64_t start = plim__list_cache_start(disk->cache, worker->cached[i], list.start);
+    if (count == 0)
+        return true;
+    if (!plim__list_cache_has(disk->cache, start, list.degree))
+        return false;
+    memcpy(kept, ids, (size_t)count * sizeof *ids);
+    for (int64_t k = 0; k < count; k++)
+        ids[k] += start;
+    if (plim__list_cache_load(disk->cache, ids, count))
+        return true;
+    plim__list_cache_miss(disk->cache, start, list.degree);
+    plim__source_count(&worker->io->lost, 1);
+    memcpy(ids, kept, (size_t)count * sizeof *ids);
+    return false;
+}
+
+/* Takes cached entries and queues reads of the others; returns the number of cached lists. */
+static int64_t take_or_ask(const disk_t *disk, lists_worker_t *worker, const lists_task_t *task)
+{
+    int64_t num_cached = 0;
+    for (int64_t n = 0; n < task->count + AHEAD_CACHED; n++) {
+        if (n < task->count)
+            prefetch_known(disk, worker, task, task->ascending ? n : worker->order[n]);
+        if (n < AHEAD_CACHED)
+            continue;
+        const int64_t i = task->ascending ? n - AHEAD_CACHED : worker->order[n - AHEAD_CACHED];
+        int64_t *ids = task->ids + task->indptr[i];
+        const int64_t count = task->indptr[i + 1] - task->indptr[i];
+        if (take_known(disk, worker, task, i))
+            num_cached++;
+        else if (count > 0 && spans_range(ids, count))
+            ask_range(disk, worker, worker->lists[i], ids, count);
+        else if (count > 0)
+            ask_points(disk, worker, worker->lists[i], ids, count);
+    }
+    return num_cached;
+}
+
+static plim_status_t entries(plim__topology_t *source, int number, const int64_t *nodes,
+                             const int64_t *indptr, int64_t count, int64_t *ids)
+{
+    disk_t *disk = (disk_t *)source;
+    lists_worker_t *worker = &disk->workers[number];
+    lists_task_t task = {.ids = ids};
+    for (int64_t done = 0; done < count; done += task.count) {
+        task.nodes = nodes + done;
+        task.indptr = (int64_t *)indptr + done;
+        measure_known(disk, worker, count - done, &task);
+        if (disk->cache != NULL)
+            find_cached(disk, worker, &task);
+        if (!task.ascending)
+            sort_nodes(disk, worker, &task);
+        if (disk->cache != NULL)
+            (void)plim__droppable_enter(&disk->cache->base.memory, number);
+        const int64_t num_cached = take_or_ask(disk, worker, &task);
+        if (disk->cache != NULL)
+            plim__droppable_leave(&disk->cache->base.memory, number);
+        plim__source_count(&worker->io->items, task.count);
+        plim__source_count(&worker->io->cached, num_cached);
+        if (worker->num_reads > 0)
+            PLIM_TRY(read_asked(disk, worker, ids + task.indptr[0],
+                                task.indptr[task.count] - task.indptr[0]));
+    }
+    return PLIM_OK;
+}
+
 static plim_status_t degrees(plim__topology_t *source, int number, const int64_t *nodes,
                              int64_t count, int32_t *degrees_out)
 {
@@ -563,7 +705,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     draft.source.entry = &manifest->files[manifest->topologies[params->number].indices];
     PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft,
                                  &draft.source.arena, &disk));
-    disk->face = (plim__topology_t){draw, degrees, &disk->source, offsets};
+    disk->face = (plim__topology_t){draw, degrees, entries, &disk->source, offsets};
     plim_status_t status = open_lists(job, dataset, params, disk);
     if (status != PLIM_OK) {
         plim__topology_disk_destroy(&disk->face);

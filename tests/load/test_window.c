@@ -438,7 +438,7 @@ static void test_wrong_use(void **state)
         assert_int_equal(test_topology_draw(topology, 0, &good, &strangers[i], 1, &drawn),
                          PLIM_ERR_USAGE);
     assert_ok(test_topology_draw(topology, 0, &good, seeds, 1, &drawn));
-    const plim__draws_t foreign = {&good, seeds, seeds + 1, 1};
+    const plim__draws_t foreign = {&good, seeds, seeds + 1, 1, NULL};
     assert_int_equal(plim__topology_draw(topology, 0, &foreign, &drawn), PLIM_ERR_UNSUPPORTED);
     drawn.capacity = 0;
     assert_in_range(degree_of(seeds[0]), 1, DEGREE_MOST);

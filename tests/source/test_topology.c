@@ -96,7 +96,7 @@ static plim_status_t draw_all(void *context, int worker)
                            .positions = drawing->positions[worker]};
     for (int64_t done = 0; done < 5000; done += drawn.taken) {
         const plim__draws_t draws = {&drawing->hop, drawing->nodes + done, drawing->owners + done,
-                                     5000 - done};
+                                     5000 - done, NULL};
         assert_ok(plim__topology_draw(drawing->source, worker, &draws, &drawn));
         assert_in_range(drawn.taken, 1, 5000 - done);
         check_drawn(&draws, &drawn);

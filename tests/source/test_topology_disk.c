@@ -152,7 +152,7 @@ static void compare(const world_t *world, plim__topology_t *source, int worker,
     for (int64_t i = 0; i < count; i++)
         owners[i] = nodes[i] + i % 2 * 1000003;
     do {
-        const plim__draws_t draws = {hop, nodes + done, owners + done, count - done};
+        const plim__draws_t draws = {hop, nodes + done, owners + done, count - done, NULL};
         drawn.taken = -1;
         assert_ok(plim__topology_draw(world->memory, worker, &draws, &expected));
         assert_ok(plim__topology_draw(source, worker, &draws, &drawn));

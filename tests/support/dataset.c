@@ -135,8 +135,12 @@ static plim_status_t write_values(plim__dataset_writer_t *writer, const test_gra
                                                                            : PLIM__NPY_F32;
     const size_t bytes = (size_t)(rows * width) * plim__dtype_size(type);
     char *data = calloc(bytes + 1, 1);
+    const bool drawable =
+        graph->drawable && (column & (PLIM_EDGE_WEIGHT | PLIM_EDGE_TIME | PLIM_NODE_TIME)) != 0;
     for (int64_t i = 0; i < rows * width; i++)
-        put_value(type, data, i, test_column_value(column, i / width, width, i % width));
+        put_value(type, data, i,
+                  drawable ? test_drawable_value(i)
+                           : test_column_value(column, i / width, width, i % width));
     const plim_status_t status = test_column(
         writer, plim__column_names[__builtin_ctz((unsigned)column)], type,
         features && graph->edge_width > 0 ? 2 : 1, (int64_t[]){rows, width}, data, bytes);

@@ -19,6 +19,7 @@ typedef struct test_graph {
     unsigned columns;   /* a set of plim_column_t, with the values of test_column_value */
     int64_t edge_width; /* features of an edge; 0: one, in a file of one dimension */
     plim_dtype_t edge_form; /* their type; 0: PLIM_F32 */
+    bool drawable;          /* weights and times have the values of test_drawable_value instead */
     uint64_t seed;
     const char *options;      /* provenance */
     plim__dtype_t label_type; /* of labels.npy; 0: the smallest */
@@ -32,6 +33,12 @@ static inline int64_t test_column_value(plim_column_t column, int64_t at, int64_
     return column == PLIM_EDGE_TYPE ? (at * 5 + at / 3) % 7
            : column == PLIM_EDGE_ID ? at ^ 1
                                     : (at * (width > 0 ? width : 1) + feature) * 7 % 2039 - 600;
+}
+
+/* Weights that are not negative, some of them 0, and times of which many are equal. */
+static inline int64_t test_drawable_value(int64_t at)
+{
+    return (at * 7 % 2039 + at / 5) % 10;
 }
 
 /* A random graph of that form: degrees 0 … 12, lists ascending with some duplicates and self-loops,

@@ -51,8 +51,27 @@ void test_lists_loops(test_lists_t *lists, int64_t every, int64_t most)
     }
 }
 
+void test_lists_columns(test_lists_t *lists, uint64_t seed)
+{
+    const uint64_t key = plim__rng_key(seed, 7, 8, 9);
+    const int64_t num_edges = lists->indptr[lists->num_nodes];
+    lists->weights = calloc((size_t)num_edges + 1, sizeof(float));
+    lists->times = calloc((size_t)num_edges + 1, sizeof(int64_t));
+    lists->node_times = calloc((size_t)lists->num_nodes, sizeof(int64_t));
+    for (int64_t i = 0; i < num_edges; i++) {
+        const uint64_t bits = plim__rng_u64(key, (uint64_t)i);
+        lists->weights[i] = bits % 3 == 0 ? 0 : (float)(bits % 1000) * (bits % 7 == 0 ? 1e-30f : 1);
+        lists->times[i] = (int64_t)(bits >> 32) % 100 - 50;
+    }
+    for (int64_t v = 0; v < lists->num_nodes; v++)
+        lists->node_times[v] = (int64_t)(plim__rng_u64(key + 1, (uint64_t)v) % 100) - 50;
+}
+
 void test_lists_free(test_lists_t *lists)
 {
+    free(lists->weights);
+    free(lists->times);
+    free(lists->node_times);
     free(lists->indptr);
     free(lists->indices);
 }
@@ -64,8 +83,16 @@ static plim_status_t write_columns(plim__dataset_writer_t *writer, const test_li
     int64_t num_edges = lists->indptr[lists->num_nodes];
     PLIM_TRY(test_column(writer, "indptr", PLIM__NPY_I64, 1, &num_offsets, lists->indptr,
                          (size_t)num_offsets * sizeof(int64_t)));
-    return test_column(writer, "indices", PLIM__NPY_I32, 1, &num_edges, indices,
-                       (size_t)num_edges * sizeof(int32_t));
+    PLIM_TRY(test_column(writer, "indices", PLIM__NPY_I32, 1, &num_edges, indices,
+                         (size_t)num_edges * sizeof(int32_t)));
+    if (lists->weights == NULL)
+        return PLIM_OK;
+    PLIM_TRY(test_column(writer, "edge_weight", PLIM__NPY_F32, 1, &num_edges, lists->weights,
+                         (size_t)num_edges * sizeof(float)));
+    PLIM_TRY(test_column(writer, "edge_time", PLIM__NPY_I64, 1, &num_edges, lists->times,
+                         (size_t)num_edges * sizeof(int64_t)));
+    return test_column(writer, "node_time", PLIM__NPY_I64, 1, &lists->num_nodes, lists->node_times,
+                       (size_t)lists->num_nodes * sizeof(int64_t));
 }
 
 plim_status_t test_lists_write(const plim_job_t *job, const char *path, const test_lists_t *lists)

@@ -9,6 +9,10 @@ typedef struct test_lists {
     int64_t num_nodes;
     int64_t *indptr;  /* (num_nodes + 1) */
     int64_t *indices; /* (indptr[num_nodes]) ascending in each list */
+    /* Columns, or NULL: of edges, and of nodes. */
+    float *weights;
+    int64_t *times;
+    int64_t *node_times;
 } test_lists_t;
 
 /*
@@ -19,6 +23,9 @@ test_lists_t test_lists_random(int64_t num_nodes, int64_t long_every, int64_t lo
                                uint64_t seed);
 /* Turns up to `most` entries of every `every`-th list into the node itself; lists still ascend. */
 void test_lists_loops(test_lists_t *lists, int64_t every, int64_t most);
+
+/* Weights of which a third are 0, and times of which many are equal. */
+void test_lists_columns(test_lists_t *lists, uint64_t seed);
 
 void test_lists_free(test_lists_t *lists);
 

@@ -1,0 +1,229 @@
+/*
+ * Batches whose draws a column decides, by brute force: native and PyG's form, from memory and
+ * disk, with and without windows and edge ids, 1 to 8 threads: the same bits.
+ */
+/* labels: asan tsan */
+#include "load/loader.h"
+#include "plan/load_plan.h"
+#include "support/chosen.h"
+#include "support/harness.h"
+#include "support/loader.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ALL ((1u << PLIM_COLUMNS) - 1)
+#define DEGREE_MOST 13
+
+static const test_graph_t graph = {.num_nodes = TEST_NODES,
+                                   .num_features = TEST_FEATURES,
+                                   .num_classes = TEST_CLASSES,
+                                   .half = true,
+                                   .seed = 17,
+                                   .columns = ALL,
+                                   .drawable = true};
+
+/* The neighbours of each destination, in the order in which they are drawn. */
+static void check_weighted(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                           const plim_batch_t *batch)
+{
+    int64_t edge = 0;
+    for (int hop = 0; hop < batch->num_blocks; hop++) {
+        const plim_block_t *block = &batch->blocks[hop];
+        const plim__hop_t draw = {recipe->seed, batch->epoch, hop, recipe->fanout[hop],
+                                  recipe->replace};
+        for (int64_t i = 0; i < block->num_dst; i++) {
+            const int64_t node = test_index_at(recipe, batch->nodes, block->first_dst + i);
+            const int64_t start = fixture->indptr[node];
+            const int64_t degree = fixture->indptr[node + 1] - start;
+            const int64_t first = test_index_at(recipe, block->indptr, i);
+            float weights[DEGREE_MOST];
+            int64_t positions[64], count = plim__draw_count(&draw, degree);
+            for (int64_t k = 0; k < degree; k++)
+                weights[k] = (float)test_drawable_value(start + k);
+            for (int64_t k = 0; k < count; k++)
+                positions[k] = k;
+            if (plim__choose_needs(PLIM__CHOOSE_BY_WEIGHT, &draw, degree))
+                count =
+                    test_chosen(PLIM__CHOOSE_BY_WEIGHT, &draw, node, weights, degree, 0, positions);
+            assert_int_equal(test_index_at(recipe, block->indptr, i + 1) - first, count);
+            for (int64_t k = 0; k < count; k++, edge++) {
+                const int64_t local = test_index_at(recipe, block->indices, first + k);
+                assert_int_equal(test_index_at(recipe, batch->nodes, local),
+                                 fixture->indices[start + positions[k]]);
+                if (batch->edge_ids != NULL)
+                    assert_int_equal(batch->edge_ids[edge], start + positions[k]);
+                if (batch->edge_weight != NULL)
+                    assert_true(batch->edge_weight[edge] == weights[positions[k]]);
+            }
+        }
+    }
+}
+
+static uint64_t check_epoch(const test_loader_t *fixture, const plim__load_plan_t *plan)
+{
+    plim_loader_t *loader = test_loader_start(fixture, plan);
+    plim_stream_t *stream = test_stream(loader, PLIM_TRAIN);
+    plim_batch_t *batch;
+    uint64_t hash = 0;
+    while ((batch = test_next(stream)) != NULL) {
+        check_weighted(fixture, &plan->recipe, batch);
+        test_check_rows(fixture, &plan->recipe, batch);
+        hash = plim_loader_hash(loader, batch, hash);
+        plim_batch_release(batch);
+    }
+    plim_loader_release(loader);
+    return hash;
+}
+
+/* The recipe's variants: form, replacement, and what batches carry. */
+static plim_recipe_t weighted(int kind)
+{
+    plim_recipe_t recipe = test_two_hops;
+    recipe.draw_by = PLIM_EDGE_WEIGHT;
+    recipe.form = kind % 2 == 0 ? PLIM_NATIVE : PLIM_PYG;
+    recipe.replace = kind / 2 % 2 == 1;
+    recipe.edge_index = recipe.edge_ids = kind % 2 == 1;
+    recipe.columns = kind / 4 == 1 ? ALL : 0;
+    return recipe;
+}
+
+static void every_source_draws_the_same(void **state)
+{
+    static const unsigned places[] = {0, ALL, PLIM_EDGE_WEIGHT};
+    (void)state;
+    for (int kind = 0; kind < 8; kind++) {
+        const plim_recipe_t recipe = weighted(kind);
+        uint64_t hash = 0;
+        for (int variant = 0; variant < 12; variant++) {
+            const int threads = 1 << variant % 4;
+            test_loader_t fixture = test_loader_open("weighted", &graph, threads,
+                                                     variant % 2 ? PLIM_IO_THREADS : PLIM_IO_AUTO);
+            plim__load_plan_t plan = variant / 4 == 0
+                                         ? test_plan_memory(fixture.info, &recipe, threads)
+                                         : test_plan_disk(fixture.info, &recipe, threads, variant);
+            plan.columns_in_memory = places[variant % 3];
+            plan.part_seeds = variant % 5 == 4 && kind % 2 == 0 ? 7 : 0;
+            if (variant == 9) /* no window holds a batch */
+                plan.window_draws = 300;
+            const uint64_t found = check_epoch(&fixture, &plan);
+            if (variant == 0)
+                hash = found;
+            assert_true(found == hash);
+            test_loader_close(&fixture);
+        }
+    }
+}
+
+/* From the least line to one with room for all: planned, made and used, and never past the line. */
+static void every_line_draws_the_same(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    test_skip_sanitized(TEST_LINE_NEAR);
+#endif
+    for (int kind = 4; kind < 6; kind++) {
+        uint64_t hash = 0;
+        for (int64_t line = (int64_t)20 << 20; line <= (int64_t)400 << 20; line += line / 5) {
+            test_loader_t fixture = test_loader_open("weighted", &graph, 2, PLIM_IO_AUTO);
+            const plim_recipe_t recipe = weighted(kind);
+            plim__load_plan_t plan;
+            plim_job_t job;
+            if (test_job_try(line, 2, PLIM_IO_THREADS, &job) != PLIM_OK) {
+                test_loader_close(&fixture);
+                continue;
+            }
+            const plim_status_t status =
+                plim__load_plan(&job, fixture.dataset, &recipe, NULL, &plan);
+            if (status == PLIM_OK) {
+                plim_loader_t *loader;
+                int64_t parts = 0;
+                assert_ok(plim__loader_create(&job, fixture.dataset, &plan, &loader));
+                assert_true(plim__ledger_peak(job.ledger) <= plan.total);
+                const uint64_t found = test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
+                assert_true(hash == 0 || found == hash);
+                hash = found;
+                plim_loader_release(loader);
+            } else {
+                assert_int_equal(status, PLIM_ERR_BUDGET);
+                assert_true(hash == 0);
+            }
+            test_job_end(&job);
+            test_loader_close(&fixture);
+        }
+        assert_true(hash != 0);
+    }
+}
+
+static void impossible_draws_are_refused(void **state)
+{
+    (void)state;
+    test_loader_t fixture = test_loader_open("weighted", &graph, 1, PLIM_IO_AUTO);
+    test_loader_t plain = test_plain_loader(1);
+    plim__load_plan_t plan;
+    for (unsigned by = 1; by <= 1u << PLIM_COLUMNS; by <<= 1) {
+        plim_recipe_t recipe = test_two_hops;
+        recipe.draw_by = by;
+        assert_int_equal(plim__load_plan(&plain.job, plain.dataset, &recipe, NULL, &plan),
+                         PLIM_ERR_USAGE);
+        if (by != PLIM_EDGE_WEIGHT)
+            assert_int_equal(plim__load_plan(&fixture.job, fixture.dataset, &recipe, NULL, &plan),
+                             PLIM_ERR_USAGE);
+    }
+    test_loader_close(&plain);
+    test_loader_close(&fixture);
+}
+
+/* The weight is negative in the test's other graphs. */
+static void negative_weights_end_an_epoch(void **state)
+{
+    (void)state;
+    test_graph_t negative = graph;
+    negative.drawable = false;
+    test_loader_t fixture = test_loader_open("negative", &negative, 2, PLIM_IO_AUTO);
+    const plim_recipe_t recipe = weighted(0);
+    for (int disk = 0; disk < 2; disk++) {
+        const plim__load_plan_t plan = disk == 0 ? test_plan_memory(fixture.info, &recipe, 2)
+                                                 : test_plan_disk(fixture.info, &recipe, 2, 5);
+        plim_loader_t *loader = test_loader_start(&fixture, &plan);
+        plim_batch_t *batch;
+        assert_int_equal(plim_stream_next(test_stream(loader, PLIM_TRAIN), -1, &batch),
+                         PLIM_ERR_DATA);
+        assert_non_null(strstr(plim_last_error(), "edge_weight"));
+        plim_loader_release(loader);
+    }
+    test_loader_close(&fixture);
+}
+
+typedef struct attempt {
+    test_loader_t *fixture;
+    plim__load_plan_t plan;
+} attempt_t;
+
+static plim_status_t try_loader(plim_job_t *job, void *context)
+{
+    attempt_t *attempt = context;
+    plim_loader_t *loader;
+    PLIM_TRY(plim__loader_create(job, attempt->fixture->dataset, &attempt->plan, &loader));
+    plim_loader_release(loader);
+    return PLIM_OK;
+}
+
+static void fails_cleanly(void **state)
+{
+    (void)state;
+    test_loader_t fixture = test_loader_open("weighted", &graph, 1, PLIM_IO_THREADS);
+    const plim_recipe_t recipe = weighted(5);
+    attempt_t attempt = {&fixture, test_plan_disk(fixture.info, &recipe, 1, 3)};
+    test_fail_each_arena(&fixture.job, try_loader, &attempt);
+    test_loader_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_source_draws_the_same), cmocka_unit_test(every_line_draws_the_same),
+        cmocka_unit_test(impossible_draws_are_refused),
+        cmocka_unit_test(negative_weights_end_an_epoch), cmocka_unit_test(fails_cleanly)};
+    return cmocka_run_group_tests(tests, test_loader_begin, test_loader_end);
+}
