@@ -1,5 +1,6 @@
 # labels: plain unprivileged
 """plimsoll cache: what runs keep in a scratch directory is listed and removed, and nothing else."""
+import fcntl
 import json
 import os
 import pathlib
@@ -32,5 +33,10 @@ def test_working_sets_are_listed_and_removed(tmp_path):
     assert json.loads(run('cache', scratch, '--remove', '--json').stdout)['removed']
     assert sorted(path.name for path in scratch.iterdir()) == ['notes', 'working-set-mine.plim']
     assert json.loads(run('cache', scratch, '--json').stdout)['files'] == []
+    lock = scratch / (sets[0].name + '.lock')
+    with open(lock, 'w') as packing:
+        fcntl.flock(packing, fcntl.LOCK_EX)
+        assert json.loads(run('cache', scratch, '--remove', '--json').stdout)['files'] == [] and lock.exists()
+    assert json.loads(run('cache', scratch, '--remove', '--json').stdout)['files'][0]['name'] == lock.name and not lock.exists()
     assert 'nowhere' in run('cache', tmp_path / 'nowhere', code=1).stderr
     run('cache', code=2)

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,7 +20,8 @@ static const char help[] =
     "usage: plimsoll cache DIR [--remove]\n\n"
     "Lists your working sets in DIR, a directory that was given as --scratch: files of the rows\n"
     "that a dataset and fan-outs need, by the dataset's fingerprint. All of them can be removed\n"
-    "at any time: jobs that use one go on with it, and the next job makes it again.\n";
+    "at any time: jobs that use one go on with it, and the next job makes it again. The lock of a\n"
+    "job that is packing one stays.\n";
 
 #define PREFIX "working-set-"
 #define DIGITS ((size_t)16) /* of the dataset's fingerprint, and of the recipe's key */
@@ -39,6 +41,25 @@ static bool is_ours(int directory, const char *name, struct stat *about)
            about->st_uid == geteuid();
 }
 
+/* Removes a file, unless it is the lock of a job that is packing: true if it was removed, else
+ * *error_out may be set. A lock is removed while it is held, so that a job that has opened it
+ * meanwhile notices. */
+static bool remove_file(int directory, const char *name, int *error_out)
+{
+    int lock = -1;
+    bool held = false;
+    if (strcmp(strrchr(name, '.'), ".lock") == 0) {
+        lock = openat(directory, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        held = lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    }
+    const bool removed = !held && unlinkat(directory, name, 0) == 0;
+    if (!removed && !held && errno != ENOENT)
+        *error_out = errno;
+    if (lock >= 0)
+        (void)close(lock);
+    return removed;
+}
+
 static void print_file(const char *name, const struct stat *about)
 {
     char bytes[24], date[32] = "";
@@ -49,21 +70,19 @@ static void print_file(const char *name, const struct stat *about)
                  name + strlen(PREFIX), name);
 }
 
-/* Lists the files, or removes them; false if one cannot be removed. */
-static bool each_file(const cache_t *cache, DIR *entries, json_t *files, int64_t *bytes_out)
+/* Lists the files, or removes them; returns the error of one that cannot be removed, or 0. */
+static int each_file(const cache_t *cache, DIR *entries, json_t *files, int64_t *bytes_out)
 {
     const int directory = dirfd(entries);
     struct dirent *entry;
     struct stat about;
-    bool removed = true;
+    int error = 0;
     while ((entry = readdir(entries)) != NULL) {
         const char *name = entry->d_name;
         if (!is_ours(directory, name, &about))
             continue;
-        if (cache->remove && unlinkat(directory, name, 0) != 0 && errno != ENOENT) {
-            removed = false;
+        if (cache->remove && !remove_file(directory, name, &error))
             continue;
-        }
         *bytes_out += about.st_size;
         if (cache->common.json)
             (void)json_array_append_new(files, json_pack("{s:o, s:s%, s:I, s:I}", "name",
@@ -74,7 +93,7 @@ static bool each_file(const cache_t *cache, DIR *entries, json_t *files, int64_t
         else
             print_file(name, &about);
     }
-    return removed;
+    return error;
 }
 
 static int run(int argc, char **argv)
@@ -95,8 +114,8 @@ static int run(int argc, char **argv)
         return cli_failed_with(common, PLIM_ERR_IO, message, NULL);
     }
     json_t *files = json_array();
-    const bool removed = each_file(&cache, entries, files, &bytes);
-    const int error = errno;
+    const int error = each_file(&cache, entries, files, &bytes);
+    const bool removed = error == 0;
     (void)closedir(entries);
     if (common->json)
         cli_print_json(json_pack("{s:o, s:I, s:b}", "files", files, "bytes", (json_int_t)bytes,

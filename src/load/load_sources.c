@@ -343,6 +343,14 @@ static plim_status_t make_working_set(plim__load_context_t *context)
     return plim__working_set_save(context->working_set, context->dataset, plan->scratch);
 }
 
+/* Opens the file of the working set, if it is there. */
+static plim_status_t find_working_set(plim__load_context_t *context)
+{
+    const plim__load_plan_t *plan = &context->plan;
+    return plim__working_set_open(context->asked, context->dataset, plan->scratch, set_key(context),
+                                  plan->working_rows, &context->working_set);
+}
+
 /* Opens the working set, or makes it unless another process does so. */
 static plim_status_t open_working_set(plim__load_context_t *context)
 {
@@ -351,20 +359,29 @@ static plim_status_t open_working_set(plim__load_context_t *context)
     int lock;
     if (plan->working_rows == 0 || plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
         return PLIM_OK;
-    PLIM_TRY(plim__working_set_open(context->asked, context->dataset, plan->scratch, key,
-                                    plan->working_rows, &context->working_set));
+    PLIM_TRY(find_working_set(context));
     if (context->working_set == NULL) {
         if (!plim__working_set_claim(context->dataset, plan->scratch, key, &lock)) {
             plim__log(context->asked, PLIM_LOG_INFO,
-                      "another process is packing the rows in %s; this one reads the dataset",
+                      "another process is packing the rows in %s; this one reads the dataset until "
+                      "an epoch begins after that",
                       plan->scratch);
+            context->packed_elsewhere = true;
             return PLIM_OK;
         }
-        const plim_status_t status = make_working_set(context);
+        plim_status_t status = find_working_set(context); /* the one before may have made it */
+        if (status == PLIM_OK && context->working_set == NULL)
+            status = make_working_set(context);
         plim__working_set_release(context->dataset, plan->scratch, key, lock);
         PLIM_TRY(status);
     }
-    /* A set that leaves rows out would limit a larger cache. */
+    return PLIM_OK;
+}
+
+/* A set that leaves rows out would limit a larger cache. */
+static void leave_small_set(plim__load_context_t *context)
+{
+    const plim__load_plan_t *plan = &context->plan;
     const plim__working_set_t *set = context->working_set;
     if (set != NULL && !set->complete &&
         (int64_t)plim__load_most_cached(plan, context->params.window.row_bytes) / set->stride >
@@ -374,7 +391,19 @@ static plim_status_t open_working_set(plim__load_context_t *context)
         plim__working_set_destroy(context->working_set);
         context->working_set = NULL;
     }
-    return PLIM_OK;
+}
+
+void plim__load_sources_renew(plim__load_context_t *context)
+{
+    if (!context->packed_elsewhere || find_working_set(context) != PLIM_OK)
+        return;
+    context->packed_elsewhere = context->working_set == NULL;
+    leave_small_set(context);
+    if (context->working_set == NULL)
+        return;
+    plim__rows_disk_use(context->sources.tables[0], context->working_set);
+    plim__log(context->asked, PLIM_LOG_INFO,
+              "rows are packed: missed ones come from %s from now on", context->working_set->path);
 }
 
 /* A column decides the draws: builders and workers read it. */
@@ -457,6 +486,7 @@ plim_status_t plim__load_sources_open(plim__load_context_t *context)
     PLIM_TRY(plim__offsets_create(context->asked, context->dataset, context->plan.recipe.skip_loops,
                                   &context->offsets));
     PLIM_TRY(open_working_set(context));
+    leave_small_set(context);
     PLIM_TRY(choose(context));
     PLIM_TRY(open_columns(context));
     PLIM_TRY(open_topology(context));

@@ -48,6 +48,7 @@ typedef struct plim__load_context {
     plim__seeds_t *seeds;  /* of the splits */
     plim__offsets_t *offsets;
     plim__working_set_t *working_set;         /* NULL: none */
+    bool packed_elsewhere;                    /* another process was making it */
     plim__access_t access;                    /* what the caches keep */
     plim__load_sources_t sources;             /* the dataset's own, each with its cache */
     plim__topology_t *lists;                  /* what the topology draws from; itself, or below */
@@ -62,6 +63,10 @@ typedef struct plim__load_context {
  * plim__load_sources_close, also after an error.
  */
 plim_status_t plim__load_sources_open(plim__load_context_t *context);
+
+/* At the start of an epoch: rows come from the working set from now on, if another process was
+ * making it and has finished. Its memory is planned; errors change nothing. */
+void plim__load_sources_renew(plim__load_context_t *context);
 void plim__load_sources_close(plim__load_context_t *context);
 
 #endif

@@ -468,6 +468,7 @@ plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t s
     stream->epoch = epoch;
     stream->step = step;
     stream->microbatch = stream->seed = stream->part = 0;
+    plim__load_sources_renew(&loader->context);
     if (!loader->ring.run.started) /* else plim_stream_next interrupts the stream being served */
         begin(loader, stream, false);
     return PLIM_OK;

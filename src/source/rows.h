@@ -41,6 +41,10 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
                                      plim__rows_t **source_out);
 void plim__rows_disk_destroy(plim__rows_t *source);
 
+/* Rows that the cache misses are read from the set from now on, which outlives the source, as those
+ * of the working set that it was created with. Any thread, while others gather. */
+void plim__rows_disk_use(plim__rows_t *source, struct plim__working_set *set);
+
 /* Whether the source's cache holds the node's row, which may be dropped at any time. */
 bool plim__rows_disk_holds(const plim__rows_t *source, int64_t node);
 

@@ -32,8 +32,8 @@ typedef struct rows_disk {
     plim__rows_t face; /* first */
     plim__source_t source;
     plim__row_form_t form;
-    plim__row_cache_t *cache; /* NULL: none */
-    plim__working_set_t *set; /* borrowed; NULL: none */
+    plim__row_cache_t *cache;         /* NULL: none */
+    plim__working_set_t *_Atomic set; /* borrowed; NULL: none */
     int64_t num_nodes;
     int64_t task_rows;
     int64_t narrow_rows;
@@ -145,9 +145,10 @@ static rows_task_t make_task(const rows_disk_t *rows, int number, const int64_t 
 }
 
 /* The working set, as long as rows can be read from it. */
-static const plim__working_set_t *readable_set(const rows_disk_t *rows)
+static plim__working_set_t *readable_set(const rows_disk_t *rows)
 {
-    return rows->set != NULL && atomic_load(&rows->set->readable) ? rows->set : NULL;
+    plim__working_set_t *set = atomic_load_explicit(&rows->set, memory_order_acquire);
+    return set != NULL && atomic_load(&set->readable) ? set : NULL;
 }
 
 static int64_t place_of(const plim__working_set_t *set, int64_t node)
@@ -158,17 +159,16 @@ static int64_t place_of(const plim__working_set_t *set, int64_t node)
 
 /* Copies cached rows; returns the keys of the rows to read, ascending by place in `set`. */
 static const uint64_t *make_keys(const rows_disk_t *rows, int number, const rows_task_t *task,
-                                 const plim__working_set_t *set, int64_t *missing_out)
+                                 const plim__working_set_t *set, int64_t *missing_out,
+                                 int64_t *lost_out)
 {
     plim__source_worker_t *worker = &rows->source.workers[number];
-    int64_t missing = task->count, lost = 0;
+    int64_t missing = task->count;
     uint64_t largest = 0;
     bool ascending = true;
     if (rows->cache != NULL)
         missing = plim__row_cache_take(rows->cache, number, task->nodes, task->count, &task->target,
-                                       worker->keys, &lost);
-    plim__source_count(&worker->cached, task->count - missing);
-    plim__source_count(&worker->lost, lost);
+                                       worker->keys, lost_out);
     for (int64_t i = 0; i < missing; i++) {
         const uint64_t index = rows->cache != NULL ? worker->keys[i] : (uint64_t)i;
         worker->keys[i] = (uint64_t)place_of(set, task->nodes[index]) << TASK_BITS | index;
@@ -206,18 +206,20 @@ static plim_status_t read_rows(rows_disk_t *rows, int number, const rows_task_t 
 
 static plim_status_t gather_task(rows_disk_t *rows, int number, const rows_task_t *task)
 {
-    const plim__working_set_t *set = readable_set(rows);
-    int64_t missing;
+    plim__source_worker_t *worker = &rows->source.workers[number];
+    plim__working_set_t *set = readable_set(rows);
+    int64_t missing, lost = 0;
     PLIM_TRY(check_nodes(rows, task->nodes, task->count));
-    const uint64_t *keys = make_keys(rows, number, task, set, &missing);
-    if (missing == 0)
-        return PLIM_OK;
-    const plim_status_t status = read_rows(rows, number, task, set, keys, missing);
+    const uint64_t *keys = make_keys(rows, number, task, set, &missing, &lost);
+    const plim_status_t status =
+        missing == 0 ? PLIM_OK : read_rows(rows, number, task, set, keys, missing);
     if (set != NULL && (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)) {
-        plim__working_set_lost(rows->set);
+        plim__working_set_lost(set);
         return gather_task(rows, number, task);
     }
     PLIM_TRY(status);
+    plim__source_count(&worker->cached, task->count - missing);
+    plim__source_count(&worker->lost, lost);
     for (int64_t i = 0; i < missing && task->target.type != rows->form.type; i++)
         plim__row_arrived(&rows->form, &task->target, (size_t)(keys[i] & (TASK_ROWS - 1)));
     return PLIM_OK;
@@ -238,6 +240,11 @@ static plim_status_t disk_gather(plim__rows_t *source, int number, const int64_t
     }
     plim__source_count(&rows->source.workers[number].items, count);
     return PLIM_OK;
+}
+
+void plim__rows_disk_use(plim__rows_t *source, plim__working_set_t *set)
+{
+    atomic_store_explicit(&((rows_disk_t *)source)->set, set, memory_order_release);
 }
 
 void plim__rows_disk_destroy(plim__rows_t *source)

@@ -24,6 +24,7 @@
 #define ACCOUNT "working set"
 #define SECTIONS_MAX 16
 #define BUFFER ((size_t)256 << 10) /* bytes written at once of a class */
+#define ATTEMPTS 100               /* to take a lock that others remove meanwhile */
 
 /* Later sections are for lists, for columns of edges, and for their positions in the dataset. */
 enum { ROWS, CHECKS, NODES, CLASSES, NUM_SECTIONS };
@@ -330,6 +331,13 @@ static bool is_lock(const char *scratch, int fd)
     return is;
 }
 
+/* Whether another process has removed the lock since it was opened. */
+static bool is_removed(int fd)
+{
+    struct stat about;
+    return fstat(fd, &about) == 0 && about.st_nlink == 0;
+}
+
 bool plim__working_set_claim(const plim_dataset_t *dataset, const char *scratch, uint64_t key,
                              int *lock_out)
 {
@@ -337,17 +345,22 @@ bool plim__working_set_claim(const plim_dataset_t *dataset, const char *scratch,
     *lock_out = -1;
     if (make_path(dataset, scratch, key, ".lock", path) != PLIM_OK)
         return true;
-    const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-    if (fd < 0)
-        return true;
-    const bool held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    const bool lock = is_lock(scratch, fd);
-    if (lock && !held) {
-        *lock_out = fd;
-        return true;
+    for (int i = 0; i < ATTEMPTS; i++) {
+        const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+        if (fd < 0)
+            return true;
+        const bool held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        const bool lock = is_lock(scratch, fd);
+        if (lock && !held) {
+            *lock_out = fd;
+            return true;
+        }
+        const bool removed = is_removed(fd);
+        (void)close(fd);
+        if (!removed)
+            return !lock;
     }
-    (void)close(fd);
-    return !lock;
+    return false;
 }
 
 void plim__working_set_release(const plim_dataset_t *dataset, const char *scratch, uint64_t key,

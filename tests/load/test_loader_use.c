@@ -4,9 +4,13 @@
 #include "support/harness.h"
 #include "support/loader.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -467,10 +471,83 @@ static void senseless_recipes_are_refused(void **state)
     }
 }
 
+/* The name of the only file in a directory; "" without one. */
+static void only_file(const char *directory, char path_out[1200])
+{
+    DIR *entries = opendir(directory);
+    assert_non_null(entries);
+    path_out[0] = '\0';
+    for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries))
+        if (entry->d_name[0] != '.')
+            (void)snprintf(path_out, 1200, "%s/%s", directory, entry->d_name);
+    (void)closedir(entries);
+}
+
+static void spoil(const char *path)
+{
+    struct stat about;
+    const int file = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(file >= 0);
+    assert_int_equal(fstat(file, &about), 0);
+    for (int64_t at = 4096; at < about.st_size; at++)
+        assert_int_equal(pwrite(file, "\x77", 1, at), 1);
+    assert_int_equal(close(file), 0);
+}
+
+static void check_epoch(const test_loader_t *fixture, const plim__load_plan_t *plan,
+                        plim_loader_t *loader, int64_t epoch)
+{
+    plim_batch_t *batch;
+    plim_stream_t *stream = test_stream(loader, PLIM_TRAIN);
+    assert_ok(plim_stream_start(stream, epoch, 0));
+    while ((batch = test_next(stream)) != NULL) {
+        test_check_rows(fixture, &plan->recipe, batch);
+        plim_batch_release(batch);
+    }
+}
+
+/* A loader that starts while another process packs the rows reads them from the dataset, and from
+ * the packed file in the first epoch that begins when it is there. */
+static void rows_packed_by_another_are_taken_up(void **state)
+{
+    (void)state;
+    char path[1200], aside[1300], lock[1300], features[700];
+    test_loader_t fixture = test_loader_open("another", &test_plain_graph, 2, PLIM_IO_AUTO);
+    plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 4);
+    (void)snprintf(plan.scratch, sizeof plan.scratch, "%s/scratch", test_loader_directory);
+    assert_int_equal(mkdir(plan.scratch, 0700), 0);
+    plan.working_rows = TEST_NODES;
+    plim_loader_release(test_loader_start(&fixture, &plan));
+    only_file(plan.scratch, path);
+    if (path[0] == '\0') {
+        test_loader_close(&fixture);
+        print_message("SKIPPED: rows are not packed in memory; set TMPDIR to a disk\n");
+        skip();
+    }
+    (void)snprintf(aside, sizeof aside, "%s.aside", path);
+    (void)snprintf(lock, sizeof lock, "%s.lock", path);
+    assert_int_equal(rename(path, aside), 0);
+    const int other = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(other >= 0 && flock(other, LOCK_EX) == 0);
+    plim_loader_t *loader = test_loader_start(&fixture, &plan);
+    check_epoch(&fixture, &plan, loader, 0);
+    assert_null(loader->context.working_set);
+    assert_int_equal(rename(aside, path), 0);
+    check_epoch(&fixture, &plan, loader, 1);
+    assert_non_null(loader->context.working_set);
+    (void)snprintf(features, sizeof features, "%s/another/features.npy", test_loader_directory);
+    spoil(features);
+    check_epoch(&fixture, &plan, loader, 2);
+    plim_loader_release(loader);
+    assert_int_equal(close(other), 0);
+    test_loader_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_threads_may_hold_batches),
+        cmocka_unit_test(rows_packed_by_another_are_taken_up),
         cmocka_unit_test(the_last_slot_is_used),
         cmocka_unit_test(holding_every_slot_is_logged),
         cmocka_unit_test(a_batch_of_another_loader_is_not_hashed),
