@@ -97,12 +97,12 @@ def build_packages(roots, base, archive):
 
 
 def older(package, folder):
-    """The same package as an older version."""
+    """The same package as an older version: without the suffix of the distribution it was built on, so that what others need of it holds."""
     tree = folder / package.stem
     run('dpkg-deb', '-R', package, tree)
     control = tree / 'DEBIAN' / 'control'
     version = re.search(r'^Version: (\S+)', control.read_text(), re.M).group(1)
-    control.write_text(control.read_text().replace(version, '0.1.9'))
+    control.write_text(control.read_text().replace(version, version.split('+')[0]))
     run('dpkg-deb', '-b', tree, folder / f'{tree.name}_old.deb')
     shutil.rmtree(tree)
 
