@@ -30,7 +30,6 @@ typedef enum plim_model_kind {
     PLIM_SAGE,
     PLIM_GAT,
     PLIM_GIN,
-    /* In a run these are for datasets of many graphs. */
     PLIM_GINE, /* reads features of edges */
     PLIM_GATV2,
     PLIM_RGCN /* reads types of edges */
@@ -155,8 +154,7 @@ typedef struct plim_training {
      * its user gave: any text in UTF-8, shorter than PLIM_START_MAX, which run.json keeps and
      * plim_run_start returns. NULL: a run that continues keeps its own. */
     const char *start;
-    /* Columns of edges that a model reads beside what its kind needs, in datasets of many graphs.
-     */
+    /* Columns of edges that a model reads beside what its kind needs. */
     bool edge_features; /* GAT, GATv2: PyG's edge_dim */
     bool edge_weight;   /* GCN */
     int64_t bases;      /* R-GCN: PyG's num_bases; 0: as many as types of edges, at most 30 */

@@ -162,9 +162,7 @@ _Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_metric_t)
                "enumerations are written as int");
 
 const cli_option_t train_model_options[] = {
-    {"model", "KIND", "%s; default gcn",
-     "mlp reads no neighbours, for comparison. gine, gatv2 and rgcn are for datasets of many "
-     "graphs.",
+    {"model", "KIND", "%s; default gcn", "mlp reads no neighbours, for comparison.",
      AT(training.model.kind), CLI_LIST_OF(PLIM_WORDS_MODEL), .plans = true},
     {"layers", "N", "number of layers (also --num_layers); default: one for each fan-out",
      "Without sampling the default is 2.", AT(training.model.num_layers),
@@ -175,7 +173,7 @@ const cli_option_t train_model_options[] = {
      AT(training.model.heads), CLI_RANGE(1, 1024), .plans = true},
     {"edge-features", NULL, "gat and gatv2 read the dataset's features of edges (gine always does)",
      "As PyTorch Geometric's edge_dim. Models that read features, weights or types of edges, and "
-     "gatv2, are for datasets of many graphs.",
+     "gatv2, are evaluated by batches, not exactly.",
      AT(training.edge_features), .plans = true},
     {"edge-categories", "LIST",
      "gine: how many values each column of integer features of edges has, for embeddings",

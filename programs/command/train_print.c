@@ -140,11 +140,17 @@ void train_print_recipe(const train_t *train, const plim_dataset_info_t *info)
                train->training.epochs == 1 ? "" : "s", train->dataset,
                cli_count_text((double)info->num_nodes, nodes),
                cli_count_text((double)info->num_edges, edges));
-    if ((info->columns & (PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT | PLIM_EDGE_TYPE)) != 0)
+    const plim_training_t *training = &train->training;
+    const plim_model_kind_t kind = training->model.kind;
+    const unsigned unread =
+        info->columns & ~((kind == PLIM_GINE || training->edge_features ? PLIM_EDGE_FEATURES : 0U) |
+                          (training->edge_weight ? PLIM_EDGE_WEIGHT : 0U) |
+                          (kind == PLIM_RGCN ? PLIM_EDGE_TYPE : 0U));
+    if ((unread & (PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT | PLIM_EDGE_TYPE)) != 0)
         cli_warn("the model does not read what the edges carry:%s%s%s",
-                 (info->columns & PLIM_EDGE_FEATURES) != 0 ? " edge_features" : "",
-                 (info->columns & PLIM_EDGE_WEIGHT) != 0 ? " edge_weight" : "",
-                 (info->columns & PLIM_EDGE_TYPE) != 0 ? " edge_type" : "");
+                 (unread & PLIM_EDGE_FEATURES) != 0 ? " edge_features" : "",
+                 (unread & PLIM_EDGE_WEIGHT) != 0 ? " edge_weight" : "",
+                 (unread & PLIM_EDGE_TYPE) != 0 ? " edge_type" : "");
 }
 
 /* A row of the table at the end: "" or a phase, and "" or an account. */

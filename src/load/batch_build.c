@@ -277,6 +277,8 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     if (slot->degrees != NULL)
         PLIM_TRY(plim__topology_degrees(sources->topologies[0], number, out.ids, out.num_nodes,
                                         slot->degrees));
+    if (slot->weight_sums != NULL)
+        plim__weight_sums_of(&context->weight_sums, out.ids, out.num_nodes, slot->weight_sums);
     if (slot->rows != NULL)
         PLIM_TRY(plim__rows_gather(sources->tables[0], number, out.ids, out.num_nodes,
                                    recipe->row_type, slot->rows));

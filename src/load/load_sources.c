@@ -489,6 +489,9 @@ plim_status_t plim__load_sources_open(plim__load_context_t *context)
     leave_small_set(context);
     PLIM_TRY(choose(context));
     PLIM_TRY(open_columns(context));
+    if (plim__load_sums(context->info, &context->plan.recipe))
+        PLIM_TRY(plim__weight_sums_create(context->asked, context->dataset, context->offsets,
+                                          &context->weight_sums));
     PLIM_TRY(open_topology(context));
     return context->params.with_rows ? open_table(context) : PLIM_OK;
 }
@@ -503,6 +506,7 @@ void plim__load_sources_close(plim__load_context_t *context)
     plim__topology_disk_destroy(context->lists);
     context->lists = NULL;
     close_columns(context);
+    plim__weight_sums_destroy(&context->weight_sums);
     plim__access_free(&context->access);
     plim__working_set_destroy(context->working_set);
     context->working_set = NULL;

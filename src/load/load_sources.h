@@ -8,6 +8,7 @@
 #include "load/loader_params.h"
 #include "load/seeds.h"
 #include "sample/access.h"
+#include "source/weight_sums.h"
 
 #include <stdatomic.h>
 
@@ -47,6 +48,7 @@ typedef struct plim__load_context {
     int64_t *graph_indptr; /* (num_graphs + 1); NULL in one graph */
     plim__seeds_t *seeds;  /* of the splits */
     plim__offsets_t *offsets;
+    plim__weight_sums_t weight_sums;          /* zeroed: batches have none */
     plim__working_set_t *working_set;         /* NULL: none */
     bool packed_elsewhere;                    /* another process was making it */
     plim__access_t access;                    /* what the caches keep */

@@ -252,6 +252,8 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
                                  plim__feature_bytes(recipe->row_type));
     if (recipe->degrees)
         sizes.degrees = array_bytes(plan->slot_nodes, 1, sizeof(int32_t));
+    if (plim__load_sums(info, recipe))
+        sizes.weight_sums = array_bytes(plan->slot_nodes, 1, sizeof(float));
     if (info->label_kind == PLIM_LABELS_CLASSES)
         sizes.labels = array_bytes(seeds, 1, sizeof(int64_t));
     if (info->label_kind == PLIM_LABELS_VALUES)
@@ -271,8 +273,9 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
         if (!plim__add_size(sizes.bytes, sizes.columns[i], &sizes.bytes))
             sizes.bytes = SIZE_MAX;
     }
-    const size_t all[] = {sizes.nodes,  sizes.edges,   sizes.rows,         sizes.seeds,
-                          sizes.labels, sizes.degrees, sizes.graph_indptr, sizes.edge_ids};
+    const size_t all[] = {sizes.nodes,       sizes.edges,        sizes.rows,
+                          sizes.seeds,       sizes.labels,       sizes.degrees,
+                          sizes.weight_sums, sizes.graph_indptr, sizes.edge_ids};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!plim__add_size(sizes.bytes, all[i], &sizes.bytes))
             sizes.bytes = SIZE_MAX;

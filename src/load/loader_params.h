@@ -21,6 +21,7 @@ typedef struct plim__load_slot_sizes {
     size_t seeds;        /* (seeds of a part) int64 */
     size_t labels;       /* as many int64, or times num_targets float; 0 without */
     size_t degrees;      /* (slot_nodes) int32; 0 without */
+    size_t weight_sums;  /* (slot_nodes) float; 0 without */
     size_t graph_indptr; /* one more, of the index type; 0 in one graph */
     size_t edge_ids;     /* (slot_edges) int64, also to find columns by; 0 without */
     size_t columns[PLIM_COLUMNS]; /* (slot_edges, or slot_nodes) entries of each; 0 without */
@@ -54,6 +55,12 @@ plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_see
 static inline unsigned plim__load_columns(const plim_recipe_t *recipe)
 {
     return recipe->columns | recipe->draw_by;
+}
+
+/* Whether batches carry sums of weights. */
+static inline bool plim__load_sums(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
+{
+    return recipe->degrees && (recipe->columns & PLIM_EDGE_WEIGHT) != 0 && info->num_graphs == 0;
 }
 
 /* The recipe that is drawn: the given one, or in a dataset of many graphs one hop over all edges.

@@ -25,6 +25,7 @@ static void place_arrays(plim__slot_t *slot, const plim__load_slot_sizes_t *size
     slot->seeds = next_array(&at, sizes->seeds);
     slot->labels = next_array(&at, sizes->labels);
     slot->degrees = next_array(&at, sizes->degrees);
+    slot->weight_sums = next_array(&at, sizes->weight_sums);
     slot->graph_indptr = next_array(&at, sizes->graph_indptr);
     slot->edge_ids = next_array(&at, sizes->edge_ids);
     for (int i = 0; i < PLIM_COLUMNS; i++)

@@ -39,6 +39,7 @@ typedef struct plim__slot {
     void *rows;                  /* NULL without */
     void *labels;                /* NULL without */
     int32_t *degrees;            /* NULL without */
+    float *weight_sums;          /* NULL without; see source/weight_sums.h */
     void *graph_indptr;          /* NULL in one graph */
     int64_t *edge_ids;           /* NULL without */
     void *columns[PLIM_COLUMNS]; /* NULL without */

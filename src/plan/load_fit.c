@@ -344,11 +344,14 @@ static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
     return plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
 }
 
-static void enter_columns(const plim_job_t *job, const plim_dataset_t *dataset,
-                          const plim__loader_params_t *parts, plim__load_plan_t *plan,
-                          int64_t *io_bytes)
+/* Returns what making the sums of weights takes beside the columns, before the rest. */
+static int64_t enter_columns(const plim_job_t *job, const plim_dataset_t *dataset,
+                             const plim__loader_params_t *parts, plim__load_plan_t *plan,
+                             int64_t *io_bytes)
 {
-    int64_t bytes = 0;
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const bool sums = plim__load_sums(info, &plan->recipe);
+    int64_t bytes = sums ? plim__cost_pages(plim__weight_sums_estimate(info->num_nodes)) : 0;
     for (unsigned column = 1; column < 1u << PLIM_COLUMNS; column <<= 1) {
         plim__source_params_t params = parts->columns;
         params.column = column;
@@ -363,6 +366,7 @@ static void enter_columns(const plim_job_t *job, const plim_dataset_t *dataset,
     if (plan->recipe.draw_by != 0)
         *io_bytes = plim__add_saturating_i64(
             *io_bytes, plim__cost_pages(plim__topology_by_column_estimate(parts->num_sources)));
+    return sums ? plim__cost_pages(plim__weight_sums_work_minimum(job)) : 0;
 }
 
 /* Offsets, seeds and the choice of what to cache are made first; the memory for reading and
@@ -409,7 +413,7 @@ static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset
     filling = enter_lists(job, dataset, &parts, plan, &io_bytes);
     if (parts.with_rows)
         filling = plim__max_i64(filling, enter_rows(job, dataset, &parts, plan, &io_bytes));
-    enter_columns(job, dataset, &parts, plan, &io_bytes);
+    filling = plim__max_i64(filling, enter_columns(job, dataset, &parts, plan, &io_bytes));
     if (parts.windowed)
         enter(plan, "window", times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
     /* The caches, which may share memory with windows, are filled before the rest is made. */

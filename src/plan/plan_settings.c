@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "load/loader_params.h"
+#include "load/slots.h"
 #include "nn/model.h"
 #include "nn/score.h"
 #include "source/draw.h"
@@ -115,11 +116,6 @@ static plim_status_t check_columns(const plim_dataset_t *dataset, const plim_tra
     const char *path = plim__dataset_path(dataset);
     const unsigned read = columns_read(training);
     const unsigned missing = read & ~info->columns;
-    if (info->num_graphs == 0 && (read != 0 || training->model.kind == PLIM_GATV2))
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s is one graph; models that read columns of edges, and gatv2, are for "
-                          "datasets of many graphs: take gcn, sage, gat or gin",
-                          path);
     if (missing != 0)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s has no %s of edges, which the model reads; import it with them, or "
@@ -251,6 +247,19 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     return PLIM_OK;
 }
 
+bool plim__plan_settings_passes(const plim_training_t *training)
+{
+    return columns_read(training) == 0 && training->model.kind != PLIM_GATV2;
+}
+
+plim_status_t plim__plan_settings_no_pass(void)
+{
+    return plim__fail(PLIM_ERR_UNSUPPORTED,
+                      "exact evaluation and predictions of all nodes do not read columns of edges "
+                      "yet, nor compute gatv2: take batches (`eval_fanout` -1 draws all "
+                      "neighbours), or gcn, sage, gat or gin without columns");
+}
+
 /* Whether evaluation can be made as the settings say. */
 static plim_status_t check_evaluation(const plim_dataset_info_t *info,
                                       const plim_training_t *training)
@@ -279,6 +288,8 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
                           "`eval_exact`",
                           info->num_graphs > 0 ? "a dataset of many graphs gives whole graphs"
                                                : "an MLP uses no neighbours");
+    if (training->eval_exact && !plim__plan_settings_passes(training))
+        return plim__plan_settings_no_pass();
     if (count > 0 && training->eval_exact)
         return plim__fail(PLIM_ERR_USAGE,
                           "`eval_exact` takes all neighbours: leave out `eval_fanout`");
@@ -404,7 +415,9 @@ plim__columns_t plim__plan_settings_columns(const plim_dataset_info_t *info,
 
 plim__batch_columns_t plim__plan_settings_batch(const plim_batch_t *batch)
 {
+    const plim__slot_t *slot = (const plim__slot_t *)(const void *)batch;
     return (plim__batch_columns_t){.edge_weights = batch->edge_weight,
+                                   .weight_sums = slot->weight_sums,
                                    .edge_features = batch->edge_features,
                                    .edge_types = batch->edge_type,
                                    .edge_categories = batch->edge_features};

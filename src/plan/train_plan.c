@@ -446,7 +446,7 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     pass_cost_t cost = {.minimum = 0};
     char line[PLIM__SIZE_TEXT];
-    if (!plim__plan_settings_draws(info, training))
+    if (!plim__plan_settings_draws(info, training) || !plim__plan_settings_passes(training))
         enter_sampled(job, dataset, training, plan, &cost);
     else
         enter_exact(job, dataset, training, PLIM_PHASE_PREDICT, plan, &cost);

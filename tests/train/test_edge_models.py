@@ -1,8 +1,5 @@
 """Models that read columns of edges, on graphs: their runs learn from them, weights are PyTorch Geometric's there and back."""
-import json
-import os
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
@@ -12,75 +9,12 @@ import plimsoll
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
 import importing as im  # noqa: E402
+from edge_models import BONDS, CASES, FEATURES, TYPES, Net, call, last, tensors, torch  # noqa: E402
 
-torch = pytest.importorskip('torch', reason='torch is not installed (tools/bootstrap installs it)')
-gnn = pytest.importorskip('torch_geometric.nn', reason='torch_geometric is not installed (tools/bootstrap installs it)')
 safe = pytest.importorskip('safetensors.torch', reason='safetensors is not installed (tools/bootstrap installs it)')
 
-PLIMSOLL = os.environ['PLIMSOLL']
-GRAPHS, HIDDEN, FEATURES, TYPES, BONDS = 300, 16, 5, 3, [4, 2]
+GRAPHS, HIDDEN = 300, 16
 SPLITS = {'train': range(200), 'valid': range(200, 250), 'test': range(250, GRAPHS)}
-
-
-def call(*words, code=0):
-    done = subprocess.run([PLIMSOLL, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
-
-
-def last(*words):
-    return json.loads(call(*words, '--json', '--quiet').stdout.splitlines()[-1])
-
-
-def tensors(run):
-    data = (run / 'last.safetensors').read_bytes()
-    return data[8 + int.from_bytes(data[:8], 'little'):]
-
-
-class Embeddings(torch.nn.Module):
-    """OGB's BondEncoder."""
-
-    def __init__(self, counts, width):
-        super().__init__()
-        self.bond_embedding_list = torch.nn.ModuleList(torch.nn.Embedding(count, width) for count in counts)
-
-    def forward(self, x):
-        return sum(table(x[:, i]) for i, table in enumerate(self.bond_embedding_list))
-
-
-class Bonds(gnn.GINEConv):
-    def __init__(self, mlp, width):
-        super().__init__(mlp)
-        self.bond_encoder = Embeddings(BONDS, width)
-
-    def forward(self, x, edges, attr):
-        return super().forward(x, edges, self.bond_encoder(attr))
-
-
-class Net(gnn.models.basic_gnn.BasicGNN):
-    """PyG's layers as its own models have them, with one product after the pooling."""
-    supports_edge_weight = supports_edge_attr = True
-
-    def init_conv(self, in_channels, out_channels, kind='gine'):
-        mlp = gnn.MLP([in_channels, out_channels, out_channels], act='relu', norm=None)
-        return {'gine': lambda: gnn.GINEConv(mlp, edge_dim=FEATURES), 'bonds': lambda: Bonds(mlp, in_channels),
-                'gat': lambda: gnn.GATConv(in_channels, out_channels // 2, heads=2, edge_dim=FEATURES),
-                'gatv2': lambda: gnn.GATv2Conv(in_channels, out_channels // 2, heads=2, edge_dim=FEATURES),
-                'gatv2-plain': lambda: gnn.GATv2Conv(in_channels, out_channels),
-                'gcn': lambda: gnn.GCNConv(in_channels, out_channels),
-                'rgcn': lambda: gnn.RGCNConv(in_channels, out_channels, TYPES, 2)}[kind]()
-
-
-# Of each model: its options, and the column that its layers take.
-CASES = {
-    'gine': (['--model', 'gine'], 'edge_attr'),
-    'bonds': (['--model', 'gine', '--edge-categories', ','.join(map(str, BONDS))], 'edge_attr'),
-    'gat': (['--model', 'gat', '--heads', 2, '--edge-features'], 'edge_attr'),
-    'gatv2': (['--model', 'gatv2', '--heads', 2, '--edge-features'], 'edge_attr'),
-    'gatv2-plain': (['--model', 'gatv2'], None),
-    'gcn': (['--model', 'gcn', '--edge-weight'], 'edge_weight'),
-    'rgcn': (['--model', 'rgcn', '--num-bases', 2], 'edge_type'),
-}
 
 
 def make_graphs(kind):
@@ -172,9 +106,6 @@ def test_a_run_keeps_its_columns(trained):
 
 
 def test_what_the_dataset_lacks_is_named(tmp_path):
-    call('generate', 'free', tmp_path / 'one', '--nodes', 300, '--edges', 900, '--features', 8, '--classes', 3, '--quiet')
-    done = call('train', tmp_path / 'one', '--model', 'gine', '--run', tmp_path / 'run', code=1)
-    assert 'many graphs' in done.stderr
     with plimsoll.Builder(tmp_path / 'graphs', quiet=True) as builder:
         for _ in range(9):
             builder.add_graph(np.array([[0, 1], [1, 0]]), np.ones((2, 3), np.float32), 0.5)
