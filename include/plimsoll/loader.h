@@ -67,6 +67,11 @@ typedef struct plim_recipe {
      * left; an edge of weight 0 only where no other is left. A weight that is negative or not
      * finite is PLIM_ERR_DATA. Not in a dataset of many graphs. */
     unsigned draw_by;
+    /* Each seed has a tree of its own: a node that several trees meet is a node in each, and
+     * batches carry `trees`. Draws depend on (seed, epoch, the seed's place in the epoch, node), so
+     * they are not shared: lists and rows on disk are read for each batch, without windows. Not in
+     * a dataset of many graphs, nor in training. */
+    bool disjoint;
 } plim_recipe_t;
 
 /* Delivers rows as PLIM_F32; the stored type (info's feature_type) saves the conversion. For a
@@ -74,7 +79,7 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, false, PLIM_F32, PLIM_I32, false, false, 0, 0                                   \
+            false, false, PLIM_F32, PLIM_I32, false, false, 0, 0, false                            \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */
@@ -94,7 +99,7 @@ typedef struct plim_block {
 typedef struct plim_array {
     const char *name; /* "nodes", "rows", "labels", "degrees", "graph_indptr", "edge_index",
                          "edge_ids", "edge_features", "edge_weight", "edge_type", "edge_time",
-                         "edge_id", "node_time", "indptr", "indices" */
+                         "edge_id", "node_time", "trees", "indptr", "indices" */
     int hop;          /* of indptr and indices: the block; otherwise -1 */
     const void *data; /* on a boundary of 64 bytes, except for indptr and indices */
     plim_dtype_t type;
@@ -149,6 +154,8 @@ typedef struct plim_batch {
     const int64_t *edge_time;   /* (edges) */
     const int64_t *edge_number; /* (edges) numbers in the source, from edge_id.npy */
     const int64_t *node_time;   /* (num_nodes) */
+    const void *trees; /* (num_nodes) which seed's tree each node is in, index type; NULL unless
+                          disjoint */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
@@ -280,7 +287,7 @@ PLIM_API void plim_batch_retain(plim_batch_t *batch);
 PLIM_API void plim_batch_release(plim_batch_t *batch);
 
 /* The index-th array of a batch; NULL after the last. The order is nodes, rows, labels, degrees,
- * graph_indptr, edge_index, edge_ids, columns, as far as the batch has them, then indptr and
+ * graph_indptr, edge_index, edge_ids, columns, trees, as far as the batch has them, then indptr and
  * indices of each block. Any thread. */
 PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index);
 

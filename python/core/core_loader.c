@@ -162,19 +162,20 @@ static loader_object_t *wrap_loader(creation_t *creation, job_object_t *job)
 static bool read_creation(PyObject *args, PyObject *kwargs, creation_t *creation,
                           job_object_t **job_out)
 {
-    static char *names[] = {"job",        "dataset", "row_bits", "replace", "seed",    "streams",
-                            "batch_size", "fanout",  "memory",   "slots",   "draw_by", NULL};
+    static char *names[] = {"job",     "dataset",    "row_bits", "replace", "seed",
+                            "streams", "batch_size", "fanout",   "memory",  "slots",
+                            "draw_by", "disjoint",   NULL};
     plim_recipe_t *recipe = &creation->recipe;
     dataset_object_t *dataset;
     PyObject *streams, *fanout;
-    int row_bits, replace;
+    int row_bits, replace, disjoint;
     const char *draw_by;
     unsigned long long seed;
     long long batch_size, memory;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ipKOLOLis", names, core_job_type, job_out,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ipKOLOLisp", names, core_job_type, job_out,
                                      core_dataset_type, &dataset, &row_bits, &replace, &seed,
                                      &streams, &batch_size, &fanout, &memory, &creation->slots,
-                                     &draw_by) ||
+                                     &draw_by, &disjoint) ||
         !read_fanout(fanout, recipe->fanout, &recipe->num_hops) || !read_streams(streams, creation))
         return false;
     creation->job = (*job_out)->job;
@@ -183,6 +184,7 @@ static bool read_creation(PyObject *args, PyObject *kwargs, creation_t *creation
     recipe->batch_size = batch_size;
     recipe->seed = seed;
     recipe->replace = replace != 0;
+    recipe->disjoint = disjoint != 0;
     recipe->draw_by = strcmp(draw_by, "edge_weight") == 0 ? PLIM_EDGE_WEIGHT : 0;
     const plim_dataset_info_t *info = plim_dataset_info(dataset->dataset);
     recipe->form = info != NULL && info->num_graphs > 0 ? PLIM_NATIVE : PLIM_PYG;

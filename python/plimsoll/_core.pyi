@@ -94,6 +94,7 @@ def loader(
     memory: int,
     slots: int,
     draw_by: str,
+    disjoint: bool,
 ) -> Loader: ...
 def fits(
     job: Job,
@@ -107,6 +108,7 @@ def fits(
     memory: int,
     slots: int,
     draw_by: str,
+    disjoint: bool,
 ) -> None: ...
 def peak() -> Peak: ...
 def trim() -> None: ...

@@ -395,6 +395,7 @@ class _Shared:
             'row_bits': self.settings['row_bits'],
             'replace': self.settings['replace'],
             'draw_by': self.settings['weight_attr'] or '',
+            'disjoint': self.settings['disjoint'],
             'seed': self.seed,
             'streams': [loader._plan_settings(self.seed) for loader in list(self.loaders)],
             'batch_size': first.batch_size,
@@ -433,7 +434,7 @@ class _StreamLoader:
         """What to make smaller."""
         raise NotImplementedError
 
-    def _shared_settings(self, dataset: Any, replace: bool, weight_attr: str = '') -> dict[str, Any]:
+    def _shared_settings(self, dataset: Any, replace: bool, weight_attr: str = '', disjoint: bool = False) -> dict[str, Any]:
         """What the loaders of a dataset must agree on to share one loader of the library."""
         return {
             'memory': size_of(self.memory) or None,
@@ -441,6 +442,7 @@ class _StreamLoader:
             'row_bits': _row_bits(dataset, self.x_dtype),
             'replace': bool(replace),
             'weight_attr': weight_attr,
+            'disjoint': disjoint,
         }
 
     def _begin(self, data: Any, input_nodes: Any, settings: dict[str, Any], seed: int | None, generator: Any) -> None:
@@ -660,6 +662,7 @@ class _StreamLoader:
             'input_nodes': nodes,
             'ranks': self._world()[1],
             'weight_attr': self._shared.settings['weight_attr'] or None,
+            'disjoint': self._shared.settings['disjoint'] or None,
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -838,7 +841,7 @@ class NeighborLoader(_StreamLoader):
     seed:     of order and draws; default: drawn from `generator`, or from torch's own.
 
     weight_attr="edge_weight" draws neighbours in proportion to the weights of their edges, as PyG does; all loaders of a dataset
-    draw in the same way.
+    draw in the same way. disjoint=True gives each seed a tree of its own, and batch.batch says which seed's a node is in.
 
     Batches are torch_geometric `Data` with x, y, edge_index, n_id, input_id, batch_size, num_sampled_nodes and
     num_sampled_edges; and, as far as the dataset has them, edge_attr, edge_weight, edge_type, edge_time and time (of nodes), each
@@ -906,7 +909,6 @@ class NeighborLoader(_StreamLoader):
         _refuse(
             input_time=(input_time, None, 'Plimsoll does not sample by time; use torch_geometric.loader.NeighborLoader'),
             time_attr=(time_attr, None, 'Plimsoll does not sample by time; use torch_geometric.loader.NeighborLoader'),
-            disjoint=(disjoint, False, 'the seeds of a batch share one subgraph; batch_size=1 gives each its own'),
             directed=(directed, True, 'use torch_geometric.loader.NeighborLoader for induced subgraphs'),
             subgraph_type=(kind, 'directional', 'only "directional" is; make batches bidirectional in a transform'),
             temporal_strategy=(temporal_strategy, 'uniform', 'Plimsoll does not sample by time'),
@@ -926,7 +928,7 @@ class NeighborLoader(_StreamLoader):
         if isinstance(data, Dataset) and data.num_graphs:
             raise UsageError(f'{data.path} holds {data.num_graphs} graphs: use plimsoll.GraphLoader')
         _check_column('weight_attr', weight_attr, ('edge_weight',), data)
-        settings = self._shared_settings(data, replace, weight_attr or '')
+        settings = self._shared_settings(data, replace, weight_attr or '', bool(disjoint))
         _warn_not_needed(given)
         self._begin(data, input_nodes, settings, seed, generator)
 
@@ -939,6 +941,8 @@ class NeighborLoader(_StreamLoader):
         nodes, edges = batch.sampled()
         fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'n_id': n_id, 'edge_position': arrays['edge_ids']}
         fields.update((COLUMNS[name], value) for name, value in arrays.items() if name in COLUMNS)
+        if 'trees' in arrays:
+            fields['batch'] = arrays['trees']
         if 'rows' in arrays:
             fields['x'] = arrays['rows']
         else:

@@ -19,6 +19,7 @@ static plim_status_t try_blocks(const plim__load_context_t *context, plim__load_
     const int64_t *seeds = slot->seeds;
     out->node_capacity = plan->slot_nodes;
     out->edge_capacity = plan->slot_edges;
+    out->trees = slot->trees;
     if (plan->part_nodes > 0 && count > 1) { /* a single seed may fill the slot */
         out->node_capacity = plim__min_i64(plan->part_nodes, plan->slot_nodes);
         out->edge_capacity = plim__min_i64(plan->part_edges, plan->slot_edges);
@@ -139,6 +140,7 @@ static void describe_arrays(const plim__load_context_t *context, plim__slot_t *s
     add_array(slot, "edge_index", -1, batch->edge_index, recipe->index_type, 2, num_edges);
     add_array(slot, "edge_ids", -1, batch->edge_ids, PLIM_I64, num_edges, ONE_DIMENSION);
     add_columns(info, recipe, slot, num_edges);
+    add_array(slot, "trees", -1, batch->trees, recipe->index_type, batch->num_nodes, ONE_DIMENSION);
     for (int hop = 0; hop < batch->num_blocks; hop++) {
         const plim_block_t *block = &batch->blocks[hop];
         add_array(slot, "indptr", hop, block->indptr, recipe->index_type, block->num_dst + 1,
@@ -204,6 +206,7 @@ static void describe(const plim__load_context_t *context, const plim_stream_t *s
     batch->edge_index = out->with_targets ? slot->edges : NULL;
     batch->edge_ids = context->plan.recipe.edge_ids ? slot->edge_ids : NULL;
     describe_columns(slot);
+    batch->trees = slot->trees;
     describe_arrays(context, slot, out->num_edges);
     slot->part = count;
     slot->more = batch->first_seed + count < cut->end;
@@ -271,6 +274,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
         count = plim__min_i64(count, slot->part);
     plim__stream_take(stream, epoch, cut.batch_first + batch->first_seed, count, slot->seeds,
                       slot->labels);
+    plim__blocks_trees(worker->blocks, cut.place + batch->first_seed);
     PLIM_TRY(fit_blocks(context, worker, slot, sources, count, &out, &count));
     if (context->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(context, slot, count, &out));
@@ -291,6 +295,39 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     return PLIM_OK;
 }
 
+/* Counts disjoint trees one by one. One that does not fit a slot counts as its upper bound. */
+static plim_status_t count_trees(const plim__load_context_t *context, const plim__load_run_t *run,
+                                 const plim__load_sources_t *sources, plim__load_worker_t *worker,
+                                 const plim__load_cut_t *cut, const plim__blocks_params_t *params,
+                                 plim__slot_t *slot)
+{
+    const plim_dataset_info_t *info = context->info;
+    const int number = sources->first_worker + worker->number;
+    plim__load_size_t *sum = &slot->counted;
+    *sum = (plim__load_size_t){0, params->num_hops}; /* a block has one entry more than nodes */
+    for (int64_t i = cut->first; i < cut->end; i++) {
+        plim__blocks_out_t out = {.index_type = context->plan.recipe.index_type,
+                                  .nodes = slot->nodes,
+                                  .node_capacity = context->plan.slot_nodes,
+                                  .edges = slot->edges,
+                                  .edge_capacity = context->plan.slot_edges};
+        int64_t nodes, edges = 0;
+        bool fits;
+        plim__blocks_trees(worker->blocks, cut->place + i);
+        PLIM_TRY(plim__blocks_build(worker->blocks, sources->topologies[0], number, run->epoch,
+                                    &slot->seeds[i - cut->first], 1, &out, &fits));
+        nodes = out.num_nodes;
+        for (int hop = 0; hop < out.num_hops; hop++)
+            edges += out.blocks[hop].num_dst + out.blocks[hop].num_edges;
+        if (!fits)
+            plim__blocks_bound(params, info->num_nodes, info->num_edges, info->max_degree, 1,
+                               &nodes, &edges);
+        sum->nodes = plim__add_saturating_i64(sum->nodes, nodes);
+        sum->edges = plim__add_saturating_i64(sum->edges, edges);
+    }
+    return PLIM_OK;
+}
+
 plim_status_t plim__batch_count(const plim__load_context_t *context, const plim__load_run_t *run,
                                 const plim__load_sources_t *sources, plim__load_worker_t *worker,
                                 plim__slot_t *slot)
@@ -304,6 +341,8 @@ plim_status_t plim__batch_count(const plim__load_context_t *context, const plim_
     plim__stream_take(stream, run->epoch, cut.batch_first + cut.first, cut.end - cut.first,
                       slot->seeds, NULL);
     slot->more = false;
+    if (params.node_bits > 0)
+        return count_trees(context, run, sources, worker, &cut, &params, slot);
     return plim__block_count_run(
         worker->count, sources->topologies[0], sources->first_worker + worker->number, &params,
         run->epoch, slot->seeds, cut.end - cut.first, &slot->counted.nodes, &slot->counted.edges);

@@ -122,7 +122,7 @@ static plim_status_t make_scratch(plim_loader_t *loader, plim__load_worker_t *wo
     plim__blocks_params_t params = context->params.blocks;
     params.skip_loops = plim__offsets_skip_loops(context->offsets);
     PLIM_TRY(plim__blocks_create(&context->job, &params, &worker->blocks));
-    return context->plan.counted
+    return context->plan.counted && params.node_bits == 0
                ? plim__block_count_create(&context->job, context->info->num_nodes,
                                           context->params.most_drawn, &worker->count)
                : PLIM_OK;

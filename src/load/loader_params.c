@@ -50,9 +50,29 @@ static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe
     return PLIM_OK;
 }
 
+/* A tree's number and a node's share 63 bits. */
+static plim_status_t check_trees(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    if (!recipe->disjoint)
+        return PLIM_OK;
+    if (info->num_graphs > 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: the graphs of a dataset of many are disjoint; leave out `disjoint`",
+                          plim__dataset_path(dataset));
+    if (plim__blocks_node_bits(info->num_nodes) + plim__blocks_node_bits(recipe->batch_size) > 63)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: disjoint batches of %lld seeds in a graph of %lld nodes; reduce "
+                          "`batch_size`",
+                          plim__dataset_path(dataset), (long long)recipe->batch_size,
+                          (long long)info->num_nodes);
+    return PLIM_OK;
+}
+
 static plim_status_t check_draws(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    PLIM_TRY(check_trees(dataset, recipe));
     if (recipe->draw_by == 0)
         return PLIM_OK;
     if (recipe->draw_by != PLIM_EDGE_WEIGHT)
@@ -135,6 +155,20 @@ plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_reci
         drawn.form = PLIM_NATIVE;
     }
     return drawn;
+}
+
+plim__blocks_params_t plim__load_blocks(const plim_dataset_info_t *info,
+                                        const plim_recipe_t *recipe)
+{
+    plim__blocks_params_t params = {
+        .num_hops = recipe->num_hops,
+        .replace = recipe->replace,
+        .form = recipe->form,
+        .node_bits = recipe->disjoint ? plim__blocks_node_bits(info->num_nodes) : 0,
+        .seed = recipe->seed,
+        .most_drawn = plim__load_most_drawn(recipe, info->max_degree)};
+    memcpy(params.fanout, recipe->fanout, sizeof params.fanout);
+    return params;
 }
 
 int64_t plim__load_most_drawn(const plim_recipe_t *recipe, int64_t max_degree)
@@ -262,6 +296,8 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
         sizes.graph_indptr = array_bytes(seeds + 1, 1, width);
     if (has_positions(recipe))
         sizes.edge_ids = array_bytes(plan->slot_edges, 1, sizeof(int64_t));
+    if (recipe->disjoint)
+        sizes.trees = array_bytes(plan->slot_nodes, 1, width);
     for (int i = 0; i < PLIM_COLUMNS; i++) {
         const unsigned column = 1u << i;
         if ((recipe->columns & column) == 0)
@@ -273,9 +309,9 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
         if (!plim__add_size(sizes.bytes, sizes.columns[i], &sizes.bytes))
             sizes.bytes = SIZE_MAX;
     }
-    const size_t all[] = {sizes.nodes,       sizes.edges,        sizes.rows,
-                          sizes.seeds,       sizes.labels,       sizes.degrees,
-                          sizes.weight_sums, sizes.graph_indptr, sizes.edge_ids};
+    const size_t all[] = {sizes.nodes,    sizes.edges,   sizes.rows,        sizes.seeds,
+                          sizes.labels,   sizes.degrees, sizes.weight_sums, sizes.graph_indptr,
+                          sizes.edge_ids, sizes.trees};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!plim__add_size(sizes.bytes, all[i], &sizes.bytes))
             sizes.bytes = SIZE_MAX;
@@ -319,22 +355,14 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
     const plim_recipe_t *recipe = &drawn;
     plim__loader_params_t parts = {0};
     parts.with_rows = !recipe->no_features && info->num_features > 0;
-    parts.windowed = (recipe->num_hops > 0 && !plan->topology_in_memory) ||
-                     (parts.with_rows && !plan->rows_in_memory);
+    parts.windowed = !recipe->disjoint && ((recipe->num_hops > 0 && !plan->topology_in_memory) ||
+                                           (parts.with_rows && !plan->rows_in_memory));
     parts.builders = parts.windowed ? plim__job_threads(job) : 0;
     parts.num_sources = parts.builders + plan->workers;
     parts.most_drawn = plim__load_most_drawn(recipe, info->max_degree);
-    parts.blocks = (plim__blocks_params_t){
-        .num_hops = recipe->num_hops,
-        .replace = recipe->replace,
-        .form = recipe->form,
-        .with_edge_ids = has_positions(recipe),
-        .seed = recipe->seed,
-        .node_capacity = plan->slot_nodes,
-        .most_drawn = parts.most_drawn,
-    };
-    for (int i = 0; i < recipe->num_hops; i++)
-        parts.blocks.fanout[i] = recipe->fanout[i];
+    parts.blocks = plim__load_blocks(info, recipe);
+    parts.blocks.with_edge_ids = has_positions(recipe);
+    parts.blocks.node_capacity = plan->slot_nodes;
     parts.window = window_params(info, plan, &parts);
     parts.lists = (plim__source_params_t){
         .workers = parts.num_sources,

@@ -24,12 +24,14 @@ typedef struct plim__load_slot_sizes {
     size_t weight_sums;  /* (slot_nodes) float; 0 without */
     size_t graph_indptr; /* one more, of the index type; 0 in one graph */
     size_t edge_ids;     /* (slot_edges) int64, also to find columns by; 0 without */
+    size_t trees;        /* (slot_nodes) of the index type; 0 unless disjoint */
     size_t columns[PLIM_COLUMNS]; /* (slot_edges, or slot_nodes) entries of each; 0 without */
     size_t bytes;                 /* of all, in whole pages; saturates at SIZE_MAX */
 } plim__load_slot_sizes_t;
 
 typedef struct plim__loader_params {
-    bool windowed;   /* lists or rows are on disk: batches are built from windows */
+    bool windowed;   /* lists or rows are on disk, and batches share draws: they are built from
+                        windows */
     bool with_rows;  /* batches have rows */
     int builders;    /* threads that fill windows; 0 unless windowed */
     int num_sources; /* worker numbers of the sources: builders first, then workers */
@@ -50,6 +52,10 @@ typedef struct plim__loader_params {
  */
 plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_recipe_t *recipe);
 plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_seeds);
+
+/* How the recipe's blocks are drawn, without their capacity and edge ids. */
+plim__blocks_params_t plim__load_blocks(const plim_dataset_info_t *info,
+                                        const plim_recipe_t *recipe);
 
 /* The columns that the loader reads: those that batches carry, and that which decides draws. */
 static inline unsigned plim__load_columns(const plim_recipe_t *recipe)

@@ -40,21 +40,10 @@ typedef struct probe {
     int64_t edge_capacity;
 } probe_t;
 
-static plim__blocks_params_t blocks_params(const plim_dataset_info_t *info,
-                                           const plim_recipe_t *recipe)
-{
-    plim__blocks_params_t params = {.num_hops = recipe->num_hops,
-                                    .replace = recipe->replace,
-                                    .form = recipe->form,
-                                    .most_drawn = plim__load_most_drawn(recipe, info->max_degree)};
-    memcpy(params.fanout, recipe->fanout, sizeof params.fanout);
-    return params;
-}
-
 /* Seeds of the largest batch: a power of GROWTH that reads at most LISTS_MOST in the worst case. */
 static int64_t most_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
 {
-    plim__blocks_params_t params = blocks_params(info, recipe);
+    plim__blocks_params_t params = plim__load_blocks(info, recipe);
     int64_t nodes, edges, seeds = 1;
     /* The nodes of the last hop do not draw. */
     params.num_hops--;
@@ -71,7 +60,7 @@ static int64_t most_seeds(const plim_dataset_info_t *info, const plim_recipe_t *
 static void find_capacities(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                             probe_t *probe)
 {
-    const plim__blocks_params_t params = blocks_params(info, recipe);
+    const plim__blocks_params_t params = plim__load_blocks(info, recipe);
     probe->num_seeds = most_seeds(info, recipe);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree,
                        probe->num_seeds, &probe->node_capacity, &probe->edge_capacity);
@@ -115,7 +104,7 @@ size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset
     find_capacities(info, recipe, &probe);
     if (probe.node_capacity > INT32_MAX || info->num_nodes > INT32_MAX)
         return SIZE_MAX;
-    plim__blocks_params_t blocks = blocks_params(info, recipe);
+    plim__blocks_params_t blocks = plim__load_blocks(info, recipe);
     blocks.node_capacity = probe.node_capacity;
     const plim__range_reader_params_t reader = reader_params(info);
     const plim__source_params_t source = source_params(info);
@@ -209,7 +198,7 @@ plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *datas
     plim__probe_t result = {0};
     probe_t draft = {0}, *probe;
     find_capacities(info, recipe, &draft);
-    plim__blocks_params_t params = blocks_params(info, recipe);
+    plim__blocks_params_t params = plim__load_blocks(info, recipe);
     params.node_capacity = draft.node_capacity;
     const plim__source_params_t disk = source_params(info);
     PLIM_TRY(plim__object_create(job->ledger, "choosing", lay_out, &draft, sizeof draft,

@@ -112,9 +112,10 @@ plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t sequence)
     const int64_t each = batch_microbatches(stream, stream->whole_size);
     plim__load_cut_t cut = {.step = number / each, .number = number % each};
     int64_t begin;
-    const int64_t seeds = plim__stream_batch(stream, cut.step, &begin);
+    const int64_t seeds = plim__stream_batch(stream, cut.step, &cut.place);
     cut.batch_first = cut.step * stream->batch_size;
     cut.batch_seeds = share_of(stream, seeds, &begin);
+    cut.place += begin;
     /* The larger shares come first. */
     const int64_t larger = larger_shares(stream, seeds);
     const int64_t many = microbatches_of(stream, seeds / stream->num_shares + 1);

@@ -109,6 +109,7 @@ typedef struct plim__load_cut {
     int share;           /* that the seeds are of */
     int64_t batch_first; /* the first seed of the stream's shares in the epoch … */
     int64_t batch_seeds; /* … and their number of seeds */
+    int64_t place;       /* of the first of them in the whole epoch: the number of its tree */
     int64_t first, end;
 } plim__load_cut_t;
 

@@ -16,11 +16,10 @@
 plim__load_size_t plim__loader_bound(const plim_loader_t *loader, int num_hops,
                                      const int64_t *fanout, int64_t seeds)
 {
-    const plim_recipe_t *recipe = &loader->context.plan.recipe;
     const plim_dataset_info_t *info = loader->context.info;
-    plim__blocks_params_t blocks = {
-        .num_hops = num_hops, .replace = recipe->replace, .form = recipe->form};
+    plim__blocks_params_t blocks = plim__load_blocks(info, &loader->context.plan.recipe);
     plim__load_size_t size;
+    blocks.num_hops = num_hops;
     memcpy(blocks.fanout, fanout, sizeof blocks.fanout);
     plim__blocks_bound(&blocks, info->num_nodes, info->num_edges, info->max_degree, seeds,
                        &size.nodes, &size.edges);

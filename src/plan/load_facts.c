@@ -34,7 +34,8 @@ plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t n
     plim__load_size_t size = facts->probe.count > 1
                                  ? plim__load_size_probed(&facts->probe, num_seeds)
                                  : plim__load_size_expected(manifest, facts->recipe, num_seeds);
-    size.nodes = plim__min_i64(size.nodes, info->num_nodes);
+    if (!facts->recipe->disjoint)
+        size.nodes = plim__min_i64(size.nodes, info->num_nodes);
     return size;
 }
 
@@ -50,10 +51,7 @@ plim__load_size_t plim__load_most(const plim__load_facts_t *facts, int64_t num_s
         size.edges = plim__min_i64(edges, info->num_nodes + info->num_edges) + 1;
         return size;
     }
-    plim__blocks_params_t params = {.num_hops = facts->recipe->num_hops,
-                                    .replace = facts->recipe->replace,
-                                    .form = facts->recipe->form};
-    memcpy(params.fanout, facts->recipe->fanout, sizeof params.fanout);
+    const plim__blocks_params_t params = plim__load_blocks(info, facts->recipe);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, num_seeds,
                        &size.nodes, &size.edges);
     return size;

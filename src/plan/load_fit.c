@@ -236,12 +236,10 @@ static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     plim__load_size_t size = facts->one;
-    plim__blocks_params_t params = {.num_hops = facts->recipe->num_hops,
-                                    .replace = facts->recipe->replace,
-                                    .form = PLIM_NATIVE};
+    plim__blocks_params_t params = plim__load_blocks(info, facts->recipe);
+    params.form = PLIM_NATIVE;
     if (facts->recipe->form == PLIM_NATIVE || facts->counted)
         return size;
-    memcpy(params.fanout, facts->recipe->fanout, sizeof params.fanout);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, 1, &size.nodes,
                        &size.edges);
     return size;
@@ -270,8 +268,10 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
     plan->merge_distance = PLIM__MERGE_DISTANCE;
     if (params->scratch != NULL)
         strncpy(plan->scratch, params->scratch, sizeof plan->scratch - 1);
-    bool windowed = (has_draws(facts) && !plan->topology_in_memory) || !plan->rows_in_memory;
-    if (windowed) {
+    const bool reads = (has_draws(facts) && !plan->topology_in_memory) || !plan->rows_in_memory;
+    if (reads && plan->recipe.disjoint) {
+        plan->window_steps = 1; /* each batch reads for itself */
+    } else if (reads) {
         plan->window_steps = epoch_steps(facts);
         if (params->window > 0)
             plan->window_steps = plim__min_i64(params->window, plan->window_steps);
@@ -421,7 +421,7 @@ static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset
         making, plim__add_saturating_i64(sum_accounts(plan), io_bytes + loader_bytes + filling));
     enter(plan, "slots", plim__cost_pages(plim__slots_estimate(plan, &parts)));
     size_t scratch = plim__blocks_estimate(&parts.blocks);
-    if (plan->counted)
+    if (plan->counted && !plan->recipe.disjoint)
         scratch = plim__add_saturating_size(
             plim__round_up(scratch, PLIM__PAGE),
             plim__block_count_estimate(plim_dataset_info(dataset)->num_nodes, parts.most_drawn));
@@ -665,8 +665,10 @@ static bool grow_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 static int64_t working_rows(const plim__load_facts_t *facts, bool *all_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    plim_recipe_t shared = *facts->recipe;
+    shared.disjoint = false; /* each row once */
     const plim__load_size_t epoch = plim__load_size_expected(plim__dataset_manifest(facts->dataset),
-                                                             facts->recipe, seeds_of_splits(info));
+                                                             &shared, seeds_of_splits(info));
     const int64_t rows =
         plim__min_i64(plim__mul_saturating_i64(epoch.nodes, REACH_FACTOR), info->num_nodes);
     *all_out = rows <= info->num_nodes / 2 ||
@@ -747,7 +749,8 @@ static void grow_caches(const plim__load_facts_t *facts, plim__load_plan_t *plan
          facts->line);
     grow_list_cache(facts, plan, facts->line);
     plan->shared = has_rows(facts) && !plan->rows_in_memory && plan->row_cache_bytes > 0 &&
-                   facts->params->row_cache == 0 && facts->params->list_cache == 0;
+                   facts->params->row_cache == 0 && facts->params->list_cache == 0 &&
+                   !plan->recipe.disjoint;
     plan->cache_steps = cache_steps(facts, plan);
 }
 
@@ -791,7 +794,8 @@ static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     if (plan->window_steps > 0 && !facts->trial) {
         grow_depth(facts, plan);
         take_working_set(facts, plan);
-        grow_windows(facts, plan);
+        if (!plan->recipe.disjoint)
+            grow_windows(facts, plan);
         grow_caches(facts, plan);
         drop_small_set(facts, plan);
     }

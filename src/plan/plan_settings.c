@@ -308,6 +308,8 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
     if (training->recipe.replace)
         return plim__fail(PLIM_ERR_USAGE,
                           "training draws without replacement; leave `replace` false");
+    if (training->recipe.disjoint)
+        return plim__fail(PLIM_ERR_USAGE, "in training, seeds share nodes; leave `disjoint` false");
     PLIM_TRY(check_optimiser(&training->optimiser));
     PLIM_TRY(check_task(dataset, training));
     PLIM_TRY(check_evaluation(info, training));

@@ -52,7 +52,8 @@ plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
 {
     const int64_t reach = manifest->reach > 0 ? manifest->reach : manifest->info.num_nodes;
     double all = (double)plim__max_i64(reach, 1);
-    double met = fmin((double)num_seeds, all);
+    const double trees = recipe->disjoint ? (double)num_seeds : 1; /* of one seed each */
+    double met = fmin((double)num_seeds / trees, all);
     double expanded = met; /* destinations of the next hop */
     double edges = 0;
     for (int hop = 0; hop < recipe->num_hops; hop++) {
@@ -62,7 +63,7 @@ plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
         met += fresh;
         expanded = recipe->form == PLIM_PYG ? fresh : met;
     }
-    return (plim__load_size_t){.nodes = whole(met), .edges = whole(edges)};
+    return (plim__load_size_t){.nodes = whole(met * trees), .edges = whole(edges * trees)};
 }
 
 /* The value at `seeds` of the power law through two points. */
@@ -90,8 +91,8 @@ plim__load_size_t plim__load_size_probed(const plim__probe_t *probe, int64_t num
 static void name_draws(const char *kind, const plim_dataset_info_t *info,
                        const plim_recipe_t *recipe, char name_out[NAME_TEXT])
 {
-    int used = snprintf(name_out, NAME_TEXT, "%s-%d-%s-%d%s", kind, VERSION, info->fingerprint,
-                        (int)recipe->form, recipe->replace ? "r" : "");
+    int used = snprintf(name_out, NAME_TEXT, "%s-%d-%s-%d%s%s", kind, VERSION, info->fingerprint,
+                        (int)recipe->form, recipe->replace ? "r" : "", recipe->disjoint ? "d" : "");
     for (int i = 0; i < recipe->num_hops && used < NAME_TEXT; i++)
         used += snprintf(name_out + used, (size_t)(NAME_TEXT - used), "-%lld",
                          (long long)recipe->fanout[i]);
@@ -112,7 +113,8 @@ static bool take_number(const char **text, int64_t minimum, int64_t most, int64_
     return true;
 }
 
-static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim__probe_t *probe_out)
+static bool parse_sizes(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                        const char *text, plim__probe_t *probe_out)
 {
     plim__probe_t probe = {0};
     int64_t count, minimum = 1;
@@ -120,8 +122,11 @@ static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim_
         return false;
     for (; probe.count < count; probe.count++) {
         plim__probe_size_t *size = &probe.sizes[probe.count];
-        if (!take_number(&text, minimum, info->num_nodes, &size->seeds) ||
-            !take_number(&text, size->seeds, info->num_nodes, &size->nodes) ||
+        if (!take_number(&text, minimum, info->num_nodes, &size->seeds))
+            return false;
+        const int64_t most =
+            plim__mul_saturating_i64(info->num_nodes, recipe->disjoint ? size->seeds : 1);
+        if (!take_number(&text, size->seeds, most, &size->nodes) ||
             !take_number(&text, 1, INT64_MAX / 4, &size->edges))
             return false;
         minimum = size->seeds + 1;
@@ -156,7 +161,7 @@ plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t
     name_draws("probe", info, recipe, name);
     if (name[0] != '\0' &&
         (plim__cache_read(name, text) || plim__dataset_noted(dataset, name, text)) &&
-        parse_sizes(info, text, probe_out))
+        parse_sizes(info, recipe, text, probe_out))
         return PLIM_OK;
     if (!reads)
         return PLIM_OK;

@@ -8,6 +8,9 @@
  *
  *     | tag: 32 - bits | local id: bits |      of a table with 2^bits slots
  *
+ * In disjoint blocks a tree's number stands above the bits of the node, so the same node in two
+ * trees is two entries.
+ *
  * The table is as large as the batch needs, not as the largest needs: it starts at what the last
  * batch came to and is rebuilt when it grows too full, so small batches stay in L1.
  */
@@ -29,7 +32,8 @@
 struct plim__blocks {
     plim__arena_t arena;
     plim__blocks_params_t params;
-    int64_t *nodes; /* (node_capacity + RUN + 1) nodes of the batch, in local order */
+    int64_t *nodes; /* (node_capacity + RUN + 1) nodes of the batch, in local order; while disjoint
+                       blocks are built, with their trees above node_bits */
     int64_t num_nodes;
     uint32_t *table; /* (2^most_bits), the first 2^bits in use */
     unsigned bits;
@@ -38,6 +42,9 @@ struct plim__blocks {
     int64_t expected_nodes; /* nodes of the last batch; initial size of the next table */
     plim__drawn_t drawn;    /* draws of one chunk */
     int64_t *positions;     /* (drawn.capacity) of them, with edge ids */
+    int64_t first_tree;     /* number of the first seed's tree, if disjoint */
+    int64_t *tree_nodes;    /* (CHUNK_NODES) of one chunk, without their trees; if disjoint */
+    int64_t *owners;        /* (CHUNK_NODES) of their draws; if disjoint */
 };
 
 /* A result under construction. */
@@ -71,6 +78,10 @@ static void lay_out(plim__arena_t *arena, void *object)
     if (blocks->params.with_edge_ids)
         blocks->positions =
             plim__arena_carve(arena, (size_t)blocks->drawn.capacity, sizeof(int64_t), 1);
+    if (blocks->params.node_bits > 0) {
+        blocks->tree_nodes = plim__arena_carve(arena, CHUNK_NODES, sizeof(int64_t), 1);
+        blocks->owners = plim__arena_carve(arena, CHUNK_NODES, sizeof(int64_t), 1);
+    }
 }
 
 size_t plim__blocks_estimate(const plim__blocks_params_t *params)
@@ -103,6 +114,16 @@ void plim__blocks_draw_as(plim__blocks_t *blocks, uint64_t seed, int num_hops,
     blocks->params.seed = seed;
     blocks->params.num_hops = num_hops;
     memcpy(blocks->params.fanout, fanout, (size_t)num_hops * sizeof *fanout);
+}
+
+int plim__blocks_node_bits(int64_t num_nodes)
+{
+    return num_nodes <= 2 ? 1 : 64 - __builtin_clzll((uint64_t)num_nodes - 1);
+}
+
+void plim__blocks_trees(plim__blocks_t *blocks, int64_t first)
+{
+    blocks->first_tree = first;
 }
 
 /* The high bits are a node's slot; of the low 32, those above `bits` are its tag. */
@@ -222,6 +243,43 @@ static void drop_loops(const int64_t *nodes, plim__drawn_t *drawn)
     }
 }
 
+static inline int64_t tree_of(const plim__blocks_t *blocks, int64_t node)
+{
+    return node >> blocks->params.node_bits;
+}
+
+static inline int64_t without_tree(const plim__blocks_t *blocks, int64_t node)
+{
+    return node & (((int64_t)1 << blocks->params.node_bits) - 1);
+}
+
+/* The draws of `count` of the batch's nodes: disjoint trees own theirs. */
+static plim__draws_t draws_of(plim__blocks_t *blocks, const plim__hop_t *hop, const int64_t *nodes,
+                              int64_t count)
+{
+    plim__draws_t draws = plim__draws_of(hop, nodes, count);
+    if (blocks->params.node_bits == 0)
+        return draws;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t node = without_tree(blocks, nodes[i]);
+        blocks->tree_nodes[i] = node;
+        blocks->owners[i] = plim__draw_owner(blocks->first_tree + tree_of(blocks, nodes[i]), node);
+    }
+    draws.nodes = blocks->tree_nodes;
+    draws.owners = blocks->owners;
+    return draws;
+}
+
+/* Puts the trees of the destinations above the drawn nodes. */
+static void add_trees(const plim__blocks_t *blocks, const int64_t *nodes, plim__drawn_t *drawn)
+{
+    for (int64_t i = 0; i < drawn->taken; i++) {
+        const int64_t tree = nodes[i] - without_tree(blocks, nodes[i]);
+        for (int64_t j = drawn->indptr[i]; j < drawn->indptr[i + 1]; j++)
+            drawn->ids[j] |= tree;
+    }
+}
+
 /* Draws for destinations [first, first + count) of the batch and builds their block; false if it
  * does not fit. */
 static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source, int worker,
@@ -240,11 +298,14 @@ static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source,
     int64_t num_edges = 0;
     put(indptr, out->index_type, 0, 0);
     for (int64_t done = 0; done < count; done += drawn->taken) {
-        const plim__draws_t draws = plim__draws_of(hop, blocks->nodes + first + done,
-                                                   plim__min_i64(count - done, CHUNK_NODES));
+        const int64_t *nodes = blocks->nodes + first + done;
+        const plim__draws_t draws =
+            draws_of(blocks, hop, nodes, plim__min_i64(count - done, CHUNK_NODES));
         PLIM_TRY(plim__topology_draw(source, worker, &draws, drawn));
         if (blocks->params.skip_loops)
-            drop_loops(blocks->nodes + first + done, drawn);
+            drop_loops(draws.nodes, drawn);
+        if (blocks->params.node_bits > 0)
+            add_trees(blocks, nodes, drawn);
         int64_t added = drawn->indptr[drawn->taken];
         if (added > writing->left - num_edges ||
             (out->index_type == PLIM_I32 && added > INT32_MAX - num_edges) ||
@@ -291,6 +352,16 @@ static void write_targets(const plim__blocks_out_t *out)
                                               : (void *)write_targets_i64(&out->blocks[i], targets);
 }
 
+/* Parts the nodes of disjoint blocks from their trees. */
+static void part_trees(plim__blocks_t *blocks, const plim__blocks_out_t *out)
+{
+    for (int64_t i = 0; i < blocks->num_nodes; i++) {
+        if (out->trees != NULL)
+            put(out->trees, out->index_type, i, tree_of(blocks, blocks->nodes[i]));
+        blocks->nodes[i] = without_tree(blocks, blocks->nodes[i]);
+    }
+}
+
 plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *source, int worker,
                                  int64_t epoch, const int64_t *seeds, int64_t count,
                                  plim__blocks_out_t *out, bool *fits_out)
@@ -302,6 +373,8 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
     bool fits = count <= plim__min_i64(out->node_capacity, params->node_capacity);
     if (fits) {
         memcpy(blocks->nodes, seeds, (size_t)count * sizeof *seeds);
+        for (int64_t i = 0; i < count && params->node_bits > 0; i++)
+            blocks->nodes[i] |= i << params->node_bits;
         blocks->num_nodes = count;
         rebuild(blocks, plim__max_i64(count, blocks->expected_nodes));
     }
@@ -313,6 +386,8 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
         PLIM_TRY(build_hop(blocks, source, worker, &hop, first, end - first, &writing, &fits));
         first = params->form == PLIM_PYG ? end : 0;
     }
+    if (fits && params->node_bits > 0)
+        part_trees(blocks, out);
     if (fits) {
         for (int64_t i = 0; i < blocks->num_nodes; i++)
             put(out->nodes, out->index_type, i, blocks->nodes[i]);
@@ -333,6 +408,12 @@ void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_n
                         int64_t *nodes_out, int64_t *edges_out)
 {
     int64_t nodes = num_seeds, edges = 0, destinations = num_seeds;
+    if (params->node_bits > 0 && num_seeds > 1) {
+        plim__blocks_bound(params, num_graph_nodes, num_graph_edges, max_degree, 1, &nodes, &edges);
+        *nodes_out = plim__mul_saturating_i64(nodes, num_seeds);
+        *edges_out = plim__mul_saturating_i64(edges, num_seeds);
+        return;
+    }
     for (int i = 0; i < params->num_hops; i++) {
         const plim__hop_t hop = {.fanout = params->fanout[i], .replace = params->replace};
         int64_t drawn = plim__mul_saturating_i64(destinations, plim__draw_count(&hop, max_degree));

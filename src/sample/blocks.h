@@ -12,6 +12,9 @@
  * on the other seeds, and a batch may be cut into parts. PyG's form: a node is expanded once, at
  * the hop after it was first met. New nodes are numbered in the order of destinations, then of
  * draws.
+ *
+ * Disjoint: each seed has a tree of its own. A node that several trees meet is a node in each of
+ * them, and draws in each by that tree's keys; otherwise nothing differs.
  */
 #ifndef PLIM_SAMPLE_BLOCKS_H
 #define PLIM_SAMPLE_BLOCKS_H
@@ -26,6 +29,8 @@ typedef struct plim__blocks plim__blocks_t; /* one worker's scratch */
 typedef struct plim__blocks_out {
     plim_dtype_t index_type; /* PLIM_I32 or PLIM_I64: type of nodes, indptr and indices */
     void *nodes;             /* (node_capacity) */
+    void *trees;             /* (node_capacity) whose tree each node is in: the seed's position in
+                                `seeds`; NULL: without. Only if disjoint */
     int64_t node_capacity;   /* below 2^31 */
     /* (edge_capacity) the indices of all hops from the front, each hop's indptr at the end. With
      * targets twice as many entries: the targets of all edges follow the indices. */
@@ -47,6 +52,7 @@ typedef struct plim__blocks_params {
     bool skip_loops;    /* leaves out drawn edges from a node to itself */
     bool with_edge_ids; /* results may have edge_ids */
     plim_form_t form;
+    int node_bits; /* disjoint: those of the graph's node numbers; 0: trees share nodes */
     uint64_t seed;
     int64_t node_capacity; /* nodes of the largest result */
     int64_t most_drawn;    /* the longest single draw: the largest fan-out, or the longest list */
@@ -60,6 +66,13 @@ void plim__blocks_destroy(plim__blocks_t *blocks);
 /* Sets the seed, the number of hops and their fan-outs; none may draw more than most_drawn. */
 void plim__blocks_draw_as(plim__blocks_t *blocks, uint64_t seed, int num_hops,
                           const int64_t *fanout);
+
+/* Bits of the numbers of so many nodes, at least 1. With num_seeds trees together at most 63. */
+int plim__blocks_node_bits(int64_t num_nodes);
+
+/* The next results, if they are disjoint, are of the trees `first`, first + 1, …: draws depend on
+ * these numbers. */
+void plim__blocks_trees(plim__blocks_t *blocks, int64_t first);
 
 /*
  * Builds the blocks around `seeds` (valid; duplicate seeds give duplicate nodes), drawing as worker

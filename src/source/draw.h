@@ -2,7 +2,7 @@
  * The draw itself: which entries of a node's list are taken. It depends on (seed, epoch, hop,
  * owner) and the list's length, on nothing else: not on the batch, the thread, or where the list
  * lies. The owner is the node itself, so a node has one draw at a hop, which batches and windows
- * share. Draws of a tree of their own for each seed would have other owners.
+ * share. Where each seed has a tree of its own, the owner is the node in that tree.
  *
  * Let key = plim__rng_key(seed, epoch, hop, owner), d the length, k the fan-out.
  * Without replacement: all entries in their order when d <= k or k = -1; else Floyd's subset, in
@@ -61,6 +61,12 @@ static inline uint64_t plim__draw_prefix(const plim__hop_t *hop)
 static inline uint64_t plim__draw_key(uint64_t prefix, int64_t owner)
 {
     return plim__rng_key_of(prefix, (uint64_t)owner);
+}
+
+/* The owner of the draws of a node in a tree. */
+static inline int64_t plim__draw_owner(int64_t tree, int64_t node)
+{
+    return (int64_t)plim__rng_key_of(plim__rng_u64((uint64_t)tree, 0), (uint64_t)node);
 }
 
 /* Computes the plim__draw_count positions drawn with that key, each in [0, degree). Any thread. */

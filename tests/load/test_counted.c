@@ -107,6 +107,7 @@ static plim_recipe_t recipe_of(int kind)
     recipe.form = PLIM_PYG;
     recipe.edge_index = recipe.edge_ids = true;
     recipe.index_type = kind % 2 == 0 ? PLIM_I64 : PLIM_I32;
+    recipe.disjoint = kind == 3;
     recipe.num_hops = kind == 0 ? 2 : 3;
     recipe.fanout[0] = kind == 1 ? -1 : 4;
     recipe.fanout[2] = 5;
@@ -122,7 +123,7 @@ static void counts_are_exact(void **state)
     (void)state;
     for (int i = 0; i < 130; i++)
         list[i] = i % 3 == 0 ? 7 : 11 * i;
-    for (int i = 0; i < 3 * WAYS; i++) {
+    for (int i = 0; i < 4 * WAYS; i++) {
         const plim_recipe_t recipe = recipe_of(i / WAYS);
         const plim__load_plan_t plan = plan_as(&recipe, i % WAYS);
         plim_loader_t *loader = open_planned(&plan);
@@ -159,8 +160,9 @@ static void slots_are_made_for_the_largest_batch(void **state)
     short_one.split = PLIM_VALID;
     short_one.num_hops = 1;
     short_one.fanout[0] = 2;
-    for (int way = 0; way < WAYS; way++) {
-        const plim_recipe_t recipe = recipe_of(0);
+    for (int i = 0; i < 2 * WAYS; i++) {
+        const int way = i % WAYS;
+        const plim_recipe_t recipe = recipe_of(i < WAYS ? 0 : 3);
         const plim__load_plan_t large = test_plan_memory(fixture.info, &recipe, 2);
         const plim__load_plan_t small = small_plan_as(&recipe, way);
         plim__load_size_t largest = {0, 0};
@@ -337,15 +339,14 @@ static outcome_t run_under(const test_place_t *free_place, const plim_recipe_t *
 
 /* From the line at which all possible batches fit downwards: first batches are counted and run, the
  * same ones, below the line; then the epoch is refused before it begins, or the loader is. */
-static void lines_below_the_bound(void **state)
+static void check_lines(bool disjoint)
 {
     static const test_graph_t graph = {.num_nodes = 12000, .num_features = 128, .num_classes = 3};
     plim_recipe_t recipe = PLIM_RECIPE_INIT;
     int ran = 0, refused = 0;
-    (void)state;
-    test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_THREADS);
     recipe.form = PLIM_PYG;
+    recipe.disjoint = disjoint;
     recipe.batch_size = 8;
     recipe.num_hops = 3;
     recipe.fanout[0] = recipe.fanout[1] = recipe.fanout[2] = -1;
@@ -368,6 +369,14 @@ static void lines_below_the_bound(void **state)
     }
     assert_true(ran > 2);
     test_place_close(&place);
+}
+
+static void lines_below_the_bound(void **state)
+{
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    check_lines(false);
+    check_lines(true);
 }
 
 int main(void)

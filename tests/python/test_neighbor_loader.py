@@ -538,7 +538,6 @@ REFUSED = [
     {'input_time': torch.tensor([1])},
     {'time_attr': 'time'},
     {'weight_attr': 'weight'},
-    {'disjoint': True},
     {'subgraph_type': 'induced'},
     {'subgraph_type': 'bidirectional'},
     {'directed': False},

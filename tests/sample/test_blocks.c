@@ -10,33 +10,43 @@
 #include <string.h>
 
 #define LINE ((int64_t)64 << 20)
-enum { CHUNK = 510, NODES = 600, LONGEST = 300, MOST_NODES = NODES, MOST_EDGES = 200000 };
+enum {
+    CHUNK = 510,
+    NODES = 600,
+    LONGEST = 300,
+    MOST_NODES = NODES,
+    MOST_EDGES = 200000,
+    TREES_NODES = 10 * NODES,
+    FIRST_TREE = 41
+};
 
 /* What a naive build comes to: hops one after the other, as lists of sources. */
 typedef struct naive {
-    int64_t nodes[NODES];
+    int64_t nodes[TREES_NODES];
+    int64_t trees[TREES_NODES]; /* all 0 unless disjoint */
     int64_t num_nodes;
     int64_t first[PLIM__HOPS_MAX], num_dst[PLIM__HOPS_MAX], num_src[PLIM__HOPS_MAX];
-    int64_t indptr[PLIM__HOPS_MAX][NODES + 1];
+    int64_t indptr[PLIM__HOPS_MAX][TREES_NODES + 1];
     int64_t *indices[PLIM__HOPS_MAX];
 } naive_t;
 
 static naive_t naive;
 static int64_t naive_indices[PLIM__HOPS_MAX][MOST_EDGES];
 
-static int64_t naive_local(int64_t node)
+static int64_t naive_local(int64_t tree, int64_t node)
 {
     for (int64_t i = 0; i < naive.num_nodes; i++)
-        if (naive.nodes[i] == node)
+        if (naive.nodes[i] == node && naive.trees[i] == tree)
             return i;
+    naive.trees[naive.num_nodes] = tree;
     naive.nodes[naive.num_nodes] = node;
     return naive.num_nodes++;
 }
 
 static int64_t naive_draw(const test_lists_t *lists, const plim__blocks_params_t *params,
-                          int64_t epoch, int hop, int64_t node, int64_t *drawn)
+                          int64_t epoch, int hop, int64_t node, int64_t owner, int64_t *drawn)
 {
-    uint64_t key = plim__rng_key(params->seed, (uint64_t)epoch, (uint64_t)hop, (uint64_t)node);
+    uint64_t key = plim__rng_key(params->seed, (uint64_t)epoch, (uint64_t)hop, (uint64_t)owner);
     uint64_t counter = 0;
     const int64_t *list = lists->indices + lists->indptr[node];
     int64_t d = lists->indptr[node + 1] - lists->indptr[node], k = params->fanout[hop];
@@ -65,16 +75,19 @@ static void naive_build(const test_lists_t *lists, const plim__blocks_params_t *
     int64_t drawn[LONGEST + PLIM__FANOUT_MAX], first = 0;
     memset(&naive, 0, sizeof naive);
     for (int64_t i = 0; i < count; i++)
-        (void)naive_local(seeds[i]);
+        (void)naive_local(params->node_bits > 0 ? i : 0, seeds[i]);
     for (int hop = 0; hop < params->num_hops; hop++) {
         int64_t end = naive.num_nodes, edges = 0;
         naive.indices[hop] = naive_indices[hop];
         for (int64_t i = first; i < end; i++) {
-            int64_t many = naive_draw(lists, params, epoch, hop, naive.nodes[i], drawn);
+            const int64_t node = naive.nodes[i], tree = naive.trees[i];
+            const int64_t owner =
+                params->node_bits > 0 ? plim__draw_owner(FIRST_TREE + tree, node) : node;
+            int64_t many = naive_draw(lists, params, epoch, hop, node, owner, drawn);
             assert_true(edges + many <= MOST_EDGES);
             for (int64_t j = 0; j < many; j++)
                 if (!params->skip_loops || drawn[j] != naive.nodes[i])
-                    naive.indices[hop][edges++] = naive_local(drawn[j]);
+                    naive.indices[hop][edges++] = naive_local(tree, drawn[j]);
             naive.indptr[hop][i - first + 1] = edges;
         }
         naive.first[hop] = first;
@@ -99,6 +112,8 @@ static void compare(const plim__blocks_out_t *out, int num_hops)
     for (int64_t i = 0; i < naive.num_nodes; i++) {
         assert_int_equal(at(out->nodes, type, i), naive.nodes[i]);
         assert_int_equal(out->ids[i], naive.nodes[i]);
+        if (out->trees != NULL)
+            assert_int_equal(at(out->trees, type, i), naive.trees[i]);
     }
     for (int hop = 0; hop < num_hops; hop++) {
         const plim_block_t *block = &out->blocks[hop];
@@ -124,7 +139,8 @@ typedef struct fixture {
 } fixture_t;
 
 static fixture_t fixture;
-static int64_t nodes_room[MOST_NODES];
+static int64_t nodes_room[TREES_NODES];
+static int64_t trees_room[TREES_NODES];
 static int64_t edges_room[MOST_EDGES];
 
 static int setup(void **state)
@@ -215,6 +231,44 @@ static void equal_the_naive_ones(void **state)
         for (int variant = 0; variant < 8; variant++)
             check_recipe(recipe, variant % 2 == 0 ? PLIM_NATIVE : PLIM_PYG, variant / 2 % 2 == 1,
                          variant / 4 == 1);
+}
+
+/* Each seed's tree is that of the naive sampler with (tree, node) in place of nodes. Of two equal
+ * seeds each has its own; and a tree is the same in another batch that begins with another tree. */
+static void disjoint_ones_equal_the_naive_ones(void **state)
+{
+    (void)state;
+    for (size_t recipe = 0; recipe < RECIPES; recipe++)
+        for (int variant = 0; variant < 8; variant++) {
+            int64_t seeds[10], nodes, edges, needed = 0;
+            plim__blocks_t *blocks;
+            plim__blocks_params_t params =
+                params_of(recipes[recipe].num_hops, recipes[recipe].fanout);
+            params.form = variant % 2 == 0 ? PLIM_NATIVE : PLIM_PYG;
+            params.replace = variant / 2 % 2 == 1;
+            params.skip_loops = variant / 4 == 1;
+            params.node_bits = plim__blocks_node_bits(NODES);
+            params.node_capacity = TREES_NODES;
+            assert_ok(plim__blocks_create(&fixture.job, &params, &blocks));
+            const int64_t count = recipes[recipe].fanout[0] == 40 ? 3 : 9;
+            plim__blocks_out_t out = room_of(variant % 2 == 0 ? PLIM_I32 : PLIM_I64);
+            bool fits = false;
+            out.trees = trees_room;
+            out.node_capacity = TREES_NODES;
+            choose_seeds(recipe, count, seeds);
+            seeds[count - 1] = seeds[0];
+            naive_build(&fixture.lists, &params, 4, seeds, count);
+            plim__blocks_trees(blocks, FIRST_TREE);
+            assert_ok(plim__blocks_build(blocks, fixture.source, 0, 4, seeds, count, &out, &fits));
+            assert_true(fits);
+            compare(&out, params.num_hops);
+            for (int hop = 0; hop < params.num_hops; hop++)
+                needed += naive.num_dst[hop] + 1 + naive.indptr[hop][naive.num_dst[hop]];
+            plim__blocks_bound(&params, NODES, fixture.lists.indptr[NODES], LONGEST, count, &nodes,
+                               &edges);
+            assert_true(nodes >= naive.num_nodes && edges >= needed);
+            plim__blocks_destroy(blocks);
+        }
 }
 
 /* Seeds first, every source met, every node but the seeds drawn by somebody. */
@@ -315,7 +369,7 @@ static void ids_may_be_of_any_size(void **state)
     assert_true(fits);
     memset(&naive, 0, sizeof naive);
     for (int i = 0; i < 3; i++)
-        (void)naive_local(seeds[i]);
+        (void)naive_local(0, seeds[i]);
     for (int hop = 0; hop < 5; hop++) {
         const plim__hop_t which = {.seed = params.seed, .hop = hop};
         const int64_t *indices = out.blocks[hop].indices;
@@ -325,7 +379,7 @@ static void ids_may_be_of_any_size(void **state)
         assert_ok(draw_far(&source, 0, &draws, &drawn));
         assert_int_equal(out.blocks[hop].num_edges, 3 * destinations);
         for (int64_t i = 0; i < 3 * destinations; i++)
-            assert_int_equal(indices[i], naive_local(ids[i]));
+            assert_int_equal(indices[i], naive_local(0, ids[i]));
     }
     assert_int_equal(out.num_nodes, naive.num_nodes);
     assert_memory_equal(out.ids, naive.nodes, (size_t)naive.num_nodes * sizeof(int64_t));
@@ -434,6 +488,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_the_naive_ones),
+        cmocka_unit_test(disjoint_ones_equal_the_naive_ones),
         cmocka_unit_test(keep_their_invariants),
         cmocka_unit_test(a_seed_keeps_its_neighbourhood_in_any_company),
         cmocka_unit_test(ids_may_be_of_any_size),

@@ -120,8 +120,7 @@ plim__load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_r
                                    int workers)
 {
     plim_recipe_t drawn = plim__load_recipe(info, recipe);
-    plim__blocks_params_t params = {
-        .num_hops = drawn.num_hops, .replace = drawn.replace, .form = drawn.form};
+    const plim__blocks_params_t params = plim__load_blocks(info, &drawn);
     plim__load_plan_t plan = {.again = plim__load_plan_again,
                               .recipe = *recipe,
                               .workers = workers,
@@ -131,7 +130,6 @@ plim__load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_r
                               .io_depth = 16,
                               .merge_distance = 16384};
     int64_t seeds = info->num_graphs > 0 ? 5 * recipe->batch_size : recipe->batch_size;
-    memcpy(params.fanout, drawn.fanout, sizeof params.fanout);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, seeds,
                        &plan.slot_nodes, &plan.slot_edges);
     return plan;

@@ -1,0 +1,237 @@
+/*
+ * Disjoint batches, by brute force: each seed's tree draws by its own keys and shares no node, in
+ * native and PyG's form, uniform and by weight, from memory and disk, with 1 to 8 threads,
+ * in parts and in shares: the same bits.
+ */
+/* labels: asan tsan */
+#include "load/loader.h"
+#include "plan/load_plan.h"
+#include "support/chosen.h"
+#include "support/harness.h"
+#include "support/loader.h"
+
+#include <string.h>
+
+#define DEGREE_MOST 13
+#define BATCH 48
+
+static const test_graph_t graph = {.num_nodes = TEST_NODES,
+                                   .num_features = TEST_FEATURES,
+                                   .num_classes = TEST_CLASSES,
+                                   .half = true,
+                                   .seed = 17,
+                                   .columns = PLIM_EDGE_WEIGHT,
+                                   .drawable = true};
+
+/* The positions that a tree's node draws from its list; returns their number. */
+static int64_t draws_of(const plim_recipe_t *recipe, const plim__hop_t *draw, int64_t owner,
+                        int64_t start, int64_t degree, int64_t *positions)
+{
+    float weights[DEGREE_MOST];
+    for (int64_t k = 0; k < degree; k++)
+        weights[k] = (float)test_drawable_value(start + k);
+    if (recipe->draw_by != 0 && plim__choose_needs(PLIM__CHOOSE_BY_WEIGHT, draw, degree))
+        return test_chosen(PLIM__CHOOSE_BY_WEIGHT, draw, owner, weights, degree, 0, positions);
+    plim__draw_positions(plim__draw_key(plim__draw_prefix(draw), owner), draw, degree, positions);
+    return plim__draw_count(draw, degree);
+}
+
+/* Seeds come first, each in its own tree, and no tree has a node twice. */
+static void check_trees(const plim_recipe_t *recipe, const plim_batch_t *batch)
+{
+    static bool met[BATCH][TEST_NODES];
+    memset(met, 0, sizeof met);
+    for (int64_t i = 0; i < batch->num_nodes; i++) {
+        const int64_t tree = test_index_at(recipe, batch->trees, i);
+        const int64_t node = test_index_at(recipe, batch->nodes, i);
+        assert_in_range(tree, 0, batch->num_seeds - 1);
+        assert_true(i >= batch->num_seeds || tree == i);
+        assert_false(met[tree][node]);
+        met[tree][node] = true;
+    }
+}
+
+/* `place` is that of the batch's first seed in the epoch. */
+static void check_disjoint(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                           const plim_batch_t *batch, int64_t place)
+{
+    check_trees(recipe, batch);
+    test_check_rows(fixture, recipe, batch);
+    test_check_edges(fixture, recipe, batch);
+    for (int hop = 0; hop < batch->num_blocks; hop++) {
+        const plim_block_t *block = &batch->blocks[hop];
+        const plim__hop_t draw = {recipe->seed, batch->epoch, hop, recipe->fanout[hop],
+                                  recipe->replace};
+        for (int64_t i = 0; i < block->num_dst; i++) {
+            const int64_t node = test_index_at(recipe, batch->nodes, block->first_dst + i);
+            const int64_t tree = test_index_at(recipe, batch->trees, block->first_dst + i);
+            const int64_t start = fixture->indptr[node];
+            const int64_t first = test_index_at(recipe, block->indptr, i);
+            int64_t positions[64];
+            const int64_t count = draws_of(recipe, &draw, plim__draw_owner(place + tree, node),
+                                           start, fixture->indptr[node + 1] - start, positions);
+            assert_int_equal(test_index_at(recipe, block->indptr, i + 1) - first, count);
+            for (int64_t k = 0; k < count; k++) {
+                const int64_t local = test_index_at(recipe, block->indices, first + k);
+                assert_int_equal(test_index_at(recipe, batch->nodes, local),
+                                 fixture->indices[start + positions[k]]);
+                assert_int_equal(test_index_at(recipe, batch->trees, local), tree);
+            }
+        }
+    }
+}
+
+static uint64_t check_epoch(const test_loader_t *fixture, const plim__load_plan_t *plan)
+{
+    plim_loader_t *loader = test_loader_start(fixture, plan);
+    plim_stream_t *stream = test_stream(loader, PLIM_TRAIN);
+    plim_batch_t *batch;
+    uint64_t hash = 0;
+    while ((batch = test_next(stream)) != NULL) {
+        check_disjoint(fixture, &plan->recipe, batch, batch->step * BATCH + batch->first_seed);
+        hash = plim_loader_hash(loader, batch, hash);
+        plim_batch_release(batch);
+    }
+    plim_loader_release(loader);
+    return hash;
+}
+
+static plim_recipe_t disjoint(int kind)
+{
+    plim_recipe_t recipe = test_two_hops;
+    recipe.disjoint = true;
+    recipe.form = kind % 2 == 0 ? PLIM_NATIVE : PLIM_PYG;
+    recipe.edge_index = recipe.edge_ids = kind % 2 == 1;
+    recipe.replace = kind / 2 % 2 == 1;
+    recipe.draw_by = kind / 4 == 1 ? PLIM_EDGE_WEIGHT : 0;
+    recipe.fanout[1] = kind / 2 == 0 ? PLIM_FANOUT_ALL : 3;
+    return recipe;
+}
+
+static void every_source_draws_the_same(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 8; kind++) {
+        const plim_recipe_t recipe = disjoint(kind);
+        uint64_t hash = 0;
+        for (int variant = 0; variant < 8; variant++) {
+            const int threads = 1 << variant % 4;
+            test_loader_t fixture = test_loader_open("disjoint", &graph, threads,
+                                                     variant % 2 ? PLIM_IO_THREADS : PLIM_IO_AUTO);
+            plim__load_plan_t plan = variant / 4 == 0
+                                         ? test_plan_memory(fixture.info, &recipe, threads)
+                                         : test_plan_disk(fixture.info, &recipe, threads, 1);
+            plan.part_seeds = variant % 5 == 2 && kind % 2 == 0 ? 7 : 0;
+            const uint64_t found = check_epoch(&fixture, &plan);
+            if (variant == 0)
+                hash = found;
+            assert_true(found == hash);
+            test_loader_close(&fixture);
+        }
+    }
+}
+
+/* From the least line to one with room for all. */
+static void every_line_draws_the_same(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    test_skip_sanitized(TEST_LINE_NEAR);
+#endif
+    for (int kind = 0; kind < 2; kind++) {
+        uint64_t hash = 0;
+        for (int64_t line = (int64_t)20 << 20; line <= (int64_t)600 << 20; line += line / 5) {
+            test_loader_t fixture = test_loader_open("disjoint", &graph, 2, PLIM_IO_AUTO);
+            plim_recipe_t recipe = disjoint(kind);
+            plim__load_plan_t plan;
+            plim_job_t job;
+            recipe.num_hops = 3;
+            for (int hop = 0; hop < 3; hop++)
+                recipe.fanout[hop] = PLIM_FANOUT_ALL;
+            if (test_job_try(line, 2, PLIM_IO_THREADS, &job) != PLIM_OK) {
+                test_loader_close(&fixture);
+                continue;
+            }
+            const plim_status_t status =
+                plim__load_plan(&job, fixture.dataset, &recipe, NULL, &plan);
+            if (status == PLIM_OK) {
+                plim_loader_t *loader;
+                int64_t parts = 0;
+                assert_ok(plim__loader_create(&job, fixture.dataset, &plan, &loader));
+                assert_true(plim__ledger_peak(job.ledger) <= plan.total);
+                const uint64_t found = test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
+                assert_true(hash == 0 || found == hash);
+                hash = found;
+                plim_loader_release(loader);
+            } else {
+                assert_int_equal(status, PLIM_ERR_BUDGET);
+                assert_true(hash == 0);
+            }
+            test_job_end(&job);
+            test_loader_close(&fixture);
+        }
+        assert_true(hash != 0);
+    }
+}
+
+/* A rank's trees are those of the whole batch. */
+static void shares_draw_the_same(void **state)
+{
+    (void)state;
+    test_loader_t fixture = test_loader_open("disjoint", &graph, 2, PLIM_IO_AUTO);
+    for (int kind = 0; kind < 2; kind++) {
+        const plim_recipe_t recipe = disjoint(kind);
+        const plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
+        plim_loader_t *loader = test_loader_start(&fixture, &plan);
+        for (int share = 0; share < 5; share++) {
+            plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+            plim_stream_t *stream;
+            plim_batch_t *batch;
+            params.share = share;
+            params.num_shares = 5;
+            assert_ok(plim_loader_stream(loader, &params, &stream));
+            assert_ok(plim_stream_start(stream, 1, 0));
+            while ((batch = test_next(stream)) != NULL) {
+                const int64_t first = plim__share_first(batch->batch_seeds, 5, share);
+                check_disjoint(&fixture, &recipe, batch,
+                               batch->step * BATCH + first + batch->first_seed);
+                plim_batch_release(batch);
+            }
+            plim_stream_release(stream);
+        }
+        plim_loader_release(loader);
+    }
+    test_loader_close(&fixture);
+}
+
+typedef struct attempt {
+    test_loader_t *fixture;
+    plim__load_plan_t plan;
+} attempt_t;
+
+static plim_status_t try_loader(plim_job_t *job, void *context)
+{
+    attempt_t *attempt = context;
+    plim_loader_t *loader;
+    PLIM_TRY(plim__loader_create(job, attempt->fixture->dataset, &attempt->plan, &loader));
+    plim_loader_release(loader);
+    return PLIM_OK;
+}
+
+static void fails_cleanly(void **state)
+{
+    (void)state;
+    test_loader_t fixture = test_loader_open("disjoint", &graph, 1, PLIM_IO_THREADS);
+    const plim_recipe_t recipe = disjoint(5);
+    attempt_t attempt = {&fixture, test_plan_disk(fixture.info, &recipe, 1, 1)};
+    test_fail_each_arena(&fixture.job, try_loader, &attempt);
+    test_loader_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_source_draws_the_same), cmocka_unit_test(every_line_draws_the_same),
+        cmocka_unit_test(shares_draw_the_same), cmocka_unit_test(fails_cleanly)};
+    return cmocka_run_group_tests(tests, test_loader_begin, test_loader_end);
+}
