@@ -11,7 +11,7 @@ extern "C" {
 
 #define PLIM_PATH_MAX 4096
 
-typedef enum plim_dtype { PLIM_I32 = 1, PLIM_I64, PLIM_F16, PLIM_F32 } plim_dtype_t;
+typedef enum plim_dtype { PLIM_I32 = 1, PLIM_I64, PLIM_F16, PLIM_F32, PLIM_U32 } plim_dtype_t;
 
 /* Columns: arrays with an entry for each edge, in the order of indices.npy, or for each node. A set
  * of them is the sum of their numbers. */
@@ -47,7 +47,7 @@ typedef struct plim_dataset_info {
     int64_t num_split[3]; /* train, valid, test */
     int64_t max_degree;   /* length of the longest list of in-neighbours */
     int64_t bytes;        /* of all files */
-    plim_dtype_t index_type;   /* of indices.npy: I32 below 2^31 nodes, else I64 */
+    plim_dtype_t index_type;   /* of indices.npy: I32 below 2^31 nodes, U32 or I64 below 2^32 */
     plim_dtype_t feature_type; /* F16 or F32 */
     plim_label_kind_t label_kind;
     bool multi_label;     /* values are 0 and 1 (or NaN) in several columns */

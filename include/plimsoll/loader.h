@@ -50,12 +50,14 @@ typedef struct plim_recipe {
     bool replace;                  /* draw with replacement */
     plim_form_t form;
     uint64_t seed;
-    bool no_features;        /* topology only: no rows in the batches */
-    bool degrees;            /* batches carry the nodes' degrees in the whole graph */
-    bool skip_loops;         /* blocks and degrees leave out edges of a node to itself; not with
-                                edge_index or edge_ids */
-    plim_dtype_t row_type;   /* rows as PLIM_F16 or PLIM_F32 */
-    plim_dtype_t index_type; /* ids, indptr and indices as PLIM_I32 or PLIM_I64 */
+    bool no_features;      /* topology only: no rows in the batches */
+    bool degrees;          /* batches carry the nodes' degrees in the whole graph */
+    bool skip_loops;       /* blocks and degrees leave out edges of a node to itself; not with
+                              edge_index or edge_ids */
+    plim_dtype_t row_type; /* rows as PLIM_F16 or PLIM_F32 */
+    /* Ids, indptr and indices as PLIM_I32 or PLIM_I64; ids in the dataset are PLIM_I64 where it has
+     * 2^31 nodes or more. */
+    plim_dtype_t index_type;
     /* Arrays as PyTorch Geometric's models take them; in native form only with at most one hop, or
      * in a dataset of many graphs. */
     bool edge_index;  /* the edges of all hops as one array: sources, targets */
@@ -134,7 +136,7 @@ typedef struct plim_batch {
     int64_t num_nodes;
     int num_blocks;
     plim_block_t blocks[PLIM_HOPS_MAX];
-    const void *nodes;      /* (num_nodes) ids in the dataset, of the recipe's index type */
+    const void *nodes;      /* (num_nodes) ids in the dataset, of node_type */
     const void *rows;       /* (num_nodes, num_features) of the recipe's row type; NULL without */
     const void *labels;     /* (num_seeds) int64, or (num_seeds, num_targets) float, one-dimensional
                                like labels.npy; NULL without */
@@ -156,6 +158,7 @@ typedef struct plim_batch {
     const int64_t *node_time;   /* (num_nodes) */
     const void *trees; /* (num_nodes) which seed's tree each node is in, index type; NULL unless
                           disjoint */
+    plim_dtype_t node_type; /* of nodes */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */

@@ -29,6 +29,7 @@ static const char *const split_names[] = {"train", "valid", "test"};
 static const char *type_name(plim_dtype_t type)
 {
     return type == PLIM_I32   ? "int32"
+           : type == PLIM_U32 ? "uint32"
            : type == PLIM_I64 ? "int64"
            : type == PLIM_F16 ? "float16"
            : type == PLIM_F32 ? "float32"

@@ -207,6 +207,8 @@ static dl_type_t type_of(plim_dtype_t type)
     switch (type) {
     case PLIM_I32:
         return (dl_type_t){0, 32, 1};
+    case PLIM_U32:
+        return (dl_type_t){1, 32, 1};
     case PLIM_I64:
         return (dl_type_t){0, 64, 1};
     case PLIM_F16:

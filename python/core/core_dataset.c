@@ -166,6 +166,8 @@ static const char *type_name(plim_dtype_t type)
     switch (type) {
     case PLIM_I32:
         return "int32";
+    case PLIM_U32:
+        return "uint32";
     case PLIM_I64:
         return "int64";
     case PLIM_F16:

@@ -1,5 +1,7 @@
 #include "base/node_set.h"
 
+#include "base/check.h"
+
 #include <string.h>
 
 plim__node_set_t plim__node_set_make(void *lines, int64_t universe)
@@ -24,14 +26,15 @@ void plim__node_set_seal(plim__node_set_t *set)
     set->count = (int64_t)before;
 }
 
-int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
-                            int64_t *nodes_out)
+/* Lists members of lines before `end`. */
+static int64_t list(const plim__node_set_t *set, int64_t from, int64_t end, int64_t capacity,
+                    int64_t *nodes_out)
 {
     int64_t found = 0;
     if (from >= set->universe)
         return 0;
     int64_t first_bit = from % PLIM__NODE_SET_BITS;
-    for (int64_t i = from / PLIM__NODE_SET_BITS; i < set->num_lines && found < capacity; i++) {
+    for (int64_t i = from / PLIM__NODE_SET_BITS; i < end && found < capacity; i++) {
         for (int64_t word = first_bit / 64; word < 7; word++) {
             uint64_t bits = set->lines[i].bits[word] & ~(uint64_t)0 << first_bit % 64;
             first_bit = 0;
@@ -42,10 +45,23 @@ int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t c
     return found;
 }
 
+int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
+                            int64_t *nodes_out)
+{
+    return list(set, from, set->num_lines, capacity, nodes_out);
+}
+
 int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from)
 {
     int64_t node;
     return plim__node_set_list(set, from, 1, &node) == 1 ? node : -1;
+}
+
+int64_t plim__node_set_next_before(const plim__node_set_t *set, int64_t from, int64_t end)
+{
+    int64_t node;
+    const int64_t lines = (plim__min_i64(end, set->universe) - 1) / PLIM__NODE_SET_BITS + 1;
+    return list(set, from, lines, 1, &node) == 1 && node < end ? node : -1;
 }
 
 int64_t plim__node_set_select(const plim__node_set_t *set, int64_t position)

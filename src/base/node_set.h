@@ -45,6 +45,9 @@ void plim__node_set_seal(plim__node_set_t *set);
 /* The smallest member that is `from` or larger, or -1. */
 int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from);
 
+/* The same if it is smaller than `end`, else -1; looks no further than `end`. */
+int64_t plim__node_set_next_before(const plim__node_set_t *set, int64_t from, int64_t end);
+
 /* Writes up to `capacity` members from `from` on, ascending; returns their number. */
 int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
                             int64_t *nodes_out);

@@ -23,10 +23,9 @@ static void add_file(plim__manifest_t *manifest, const char *name, plim__dtype_t
 static void add_files(const plim__shape_t *shape, plim__manifest_t *manifest)
 {
     static const char *const splits[] = {"train.npy", "valid.npy", "test.npy"};
-    const bool narrow = shape->num_nodes < (int64_t)1 << 31;
     const bool half = shape->feature_type == PLIM_F16;
     add_file(manifest, "indptr.npy", PLIM__NPY_I64, shape->num_nodes + 1, 0);
-    add_file(manifest, "indices.npy", narrow ? PLIM__NPY_I32 : PLIM__NPY_I64, shape->num_edges, 0);
+    add_file(manifest, "indices.npy", plim__index_written(shape->num_nodes), shape->num_edges, 0);
     add_file(manifest, "features.npy", half ? PLIM__NPY_F16 : PLIM__NPY_F32, shape->num_nodes,
              shape->num_features);
     add_file(manifest, "labels.npy", plim__label_type(shape->num_classes), shape->num_nodes, 0);

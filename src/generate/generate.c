@@ -132,7 +132,7 @@ static plim_status_t write_edges(const generate_plan_t *plan, const plim__shape_
 static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shape,
                                 const generate_plan_t *plan, const char *parent)
 {
-    int64_t index_bytes = shape->num_nodes <= INT32_MAX ? 4 : 8;
+    const int64_t index_bytes = (int64_t)plim__dtype_size(plim__index_written(shape->num_nodes));
     int64_t lists = shape->num_edges * index_bytes + (shape->num_nodes + 1) * 8;
     int64_t rows = plim__rows_bytes(shape);
     int64_t spill = plim__csc_spill_with(&plan->job, &plan->csc);

@@ -478,9 +478,7 @@ bool plim__exact_rows_next(void *rows, plim__exact_chunk_t *chunk_out);
 
 static inline int64_t plim__exact_entry(const plim__exact_t *exact, const char *data, int64_t i)
 {
-    if (exact->info->index_type == PLIM_I32)
-        return ((const int32_t *)(const void *)data)[i];
-    return ((const int64_t *)(const void *)data)[i];
+    return plim__index_at(data, exact->info->index_type == PLIM_I64, i);
 }
 
 /* Whether an entry of indices.npy is a node. Stores an invalid one for plim__exact_damage. Any

@@ -48,7 +48,7 @@ static inline __attribute__((always_inline)) int64_t unpack(uint64_t *keys, int6
     for (int64_t i = 0; i < count; i++) {
         uint64_t key = keys[i];
         if (narrow)
-            ((int32_t *)to)[i] = (int32_t)(key & mask);
+            ((uint32_t *)to)[i] = (uint32_t)(key & mask);
         else
             ((int64_t *)to)[i] = (int64_t)(key & mask);
         if (key >> bits != node || run > mask) {
@@ -92,7 +92,7 @@ void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64
     sorter->num_sources = count;
     int source_bits = csc->shape.source_bits;
     sorter->max_self_loops = count_loops(keys, count, source_bits, first_node);
-    if (csc->output.index_size == sizeof(int32_t))
+    if (csc->output.index_size == sizeof(uint32_t))
         sorter->num_records = unpack(keys, count, source_bits, scratch, true);
     else
         sorter->num_records = unpack(keys, count, source_bits, scratch, false);

@@ -3,21 +3,22 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "store/dataset.h"
 
 plim_status_t plim__csc_output_open(plim__csc_t *csc, plim__dataset_writer_t *writer)
 {
     plim__csc_output_t *output = &csc->output;
     const plim__csc_params_t *params = &csc->params;
-    bool narrow = params->num_nodes <= INT32_MAX;
+    const plim__dtype_t type = plim__index_written(params->num_nodes);
     bool exact = !params->remove_duplicates && params->self_loops == PLIM__LOOPS_KEEP;
     int64_t offsets = params->num_nodes + 1;
     int64_t edges = exact ? csc->total : -1;
-    *output = (plim__csc_output_t){.num_nodes = params->num_nodes,
-                                   .index_size = narrow ? sizeof(int32_t) : sizeof(int64_t)};
+    *output =
+        (plim__csc_output_t){.num_nodes = params->num_nodes, .index_size = plim__dtype_size(type)};
     PLIM_TRY(plim__column_open(writer, "indptr", PLIM__NPY_I64, 1, &offsets,
                                offsets * (int64_t)sizeof(int64_t), csc->shape.column_buffer,
                                &output->indptr));
-    return plim__column_open(writer, "indices", narrow ? PLIM__NPY_I32 : PLIM__NPY_I64, 1, &edges,
+    return plim__column_open(writer, "indices", type, 1, &edges,
                              csc->total * (int64_t)output->index_size, csc->shape.column_buffer,
                              &output->indices);
 }
@@ -95,8 +96,8 @@ plim_status_t plim__csc_output_repeat(plim__csc_t *csc, int64_t node, int64_t so
         PLIM_TRY(plim__column_space(output->indices, &to, &bytes));
         int64_t part = plim__min_i64(count, (int64_t)(bytes / output->index_size));
         for (int64_t i = 0; i < part; i++) {
-            if (output->index_size == sizeof(int32_t))
-                ((int32_t *)to)[i] = (int32_t)source;
+            if (output->index_size == sizeof(uint32_t))
+                ((uint32_t *)to)[i] = (uint32_t)source;
             else
                 ((int64_t *)to)[i] = source;
         }

@@ -8,7 +8,7 @@
 #include "io/file.h"
 #include "mem/arena.h"
 #include "mem/size_text.h"
-#include "store/manifest.h"
+#include "store/dataset.h"
 
 #include <math.h>
 #include <string.h>
@@ -118,7 +118,7 @@ static void lay_out(plim__arena_t *arena, void *object)
 
 static int64_t index_size(const plim__edge_sort_params_t *params)
 {
-    return params->num_nodes <= INT32_MAX ? (int64_t)sizeof(int32_t) : (int64_t)sizeof(int64_t);
+    return (int64_t)plim__dtype_size(plim__index_written(params->num_nodes));
 }
 
 /* Memory of all open columns. */
@@ -534,7 +534,7 @@ static plim_status_t write_last(plim__edge_sort_t *sort)
     memcpy(&key, sort->last, sizeof key);
     const int64_t destination = (int64_t)(key >> sort->shape.bits);
     const int64_t source = (int64_t)(key & (((uint64_t)1 << sort->shape.bits) - 1));
-    const int32_t narrow = (int32_t)source;
+    const uint32_t narrow = (uint32_t)source;
     PLIM_TRY(write_offsets(sort, destination));
     if (index_size(&sort->params) == (int64_t)sizeof narrow)
         PLIM_TRY(plim__column_write(sort->indices, &narrow, sizeof narrow));
@@ -661,8 +661,8 @@ static plim_status_t open_columns(plim__edge_sort_t *sort, plim__dataset_writer_
     const int64_t most = sort->shape.records;
     PLIM_TRY(plim__column_open(writer, "indptr", PLIM__NPY_I64, 1, &offsets, offsets * 8, buffer,
                                &sort->indptr));
-    PLIM_TRY(plim__column_open(writer, "indices", width == 4 ? PLIM__NPY_I32 : PLIM__NPY_I64, 1,
-                               &open, most * width, buffer, &sort->indices));
+    PLIM_TRY(plim__column_open(writer, "indices", plim__index_written(params->num_nodes), 1, &open,
+                               most * width, buffer, &sort->indices));
     for (int i = 0; i < params->num_fields; i++) {
         const plim__edge_field_t *field = &params->fields[i];
         const int64_t shape[2] = {-1, field->width};

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "ingest/disk_space.h"
+#include "store/dataset.h"
 
 #define MIB ((int64_t)1 << 20)
 #define BYTES_MAX ((int64_t)1 << 60)
@@ -19,7 +20,7 @@ static int64_t times(int64_t count, int64_t bytes)
 
 static int64_t graph_bytes(const plim__import_t *import, const plim__import_needs_t *needs)
 {
-    int64_t index_bytes = needs->num_nodes <= INT32_MAX ? 4 : 8;
+    const int64_t index_bytes = (int64_t)plim__dtype_size(plim__index_written(needs->num_nodes));
     int64_t edges = times(needs->num_edges, import->options->symmetrise ? 2 : 1);
     if (import->options->self_loops == PLIM_SELF_LOOPS_ADD && needs->num_nodes > 0)
         edges += needs->num_nodes;

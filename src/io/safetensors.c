@@ -37,6 +37,8 @@ const char *plim__tensor_type_name(plim_dtype_t type)
     switch (type) {
     case PLIM_I32:
         return "I32";
+    case PLIM_U32:
+        return "U32";
     case PLIM_I64:
         return "I64";
     case PLIM_F16:
@@ -53,6 +55,7 @@ int64_t plim__tensor_type_size(plim_dtype_t type)
     case PLIM_F16:
         return 2;
     case PLIM_I32:
+    case PLIM_U32:
     case PLIM_F32:
         return 4;
     case PLIM_I64:

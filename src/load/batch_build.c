@@ -129,7 +129,7 @@ static void describe_arrays(const plim__load_context_t *context, plim__slot_t *s
     const plim_batch_t *batch = &slot->batch;
     const bool values = info->label_kind == PLIM_LABELS_VALUES;
     slot->num_arrays = 0;
-    add_array(slot, "nodes", -1, batch->nodes, recipe->index_type, batch->num_nodes, ONE_DIMENSION);
+    add_array(slot, "nodes", -1, batch->nodes, batch->node_type, batch->num_nodes, ONE_DIMENSION);
     add_array(slot, "rows", -1, batch->rows, recipe->row_type, batch->num_nodes,
               info->num_features);
     add_array(slot, "labels", -1, batch->labels, values ? PLIM_F32 : PLIM_I64, batch->num_seeds,
@@ -199,6 +199,7 @@ static void describe(const plim__load_context_t *context, const plim_stream_t *s
     for (int i = 0; i < out->num_hops; i++)
         batch->blocks[i] = out->blocks[i];
     batch->nodes = slot->nodes;
+    batch->node_type = out->node_type;
     batch->rows = slot->rows;
     batch->labels = plim__seeds_label_bytes(stream->seeds) > 0 ? slot->labels : NULL;
     batch->degrees = slot->degrees;
@@ -259,6 +260,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     int64_t whole_first;
     const plim_recipe_t *recipe = &context->plan.recipe;
     plim__blocks_out_t out = {.index_type = recipe->index_type,
+                              .node_type = plim__load_node_type(context->info, recipe),
                               .nodes = slot->nodes,
                               .edges = slot->edges,
                               .edge_ids = slot->edge_ids,
@@ -307,7 +309,6 @@ static plim_status_t count_trees(const plim__load_context_t *context, const plim
     *sum = (plim__load_size_t){0, params->num_hops}; /* a block has one entry more than nodes */
     for (int64_t i = cut->first; i < cut->end; i++) {
         plim__blocks_out_t out = {.index_type = context->plan.recipe.index_type,
-                                  .nodes = slot->nodes,
                                   .node_capacity = context->plan.slot_nodes,
                                   .edges = slot->edges,
                                   .edge_capacity = context->plan.slot_edges};
@@ -374,7 +375,7 @@ static void hash_nodes(const plim__load_context_t *context, const plim_batch_t *
         uint64_t row = 0;
         if (batch->rows != NULL)
             row = XXH3_64bits((const char *)batch->rows + (size_t)i * size, size);
-        hashes[i] = hash_add(row, (uint64_t)at(recipe->index_type, batch->nodes, i));
+        hashes[i] = hash_add(row, (uint64_t)at(batch->node_type, batch->nodes, i));
         if (batch->node_time != NULL)
             hashes[i] = hash_add(hashes[i], (uint64_t)batch->node_time[i]);
     }

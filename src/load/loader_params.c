@@ -108,10 +108,6 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
         return plim__fail(PLIM_ERR_USAGE, "rows are delivered as f16 or f32");
     if (recipe->index_type != PLIM_I32 && recipe->index_type != PLIM_I64)
         return plim__fail(PLIM_ERR_USAGE, "ids are delivered as 32 or 64 bits");
-    if (recipe->index_type == PLIM_I32 && info->num_nodes > INT32_MAX)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: the ids of %lld nodes do not fit in 32 bits; choose 64",
-                          plim__dataset_path(dataset), (long long)info->num_nodes);
     PLIM_TRY(check_draws(dataset, recipe));
     if ((plim__load_columns(recipe) & ~info->columns) != 0)
         return plim__fail(PLIM_ERR_USAGE,
@@ -275,9 +271,10 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
                                           bool with_rows)
 {
     const plim_recipe_t *recipe = &plan->recipe;
-    size_t width = plim__index_bytes(recipe->index_type);
+    const size_t width = plim__index_bytes(recipe->index_type);
+    const size_t id_width = plim__index_bytes(plim__load_node_type(info, recipe));
     plim__load_slot_sizes_t sizes = {
-        .nodes = array_bytes(plan->slot_nodes, 1, width),
+        .nodes = array_bytes(plan->slot_nodes, 1, id_width),
         .edges = array_bytes(plan->slot_edges, recipe->edge_index ? 2 : 1, width),
         .seeds = array_bytes(seeds, 1, sizeof(int64_t)),
     };
@@ -331,7 +328,7 @@ static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
         .replace = recipe->replace,
         .seed = recipe->seed,
         .num_nodes = info->num_nodes,
-        .index_type = info->index_type,
+        .index_type = plim__id_type(info),
         .most_drawn = parts->most_drawn,
         .draws = plan->window_draws,
         .rows = rows_read ? plan->window_rows : 0,

@@ -10,6 +10,7 @@
 #include "sample/blocks.h"
 #include "source/rows.h"
 #include "source/topology.h"
+#include "store/dataset.h"
 
 #define PLIM__LOAD_WINDOWS 2 /* batches are built from one while the next is filled */
 
@@ -72,6 +73,13 @@ static inline bool plim__load_sums(const plim_dataset_info_t *info, const plim_r
 /* The recipe that is drawn: the given one, or in a dataset of many graphs one hop over all edges.
  */
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
+
+/* The type of a batch's nodes, whose ids may be too large for the type of its indices. */
+static inline plim_dtype_t plim__load_node_type(const plim_dataset_info_t *info,
+                                                const plim_recipe_t *recipe)
+{
+    return recipe->index_type == PLIM_I64 ? PLIM_I64 : plim__id_type(info);
+}
 
 /* Copies a caller's params, with defaults for fields that it does not know; PLIM_ERR_USAGE without
  * a size. And the recipe of such a stream. */

@@ -34,8 +34,7 @@ typedef struct probe {
     int64_t *seeds;         /* (num_seeds) */
     uint64_t *sort_scratch; /* (num_seeds) */
     plim__read_t *reads;    /* (num_seeds) */
-    int32_t *nodes;         /* (node_capacity) written and not read, as edges are */
-    int32_t *edges;         /* (edge_capacity) */
+    int32_t *edges;         /* (edge_capacity) written and not read */
     int64_t node_capacity;
     int64_t edge_capacity;
 } probe_t;
@@ -74,7 +73,6 @@ static void lay_out(plim__arena_t *arena, void *draft)
     probe->seeds = plim__arena_carve(arena, seeds, sizeof *probe->seeds, 1);
     probe->sort_scratch = plim__arena_carve(arena, seeds, sizeof *probe->sort_scratch, 1);
     probe->reads = plim__arena_carve(arena, seeds, sizeof *probe->reads, 1);
-    probe->nodes = plim__arena_carve(arena, (size_t)probe->node_capacity, sizeof *probe->nodes, 1);
     probe->edges = plim__arena_carve(arena, (size_t)probe->edge_capacity, sizeof *probe->edges, 1);
 }
 
@@ -102,8 +100,6 @@ size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     probe_t probe = {0};
     find_capacities(info, recipe, &probe);
-    if (probe.node_capacity > INT32_MAX || info->num_nodes > INT32_MAX)
-        return SIZE_MAX;
     plim__blocks_params_t blocks = plim__load_blocks(info, recipe);
     blocks.node_capacity = probe.node_capacity;
     const plim__range_reader_params_t reader = reader_params(info);
@@ -168,7 +164,6 @@ static plim_status_t draw(const plim_job_t *job, const plim_dataset_t *dataset,
     for (; result->count < PLIM__PROBE_SIZES && seeds <= most_seeds(info, recipe);
          seeds *= GROWTH) {
         plim__blocks_out_t out = {.index_type = PLIM_I32,
-                                  .nodes = probe->nodes,
                                   .node_capacity = probe->node_capacity,
                                   .edges = probe->edges,
                                   .edge_capacity = probe->edge_capacity,

@@ -36,8 +36,8 @@ static inline void prefetch_row(const plim__matrix_t *matrix, int64_t row)
 static void drop_weights(const plim__attention_t *attention, int64_t v, int64_t u, int first,
                          int count, float *values)
 {
-    const uint64_t key = plim__rng_prefix(attention->key, (uint64_t)attention->nodes[v],
-                                          (uint64_t)attention->nodes[u]);
+    const uint64_t key = plim__rng_prefix(attention->key, plim__node_id(&attention->nodes, v),
+                                          plim__node_id(&attention->nodes, u));
     const float scale = 1.0f / (1.0f - attention->dropout);
     for (int i = 0; i < count; i++) {
         const bool dropped =

@@ -9,15 +9,16 @@
 #define PLIM_NN_ATTENTION_H
 
 #include "nn/edge_terms.h"
+#include "nn/node_ids.h"
 
 typedef struct plim__attention {
     int heads;
-    int64_t channels;     /* of one head; z is (num_src, heads * channels) */
-    const float *att_src; /* (heads, channels) */
-    const float *att_dst; /* (heads, channels) */
-    float dropout;        /* of attention weights; 0: none */
-    uint64_t key;         /* of the dropout: (seed, epoch, step, layer) */
-    const int32_t *nodes; /* (num_src) ids in the dataset, for the dropout */
+    int64_t channels;       /* of one head; z is (num_src, heads * channels) */
+    const float *att_src;   /* (heads, channels) */
+    const float *att_dst;   /* (heads, channels) */
+    float dropout;          /* of attention weights; 0: none */
+    uint64_t key;           /* of the dropout: (seed, epoch, step, layer) */
+    plim__node_ids_t nodes; /* of the sources, for the dropout */
     /* GATv2: z' (num_dst, heads * channels), and att_src is att; NULL: GAT. */
     const plim__matrix_t *z_dst;
     /* What edges add, `heads` wide (GATv2: heads * channels); NULL: nothing. */

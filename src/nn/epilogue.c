@@ -40,7 +40,7 @@ static dropping_t dropping_of(const plim__epilogue_t *epilogue)
 PLIM__KERNEL void draw(const plim__epilogue_t *epilogue, int64_t row, int64_t first, int64_t count,
                        uint64_t *wide)
 {
-    const uint64_t key = plim__rng_key_of(epilogue->key, (uint64_t)epilogue->nodes[row]);
+    const uint64_t key = plim__rng_key_of(epilogue->key, plim__node_id(&epilogue->nodes, row));
     const uint64_t counter = (uint64_t)first / 4;
     for (int64_t i = 0; i < (count + 3) / 4; i++)
         wide[i] = plim__rng_u64(key, counter + (uint64_t)i);

@@ -7,6 +7,7 @@
 #define PLIM_NN_EPILOGUE_H
 
 #include "nn/matrix.h"
+#include "nn/node_ids.h"
 #include "nn/team.h"
 
 #include <plimsoll/train.h>
@@ -27,7 +28,7 @@ typedef struct plim__epilogue {
     float dropout; /* share of values that become 0; the others are divided by (1 - dropout) */
     bool training; /* dropout, and batch norm by the batch's own statistics */
     uint64_t key;  /* of the dropout */
-    const int32_t *nodes; /* (rows) ids in the dataset; NULL without dropout */
+    plim__node_ids_t nodes; /* of the rows */
 } plim__epilogue_t;
 
 /* Gradients of the parameters, which are added to; NULL for a missing parameter. */

@@ -185,7 +185,7 @@ struct plim__model {
     int64_t tile_floats;
     float *embeddings;        /* embeddings, if the last layer reads another element */
     plim__pass_t pass;        /* current pass */
-    const int32_t *nodes;     /* of the part */
+    plim__node_ids_t nodes;   /* of the part */
     const int32_t *degrees;   /* of the part */
     const float *weight_sums; /* of the part */
     int64_t num_seeds;

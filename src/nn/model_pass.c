@@ -109,7 +109,7 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch,
                           (long long)batch->num_seeds, (long long)given);
     PLIM_TRY(plim__model_set_columns(model, batch, columns));
     model->num_seeds = batch->num_seeds;
-    model->nodes = batch->nodes;
+    model->nodes = (plim__node_ids_t){batch->nodes, batch->node_type == PLIM_I64};
     model->degrees = batch->degrees;
     if (model->layers[0].raw) {
         model->layers[0].input.data = (void *)batch->rows;

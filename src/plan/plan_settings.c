@@ -44,11 +44,6 @@ static plim_status_t check_dataset(const plim_dataset_t *dataset)
             "%s: it has no training split; import it with splits, or let the import draw them "
             "(`split` 0.6,0.2,0.2)",
             path);
-    if (info->num_nodes > INT32_MAX)
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: %lld nodes need ids of 64 bits, with which models do not compute "
-                          "yet; the loader serves them",
-                          path, (long long)info->num_nodes);
     return PLIM_OK;
 }
 

@@ -68,8 +68,8 @@ static plim_status_t start_chunk(void *context, int worker, int64_t chunk)
     int64_t end = plim__min_i64(first + PLIM__ACCESS_CHUNK, work->num_nodes);
     memset(codes, 0, CHUNK_BYTES);
     for (int64_t node = first; node < end; node++) {
-        node = plim__node_set_next(range->seeds, node);
-        if (node < 0 || node >= end)
+        node = plim__node_set_next_before(range->seeds, node, end);
+        if (node < 0)
             break;
         /* A seed never gets probability 0, even for a tiny share. */
         codes[node - first] = code > 0 ? code : 1;

@@ -216,8 +216,7 @@ static inline __attribute__((always_inline)) int64_t add_parts(const access_pass
     for (int i = 0; i < slot->num_parts; i++) {
         const plim__access_part_t part = slot->parts[i];
         for (uint32_t j = part.begin; j < part.begin + part.count; j++) {
-            uint64_t node = wide ? (uint64_t)((const int64_t *)(const void *)slot->block)[j]
-                                 : ((const uint32_t *)(const void *)slot->block)[j];
+            const uint64_t node = (uint64_t)plim__index_at(slot->block, wide, j);
             if (node >= num_nodes)
                 return j;
             if (node - first < pass->count)
@@ -236,15 +235,9 @@ static plim_status_t take(const access_pass_t *pass, plim__access_worker_t *work
     int64_t bad = wide ? add_parts(pass, worker, slot, true) : add_parts(pass, worker, slot, false);
     if (bad < 0)
         return PLIM_OK;
-    int64_t value = wide ? ((const int64_t *)(const void *)slot->block)[bad]
-                         : ((const int32_t *)(const void *)slot->block)[bad];
-    return plim__fail(
-        PLIM_ERR_DATA,
-        "%s: entry %lld is %lld, but there are %lld nodes; copy or import the "
-        "dataset again",
-        work->indices.path,
-        (long long)((slot->op.offset - PLIM__NPY_HEADER) / (int64_t)work->entry_bytes + bad),
-        (long long)value, (long long)work->num_nodes);
+    return plim__index_fail(work->indices.path,
+                            (slot->op.offset - PLIM__NPY_HEADER) / (int64_t)work->entry_bytes + bad,
+                            plim__index_at(slot->block, wide, bad), work->num_nodes);
 }
 
 static plim_status_t run(access_pass_t *pass, plim__access_worker_t *worker)

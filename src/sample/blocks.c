@@ -389,8 +389,8 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
     if (fits && params->node_bits > 0)
         part_trees(blocks, out);
     if (fits) {
-        for (int64_t i = 0; i < blocks->num_nodes; i++)
-            put(out->nodes, out->index_type, i, blocks->nodes[i]);
+        for (int64_t i = 0; i < blocks->num_nodes && out->nodes != NULL; i++)
+            put(out->nodes, out->node_type, i, blocks->nodes[i]);
         out->num_hops = params->num_hops;
         out->num_nodes = blocks->num_nodes;
         out->num_edges = writing.num_edges;

@@ -27,8 +27,9 @@ typedef struct plim__blocks plim__blocks_t; /* one worker's scratch */
 
 /* Destination of the result: a slot's arrays. */
 typedef struct plim__blocks_out {
-    plim_dtype_t index_type; /* PLIM_I32 or PLIM_I64: type of nodes, indptr and indices */
-    void *nodes;             /* (node_capacity) */
+    plim_dtype_t index_type; /* PLIM_I32 or PLIM_I64: type of indptr and indices */
+    plim_dtype_t node_type;  /* … and of nodes */
+    void *nodes;             /* (node_capacity); NULL: not written */
     void *trees;             /* (node_capacity) whose tree each node is in: the seed's position in
                                 `seeds`; NULL: without. Only if disjoint */
     int64_t node_capacity;   /* below 2^31 */

@@ -155,18 +155,14 @@ static plim_status_t add_reads(const plim__list_cache_t *cache, plim__cache_read
 /* Builds the error for the file entry at cache position `place`. */
 static plim_status_t fail_entry(const plim__list_cache_t *cache, int64_t place, int64_t value)
 {
-    long long entry = place;
+    int64_t entry = place;
     if (!cache->base.all) {
         const int64_t position = list_at(cache, place);
         const plim__list_t list =
             plim__offsets_list(cache->offsets, plim__node_set_select(&cache->base.nodes, position));
         entry = list.start + place - plim__list_cache_start(cache, position, 0);
     }
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s: entry %lld is %lld, but there are %lld nodes; copy or import the "
-                      "dataset again",
-                      cache->base.source->file.path, entry, (long long)value,
-                      (long long)cache->num_nodes);
+    return plim__index_fail(cache->base.source->file.path, entry, value, cache->num_nodes);
 }
 
 #define COMPLEMENT(name, type, unsigned_type)                                                      \
@@ -182,7 +178,7 @@ static plim_status_t fail_entry(const plim__list_cache_t *cache, int64_t place, 
         return wrong == 0;                                                                         \
     }
 
-COMPLEMENT(complement_i32, int32_t, uint32_t)
+COMPLEMENT(complement_u32, uint32_t, uint32_t)
 COMPLEMENT(complement_i64, int64_t, uint64_t)
 
 /* Checks `count` entries at `from` and writes their complements from position `place` on. */
@@ -191,10 +187,10 @@ static plim_status_t complement(const plim__list_cache_t *cache, const void *fro
 {
     void *to = place_of(cache, place);
     const bool narrow = cache->width == sizeof(int32_t);
-    const bool right = narrow ? complement_i32(from, to, count, cache->num_nodes)
+    const bool right = narrow ? complement_u32(from, to, count, cache->num_nodes)
                               : complement_i64(from, to, count, cache->num_nodes);
     for (int64_t i = 0; !right && i < count; i++) {
-        const int64_t value = narrow ? ~((const int32_t *)to)[i] : ~((const int64_t *)to)[i];
+        const int64_t value = narrow ? ~((const uint32_t *)to)[i] : ~((const int64_t *)to)[i];
         if ((uint64_t)value >= (uint64_t)cache->num_nodes)
             return fail_entry(cache, place + i, value);
     }

@@ -81,18 +81,18 @@ static inline void plim__list_cache_miss(plim__list_cache_t *cache, int64_t plac
     plim__droppable_miss(&cache->base.memory, last);
 }
 
-/* Replaces positions ids[0 … count-1] by their entries; false if one was dropped (it becomes
- * -1). */
+/* Replaces positions ids[0 … count-1] by their entries; false if one was dropped. */
 static inline bool plim__list_cache_load(const plim__list_cache_t *cache, int64_t *ids,
                                          int64_t count)
 {
-    const int32_t *narrow = (const int32_t *)(const void *)cache->base.memory.base;
+    const uint32_t *narrow = (const uint32_t *)(const void *)cache->base.memory.base;
     const int64_t *wide = (const int64_t *)(const void *)cache->base.memory.base;
     int64_t all = 0;
-    if (cache->width == sizeof(int32_t))
+    if (cache->width == sizeof(uint32_t))
         for (int64_t i = 0; i < count; i++) {
-            ids[i] = ~narrow[ids[i]];
-            all |= ids[i];
+            const int64_t stored = narrow[ids[i]];
+            ids[i] = UINT32_MAX - stored;
+            all |= stored - 1;
         }
     else
         for (int64_t i = 0; i < count; i++) {

@@ -69,7 +69,7 @@ static int64_t node_of(const loops_reading_t *reading, int64_t entry)
         return loops;                                                                              \
     }
 
-COUNT_NODE(count_i32, int32_t)
+COUNT_NODE(count_u32, uint32_t)
 COUNT_NODE(count_i64, int64_t)
 
 /* Two workers may add to the same word. */
@@ -104,9 +104,9 @@ static plim_status_t process(void *context, int worker, int64_t chunk, void *dat
         if (begin >= end)
             continue;
         const int64_t loops =
-            info->index_type == PLIM_I32
-                ? count_i32((const int32_t *)data + (begin - first), end - begin, node)
-                : count_i64((const int64_t *)data + (begin - first), end - begin, node);
+            info->index_type == PLIM_I64
+                ? count_i64((const int64_t *)data + (begin - first), end - begin, node)
+                : count_u32((const uint32_t *)data + (begin - first), end - begin, node);
         if (end - begin == list.degree)
             tally.most = plim__max_i64(tally.most, loops);
         else

@@ -274,31 +274,26 @@ static plim_status_t fail_entry(const disk_t *disk, const lists_worker_t *worker
                                 int64_t value)
 {
     const char *at = worker->staging + (size_t)place * disk->width;
-    long long entry = -1;
+    int64_t entry = -1;
     for (int64_t i = 0; i < worker->num_reads; i++) {
         const plim__read_t *read = &worker->io->reads[i];
         const char *to = read->to;
         if (at >= to && at < to + read->size)
             entry = (read->offset - PLIM__NPY_HEADER + (at - to)) / (int64_t)disk->width;
     }
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s: entry %lld is %lld, but there are %lld nodes; copy or import the "
-                      "dataset again",
-                      disk->source.file.path, entry, (long long)value, (long long)disk->num_nodes);
+    return plim__index_fail(disk->source.file.path, entry, value, disk->num_nodes);
 }
 
 /* Replaces `count` ids by the entries that were read. */
 static plim_status_t store_entries(const disk_t *disk, const lists_worker_t *worker, int64_t *ids,
                                    int64_t count)
 {
-    const bool narrow = disk->width == sizeof(int32_t);
-    const int32_t *staged_i32 = (const int32_t *)(const void *)worker->staging;
-    const int64_t *staged_i64 = (const int64_t *)(const void *)worker->staging;
+    const bool wide = disk->width == sizeof(int64_t);
     for (int64_t k = 0; k < count; k++) {
         if (ids[k] >= 0) /* from a cached list */
             continue;
         int64_t place = ~ids[k];
-        int64_t value = narrow ? staged_i32[place] : staged_i64[place];
+        int64_t value = plim__index_at(worker->staging, wide, place);
         if ((uint64_t)value >= (uint64_t)disk->num_nodes)
             return fail_entry(disk, worker, place, value);
         ids[k] = value;

@@ -329,6 +329,16 @@ plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *nam
     return PLIM_OK;
 }
 
+plim_status_t plim__index_fail(const char *path, int64_t entry, int64_t value, int64_t num_nodes)
+{
+    if (num_nodes <= INT32_MAX && value <= UINT32_MAX) /* as the file has it */
+        value = (int32_t)(uint32_t)value;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: entry %lld is %lld, but there are %lld nodes; copy or import the "
+                      "dataset again",
+                      path, (long long)entry, (long long)value, (long long)num_nodes);
+}
+
 bool plim__dataset_is_shape(const plim_dataset_t *dataset)
 {
     return dataset->is_shape;

@@ -7,7 +7,30 @@
 
 static inline size_t plim__index_bytes(plim_dtype_t type)
 {
-    return type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
+    return type == PLIM_I64 ? sizeof(int64_t) : sizeof(int32_t);
+}
+
+/* The type of indices.npy as it is written. Entries are complemented in caches, where 0 is none. */
+static inline plim__dtype_t plim__index_written(int64_t num_nodes)
+{
+    return num_nodes <= INT32_MAX    ? PLIM__NPY_I32
+           : num_nodes <= UINT32_MAX ? PLIM__NPY_U32
+                                     : PLIM__NPY_I64;
+}
+
+/* Entry i of indices.npy; an int32 below 0 becomes a number that is no node. */
+static inline int64_t plim__index_at(const void *entries, bool wide, int64_t i)
+{
+    return wide ? ((const int64_t *)entries)[i] : ((const uint32_t *)entries)[i];
+}
+
+/* The error for an entry that is no node. */
+plim_status_t plim__index_fail(const char *path, int64_t entry, int64_t value, int64_t num_nodes);
+
+/* The signed type that holds the nodes' ids. */
+static inline plim_dtype_t plim__id_type(const plim_dataset_info_t *info)
+{
+    return info->num_nodes <= INT32_MAX ? PLIM_I32 : PLIM_I64;
 }
 
 static inline size_t plim__feature_bytes(plim_dtype_t type)

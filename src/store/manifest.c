@@ -4,6 +4,7 @@
 #include "base/bounds.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "store/dataset.h"
 #include "store/labels.h"
 
 #include <math.h>
@@ -125,13 +126,16 @@ static plim_status_t resolve_graph(plim__manifest_t *manifest, const char *name)
         return plim__fail(PLIM_ERR_DATA, "%s: the number of nodes, %lld, is out of range", name,
                           (long long)info->num_nodes);
     PLIM_TRY(expect(indptr, 1, info->num_nodes + 1, PLIM__NPY_I64, name));
-    PLIM_TRY(expect(indices, 1, -1,
-                    info->num_nodes < (int64_t)1 << 31 ? PLIM__NPY_I32 : PLIM__NPY_I64, name));
+    const bool wide = info->num_nodes > INT32_MAX && indices->type == PLIM__NPY_I64;
+    PLIM_TRY(
+        expect(indices, 1, -1, wide ? PLIM__NPY_I64 : plim__index_written(info->num_nodes), name));
     info->num_edges = indices->shape[0];
     if (info->num_edges > PLIM__ITEMS_MAX)
         return plim__fail(PLIM_ERR_DATA, "%s: the number of edges, %lld, is out of range", name,
                           (long long)info->num_edges);
-    info->index_type = indices->type == PLIM__NPY_I32 ? PLIM_I32 : PLIM_I64;
+    info->index_type = indices->type == PLIM__NPY_I32   ? PLIM_I32
+                       : indices->type == PLIM__NPY_U32 ? PLIM_U32
+                                                        : PLIM_I64;
     manifest->num_topologies = 1;
     manifest->topologies[0] = (plim__manifest_topology_t){(int)(indptr - manifest->files),
                                                           (int)(indices - manifest->files)};

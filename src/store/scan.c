@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "store/dataset.h"
 #include "store/labels.h"
 
 #include <stdarg.h>
@@ -239,15 +240,16 @@ static void find_index(plim__scan_t *scan, int64_t position, int64_t value, int6
     }
 
 SCAN_LIST(scan_list_i32, int32_t)
+SCAN_LIST(scan_list_u32, uint32_t)
 SCAN_LIST(scan_list_i64, int64_t)
 
 static plim_status_t scan_indices(plim__scan_t *scan, const void *data, size_t count)
 {
-    const bool narrow = scan->rule->type == PLIM__NPY_I32;
+    const bool wide = scan->rule->type == PLIM__NPY_I64;
     int64_t position = scan->position;
     int64_t end = position + (int64_t)count;
     if (scan->empty) {
-        scan->first = narrow ? *(const int32_t *)data : *(const int64_t *)data;
+        scan->first = plim__index_at(data, wide, 0);
         scan->first_node = scan->last_node;
     }
     bool inside = !scan->empty; /* the list began in an earlier block: scan->last counts */
@@ -262,10 +264,12 @@ static plim_status_t scan_indices(plim__scan_t *scan, const void *data, size_t c
         size_t length = (size_t)(stop - position);
         size_t at = (size_t)(position - scan->position);
         int64_t before = inside ? scan->last : -1;
-        if (narrow)
-            scan_list_i32(scan, (const int32_t *)data + at, length, position, before);
-        else
+        if (wide)
             scan_list_i64(scan, (const int64_t *)data + at, length, position, before);
+        else if (scan->rule->type == PLIM__NPY_U32)
+            scan_list_u32(scan, (const uint32_t *)data + at, length, position, before);
+        else
+            scan_list_i32(scan, (const int32_t *)data + at, length, position, before);
         position = stop;
         inside = true;
     }

@@ -39,6 +39,13 @@ static void check(int64_t universe, uint64_t one_in)
     assert_int_equal(plim__node_set_list(&set, 0, UNIVERSE, listed), position);
     assert_int_equal(plim__node_set_next(&set, 0), position > 0 ? listed[0] : -1);
     assert_int_equal(plim__node_set_next(&set, universe), -1);
+    for (int64_t i = 0; i < position; i++) {
+        assert_int_equal(plim__node_set_next_before(&set, i > 0 ? listed[i - 1] + 1 : 0, listed[i]),
+                         -1);
+        assert_int_equal(plim__node_set_next_before(&set, listed[i], listed[i] + 1), listed[i]);
+        assert_int_equal(plim__node_set_next_before(&set, i > 0 ? listed[i - 1] + 1 : 0, universe),
+                         listed[i]);
+    }
 }
 
 static void test_against_flags(void **state)

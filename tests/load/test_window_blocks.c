@@ -96,6 +96,7 @@ static void side_make(side_t *side, const plim_job_t *job, const plim__blocks_pa
 {
     assert_ok(plim__blocks_create(job, params, &side->blocks));
     side->out = (plim__blocks_out_t){.index_type = PLIM_I32,
+                                     .node_type = PLIM_I32,
                                      .nodes = malloc((size_t)NODES * sizeof(int32_t)),
                                      .node_capacity = NODES,
                                      .edges = malloc((size_t)EDGES * sizeof(int32_t)),

@@ -53,7 +53,7 @@ static void problem_fill(problem_t *problem, int heads, int64_t channels, float 
                                              .att_dst = problem->att_dst.data,
                                              .dropout = dropout,
                                              .key = 77,
-                                             .nodes = problem->nodes};
+                                             .nodes = {problem->nodes, false}};
     problem->state.score_src = zeroed(hop->num_src * heads);
     problem->state.score_dst = zeroed(hop->num_dst * heads);
     problem->state.weights = zeroed((hop->num_edges + hop->num_dst) * heads);
@@ -123,8 +123,8 @@ static double exact_score(const exact_t *exact, const double *att, int64_t u, in
 static double exact_kept(const exact_t *exact, int64_t v, int64_t u, int64_t h)
 {
     const plim__attention_t *attention = &exact->problem->attention;
-    const int32_t *nodes = attention->nodes;
-    const uint64_t key = plim__rng_prefix(attention->key, (uint64_t)nodes[v], (uint64_t)nodes[u]);
+    const uint64_t key = plim__rng_prefix(attention->key, plim__node_id(&attention->nodes, v),
+                                          plim__node_id(&attention->nodes, u));
     const double dropout = (double)attention->dropout;
     return plim__rng_double(key, (uint64_t)h) < dropout ? 0 : 1 / (1 - dropout);
 }

@@ -43,7 +43,7 @@ static bool dropped(const plim__epilogue_t *finish, int64_t row, int64_t column)
 {
     if (!finish->training || finish->dropout <= 0)
         return false;
-    const uint64_t key = plim__rng_key_of(finish->key, (uint64_t)finish->nodes[row]);
+    const uint64_t key = plim__rng_key_of(finish->key, plim__node_id(&finish->nodes, row));
     const uint64_t four = plim__rng_u64(key, (uint64_t)column / 4);
     return (double)(four >> 16 * (column % 4) & 0xffff) < round((double)finish->dropout * 65536);
 }
@@ -127,7 +127,7 @@ static void make_problem(int64_t rows, int64_t width)
     p->finish.width = width;
     p->finish.training = true;
     p->finish.key = 77;
-    p->finish.nodes = p->nodes;
+    p->finish.nodes.ids = p->nodes;
     p->finish.bias = p->bias;
     p->finish.gamma = p->gamma;
     p->finish.beta = p->beta;
@@ -238,7 +238,7 @@ static void outside_training_running_statistics_count(void **state)
         problem.finish.norm = (plim_norm_t)norm;
         problem.finish.training = false;
         problem.finish.dropout = 0.5f; /* does nothing */
-        problem.finish.nodes = NULL;
+        problem.finish.nodes.ids = NULL;
         check_problem(team);
     }
 }
@@ -300,13 +300,13 @@ static void running_statistics_move_as_in_pytorch(void **state)
 
 /* h of ones under dropout, for the given nodes. */
 static void drop_ones(plim__team_t *team, uint64_t key, float share, int64_t rows, int64_t width,
-                      const int32_t *nodes, float *h)
+                      const void *nodes, bool wide, float *h)
 {
     plim__epilogue_t finish = {.width = width,
                                .dropout = share,
                                .training = true,
                                .key = key,
-                               .nodes = nodes,
+                               .nodes = {nodes, wide},
                                .activation = PLIM_RELU};
     float *y = test_malloc((size_t)(rows * width) * sizeof *y);
     for (int64_t i = 0; i < rows * width; i++)
@@ -323,17 +323,26 @@ static void dropout_follows_the_node(void **state)
     enum { PART = ROWS - 20, PART_BYTES = PART * ROW_BYTES };
     static float whole[VALUES], part[VALUES], other[VALUES];
     int32_t nodes[ROWS], backwards[ROWS];
+    int64_t wide[ROWS];
     for (int i = 0; i < ROWS; i++) {
         nodes[i] = 5 * i + 3;
         backwards[ROWS - 1 - i] = nodes[i];
     }
-    drop_ones(team, 9, 0.5f, ROWS, WIDTH, nodes, whole);
-    drop_ones(team, 9, 0.5f, ROWS, WIDTH, backwards, part);
+    drop_ones(team, 9, 0.5f, ROWS, WIDTH, nodes, false, whole);
+    drop_ones(team, 9, 0.5f, ROWS, WIDTH, backwards, false, part);
     for (int64_t i = 0; i < ROWS; i++)
         assert_memory_equal(whole + i * WIDTH, part + (ROWS - 1 - i) * WIDTH, ROW_BYTES);
-    drop_ones(team, 9, 0.5f, PART, WIDTH, nodes + 20, part); /* a part of it */
+    drop_ones(team, 9, 0.5f, PART, WIDTH, nodes + 20, false, part); /* a part of it */
     assert_memory_equal(whole + (VALUES - PART * WIDTH), part, PART_BYTES);
-    drop_ones(team, 10, 0.5f, ROWS, WIDTH, nodes, other);
+    for (int64_t i = 0; i < ROWS; i++)
+        wide[i] = nodes[i];
+    drop_ones(team, 9, 0.5f, ROWS, WIDTH, wide, true, other);
+    assert_memory_equal(whole, other, sizeof whole);
+    for (int64_t i = 0; i < ROWS; i++)
+        wide[i] += (int64_t)1 << 32; /* other nodes, although the lower half of the id is equal */
+    drop_ones(team, 9, 0.5f, ROWS, WIDTH, wide, true, other);
+    assert_memory_not_equal(whole, other, sizeof whole);
+    drop_ones(team, 10, 0.5f, ROWS, WIDTH, nodes, false, other);
     int64_t same = 0;
     for (int i = 0; i < VALUES; i++)
         same += (whole[i] > 0) == (other[i] > 0);
@@ -350,7 +359,7 @@ static void dropout_drops_its_share(void **state)
     for (int i = 0; i < ROWS; i++)
         nodes[i] = i;
     for (int s = 0; s < 4; s++) {
-        drop_ones(team, 4, shares[s], ROWS, WIDTH, nodes, h);
+        drop_ones(team, 4, shares[s], ROWS, WIDTH, nodes, false, h);
         double sum = 0;
         int64_t zeros = 0;
         for (int i = 0; i < ROWS * WIDTH; i++) {
@@ -362,7 +371,7 @@ static void dropout_drops_its_share(void **state)
         assert_true(fabs((double)zeros / count - p) < 4 * deviation);
         assert_true(fabs(sum / count - 1) < 5 * deviation / (1 - p)); /* the mean stays */
     }
-    drop_ones(team, 4, 1.0f, ROWS, WIDTH, nodes, h);
+    drop_ones(team, 4, 1.0f, ROWS, WIDTH, nodes, false, h);
     for (int i = 0; i < ROWS * WIDTH; i++)
         assert_true(h[i] == 0);
 }
@@ -430,8 +439,8 @@ static void compute_bits(void *context, plim__team_t *team, void *out)
     for (int i = 0; i < BITS_ROWS; i++)
         nodes[i] = 3 * i;
     const plim__epilogue_t finish = {
-        BITS_WIDTH,       bias, bits->norm, gamma, beta, running, running + BITS_WIDTH,
-        bits->activation, 0.3f, true,       12,    nodes};
+        BITS_WIDTH,       bias, bits->norm, gamma, beta,          running, running + BITS_WIDTH,
+        bits->activation, 0.3f, true,       12,    {nodes, false}};
     plim__matrix_t h = {out, BITS_ROWS, BITS_WIDTH, BITS_WIDTH, bits->element};
     plim__matrix_t dy = {(float *)out + count, BITS_ROWS, BITS_WIDTH, BITS_WIDTH, bits->element};
     void *kept = test_malloc(plim__epilogue_kept(&finish, BITS_ROWS) + 1);

@@ -182,6 +182,7 @@ static plim__blocks_params_t params_of(int num_hops, const int64_t *fanout)
 static plim__blocks_out_t room_of(plim_dtype_t type)
 {
     return (plim__blocks_out_t){.index_type = type,
+                                .node_type = type,
                                 .nodes = nodes_room,
                                 .node_capacity = MOST_NODES,
                                 .edges = edges_room,

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/threads.h"
 #include "mem/headroom.h"
+#include "source/list_cache.h"
 #include "source/topology.h"
 #include "support/draws.h"
 
@@ -340,29 +341,31 @@ static void dropped_pages_are_read_again(void **state)
     world_end(&world);
 }
 
-/*
- * 64-bit entries belong to graphs of 2^31 nodes and more, which no test can afford: the open
- * dataset's manifest is told that this is one, and the file is written anew.
- */
-static void wide_entries_are_read(void **state)
+/* Entries of graphs of 2^31 nodes and more: the open dataset's manifest is told that this is one,
+ * and the file is written anew. */
+static void check_entries(plim__dtype_t npy, plim_dtype_t type)
 {
-    (void)state;
     world_t world;
     world_make(&world, PLIM_IO_AUTO);
     plim__manifest_t *manifest =
         (plim__manifest_t *)(uintptr_t)plim__dataset_manifest(world.dataset);
     plim__manifest_file_t *file =
         (plim__manifest_file_t *)(uintptr_t)plim__manifest_find(manifest, "indices.npy");
+    const int64_t size = (int64_t)plim__dtype_size(npy);
     int64_t *wide = calloc((size_t)num_edges, sizeof *wide);
     for (int64_t i = 0; i < num_edges; i++)
-        wide[i] = entry_of(i);
+        if (size == sizeof(int64_t))
+            wide[i] = entry_of(i);
+        else
+            ((uint32_t *)wide)[i] = (uint32_t)entry_of(i);
     int fd = open(indices_path, O_WRONLY | O_CLOEXEC);
     assert_true(fd >= 0);
-    assert_int_equal(pwrite(fd, wide, (size_t)num_edges * 8, PLIM__NPY_HEADER), num_edges * 8);
+    assert_int_equal(pwrite(fd, wide, (size_t)(num_edges * size), PLIM__NPY_HEADER),
+                     num_edges * size);
     assert_int_equal(close(fd), 0);
-    file->type = PLIM__NPY_I64;
-    file->bytes = PLIM__NPY_HEADER + num_edges * 8;
-    manifest->info.index_type = PLIM_I64;
+    file->type = npy;
+    file->bytes = PLIM__NPY_HEADER + num_edges * size;
+    manifest->info.index_type = type;
     plim__node_set_t cached = make_cached(3);
     plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
     compare_all(&world, source);
@@ -372,6 +375,29 @@ static void wide_entries_are_read(void **state)
     world_end(&world);
     test_directory_remove(directory);
     (void)make_dataset(NULL);
+}
+
+static void wide_entries_are_read(void **state)
+{
+    (void)state;
+    check_entries(PLIM__NPY_I64, PLIM_I64);
+    check_entries(PLIM__NPY_U32, PLIM_U32);
+}
+
+static void large_ids_are_loaded(void **state)
+{
+    (void)state;
+    const uint32_t stored[] = {~(uint32_t)0, ~(uint32_t)INT32_MAX - 1, 1, ~(uint32_t)7, 0};
+    plim__list_cache_t cache = {.width = sizeof(uint32_t), .base.memory.base = (char *)stored};
+    int64_t ids[] = {0, 2, 1, 3};
+    assert_true(plim__list_cache_load(&cache, ids, 4));
+    assert_int_equal(ids[0], 0);
+    assert_int_equal(ids[1], UINT32_MAX - 1);
+    assert_int_equal(ids[2], (int64_t)INT32_MAX + 1);
+    assert_int_equal(ids[3], 7);
+    ids[0] = 4; /* dropped */
+    ids[1] = 3;
+    assert_false(plim__list_cache_load(&cache, ids, 2));
 }
 
 static void stops_where_ids_are_full(void **state)
@@ -609,6 +635,7 @@ int main(void)
         cmocka_unit_test(dropped_pages_are_read_again),
         cmocka_unit_test(the_kernel_may_take_all),
         cmocka_unit_test(wide_entries_are_read),
+        cmocka_unit_test(large_ids_are_loaded),
         cmocka_unit_test(stops_where_ids_are_full),
         cmocka_unit_test(workers_draw_at_once),
         cmocka_unit_test(says_which_entry_is_no_node),

@@ -128,6 +128,7 @@ static void fill_rows(const test_batch_shape_t *shape, test_batch_t *made)
         }
     }
     made->batch.nodes = made->nodes;
+    made->batch.node_type = PLIM_I32;
     made->batch.rows = made->rows;
     made->batch.degrees = made->degrees;
 }
