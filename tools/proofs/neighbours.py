@@ -74,7 +74,7 @@ class Disturbance(threading.Thread):
             again = self.case['kind'] == 'again'
             words = [self.group.group, self.case['taken'], self.case['rate'], ROUNDS if again else 1, HOLD_AGAIN if again else HOLD,
                      int(self.case['shared'])]
-            self.process = subprocess.Popen([sys.executable, __file__, '--take', *map(str, words)], stdout=subprocess.PIPE, text=True)
+            self.process = subprocess.Popen([sys.executable, prooflib.SOURCE / 'tools' / 'prove', 'neighbours', '--take', *map(str, words)], stdout=subprocess.PIPE, text=True)
             for _ in self.process.stdout:
                 self.taken = self.taken or time.monotonic()
                 self.times += 1
