@@ -67,13 +67,17 @@ typedef struct plim_recipe {
     /* 0: neighbours are drawn uniformly. PLIM_EDGE_WEIGHT: in proportion to the weights of their
      * edges, without replacement one after the other, each in proportion to the weights that are
      * left; an edge of weight 0 only where no other is left. A weight that is negative or not
-     * finite is PLIM_ERR_DATA. Not in a dataset of many graphs. */
+     * finite is PLIM_ERR_DATA. PLIM_EDGE_TIME, PLIM_NODE_TIME: from the edges that are not later
+     * than the time of their tree's seed, or from those whose neighbour is not; disjoint only. Not
+     * in a dataset of many graphs. */
     unsigned draw_by;
     /* Each seed has a tree of its own: a node that several trees meet is a node in each, and
      * batches carry `trees`. Draws depend on (seed, epoch, the seed's place in the epoch, node), so
      * they are not shared: lists and rows on disk are read for each batch, without windows. Not in
      * a dataset of many graphs, nor in training. */
     bool disjoint;
+    bool latest; /* where times decide: the latest of these edges, as many as the fan-out, in the
+                    order of their times; with `replace`, draws from them */
 } plim_recipe_t;
 
 /* Delivers rows as PLIM_F32; the stored type (info's feature_type) saves the conversion. For a
@@ -81,7 +85,7 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, false, PLIM_F32, PLIM_I32, false, false, 0, 0, false                            \
+            false, false, PLIM_F32, PLIM_I32, false, false, 0, 0, false, false                     \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */
@@ -101,7 +105,7 @@ typedef struct plim_block {
 typedef struct plim_array {
     const char *name; /* "nodes", "rows", "labels", "degrees", "graph_indptr", "edge_index",
                          "edge_ids", "edge_features", "edge_weight", "edge_type", "edge_time",
-                         "edge_id", "node_time", "trees", "indptr", "indices" */
+                         "edge_id", "node_time", "trees", "seed_times", "indptr", "indices" */
     int hop;          /* of indptr and indices: the block; otherwise -1 */
     const void *data; /* on a boundary of 64 bytes, except for indptr and indices */
     plim_dtype_t type;
@@ -158,7 +162,9 @@ typedef struct plim_batch {
     const int64_t *node_time;   /* (num_nodes) */
     const void *trees; /* (num_nodes) which seed's tree each node is in, index type; NULL unless
                           disjoint */
-    plim_dtype_t node_type; /* of nodes */
+    plim_dtype_t node_type;    /* of nodes */
+    const int64_t *seed_times; /* (num_seeds) the latest time in each seed's tree; NULL unless times
+                                  decide draws */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
@@ -188,13 +194,17 @@ typedef struct plim_stream_params {
     bool no_labels; /* batches come without labels, and the seeds can be replaced */
     uint64_t seed;
     int64_t share_count;
+    /* (num_nodes) the latest time in the tree of each of `nodes`, where times decide draws; copied.
+     * NULL: by PLIM_NODE_TIME the seeds' own times. PLIM_EDGE_TIME needs them. A plan needs only
+     * whether there are any. */
+    const int64_t *times;
 } plim_stream_params_t;
 
 /* The training split, shuffled, with the recipe's settings. */
 #define PLIM_STREAM_PARAMS_INIT                                                                    \
     {                                                                                              \
         sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, PLIM_HOPS_RECIPE,              \
-            {0, 0, 0, 0, 0, 0, 0, 0}, 0, 1, false, false, 0, 1                                     \
+            {0, 0, 0, 0, 0, 0, 0, 0}, 0, 1, false, false, 0, 1, NULL                               \
     }
 
 /* Maximum number of streams of a loader; plim_trainer_evaluate uses one while it runs. */
@@ -290,8 +300,8 @@ PLIM_API void plim_batch_retain(plim_batch_t *batch);
 PLIM_API void plim_batch_release(plim_batch_t *batch);
 
 /* The index-th array of a batch; NULL after the last. The order is nodes, rows, labels, degrees,
- * graph_indptr, edge_index, edge_ids, columns, trees, as far as the batch has them, then indptr and
- * indices of each block. Any thread. */
+ * graph_indptr, edge_index, edge_ids, columns, trees, seed_times, as far as the batch has them,
+ * then indptr and indices of each block. Any thread. */
 PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index);
 
 /* What may still change; see docs/c.md. */

@@ -33,18 +33,19 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
 
 /*
  * Reads a stream's settings from a tuple (split, address, count, shuffle, batch_size, fanout,
- * share, num_shares, has_seed, seed, no_labels, source). split is 0 to 2, or -1: count nodes at the
- * address, which the caller keeps; a plan needs no address.
+ * share, num_shares, has_seed, seed, no_labels, source, times). split is 0 to 2, or -1: count nodes
+ * at the address, which the caller keeps; a plan needs no address. times: of their times, or 0.
  */
 static bool read_stream(PyObject *tuple, plim_stream_params_t *params, char source_out[SOURCE_MAX])
 {
     int split, shuffle, share, num_shares, has_seed, no_labels;
-    unsigned long long address, seed;
+    unsigned long long address, seed, times;
     long long count, batch_size;
     PyObject *fanout;
     const char *source;
-    if (!PyArg_ParseTuple(tuple, "iKLpLOiipKps", &split, &address, &count, &shuffle, &batch_size,
-                          &fanout, &share, &num_shares, &has_seed, &seed, &no_labels, &source))
+    if (!PyArg_ParseTuple(tuple, "iKLpLOiipKpsK", &split, &address, &count, &shuffle, &batch_size,
+                          &fanout, &share, &num_shares, &has_seed, &seed, &no_labels, &source,
+                          &times))
         return false;
     if (source_out != NULL)
         (void)PyOS_snprintf(source_out, SOURCE_MAX, "%s", source);
@@ -60,6 +61,7 @@ static bool read_stream(PyObject *tuple, plim_stream_params_t *params, char sour
     params->has_seed = has_seed != 0;
     params->seed = seed;
     params->no_labels = no_labels != 0;
+    params->times = (const int64_t *)(uintptr_t)times;
     return read_fanout(fanout, params->fanout, &params->num_hops);
 }
 
@@ -158,24 +160,33 @@ static loader_object_t *wrap_loader(creation_t *creation, job_object_t *job)
     return self;
 }
 
+/* The column that decides draws; 0 for none. */
+static unsigned column_of(const char *name)
+{
+    return strcmp(name, "edge_weight") == 0 ? PLIM_EDGE_WEIGHT
+           : strcmp(name, "edge_time") == 0 ? PLIM_EDGE_TIME
+           : strcmp(name, "node_time") == 0 ? PLIM_NODE_TIME
+                                            : 0;
+}
+
 /* Reads the arguments of loader() and fits(). */
 static bool read_creation(PyObject *args, PyObject *kwargs, creation_t *creation,
                           job_object_t **job_out)
 {
     static char *names[] = {"job",     "dataset",    "row_bits", "replace", "seed",
                             "streams", "batch_size", "fanout",   "memory",  "slots",
-                            "draw_by", "disjoint",   NULL};
+                            "draw_by", "disjoint",   "latest",   NULL};
     plim_recipe_t *recipe = &creation->recipe;
     dataset_object_t *dataset;
     PyObject *streams, *fanout;
-    int row_bits, replace, disjoint;
+    int row_bits, replace, disjoint, latest;
     const char *draw_by;
     unsigned long long seed;
     long long batch_size, memory;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ipKOLOLisp", names, core_job_type, job_out,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ipKOLOLispp", names, core_job_type, job_out,
                                      core_dataset_type, &dataset, &row_bits, &replace, &seed,
                                      &streams, &batch_size, &fanout, &memory, &creation->slots,
-                                     &draw_by, &disjoint) ||
+                                     &draw_by, &disjoint, &latest) ||
         !read_fanout(fanout, recipe->fanout, &recipe->num_hops) || !read_streams(streams, creation))
         return false;
     creation->job = (*job_out)->job;
@@ -185,7 +196,8 @@ static bool read_creation(PyObject *args, PyObject *kwargs, creation_t *creation
     recipe->seed = seed;
     recipe->replace = replace != 0;
     recipe->disjoint = disjoint != 0;
-    recipe->draw_by = strcmp(draw_by, "edge_weight") == 0 ? PLIM_EDGE_WEIGHT : 0;
+    recipe->draw_by = column_of(draw_by);
+    recipe->latest = latest != 0;
     const plim_dataset_info_t *info = plim_dataset_info(dataset->dataset);
     recipe->form = info != NULL && info->num_graphs > 0 ? PLIM_NATIVE : PLIM_PYG;
     recipe->no_features = row_bits == 0;

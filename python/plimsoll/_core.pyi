@@ -95,6 +95,7 @@ def loader(
     slots: int,
     draw_by: str,
     disjoint: bool,
+    latest: bool,
 ) -> Loader: ...
 def fits(
     job: Job,
@@ -109,6 +110,7 @@ def fits(
     slots: int,
     draw_by: str,
     disjoint: bool,
+    latest: bool,
 ) -> None: ...
 def peak() -> Peak: ...
 def trim() -> None: ...

@@ -42,6 +42,7 @@ COLUMNS = {
     'edge_id': 'e_id',
     'node_time': 'time',
 }
+_COLUMN_OF = {attribute: column for column, attribute in COLUMNS.items()}
 _SPLIT_NUMBERS = {'train': 0, 'valid': 1, 'test': 2}
 
 # Arguments of torch's DataLoader that speed up loading there, and their defaults.
@@ -149,7 +150,7 @@ class _Nodes:
         self.by_id = by_id  # input_id is the node itself
 
     @classmethod
-    def of(cls, nodes: Any, num_nodes: int) -> _Nodes:
+    def of(cls, nodes: Any, num_nodes: int, name: str = 'input_nodes') -> _Nodes:
         """From a tensor or an array of indices or a mask, a sequence of integers, or None: all nodes."""
         by_id = nodes is None
         torch, numpy = sys.modules.get('torch'), sys.modules.get('numpy')
@@ -160,20 +161,20 @@ class _Nodes:
             if nodes.dtype == torch.bool:
                 nodes, by_id = _mask(nodes.view(-1), num_nodes).nonzero().view(-1), True
             elif nodes.is_floating_point():
-                raise TypeError(f'input_nodes is a tensor of {nodes.dtype}; it must be of integers or a mask')
+                raise TypeError(f'{name} is a tensor of {nodes.dtype}; it must be of integers or a mask')
             nodes = nodes.detach().reshape(-1).to(device='cpu', dtype=torch.int64).contiguous()
             return cls(nodes, nodes.data_ptr(), nodes.numel(), by_id)
         if numpy is not None and isinstance(nodes, numpy.ndarray):
             if nodes.dtype == bool:
                 nodes, by_id = numpy.flatnonzero(_mask(nodes.reshape(-1), num_nodes)), True
             elif not numpy.issubdtype(nodes.dtype, numpy.integer):
-                raise TypeError(f'input_nodes is an array of {nodes.dtype}; it must be of integers or a mask')
+                raise TypeError(f'{name} is an array of {nodes.dtype}; it must be of integers or a mask')
             nodes = numpy.ascontiguousarray(nodes.reshape(-1), dtype=numpy.int64)
             return cls(nodes, nodes.ctypes.data, nodes.size, by_id)
         if isinstance(nodes, tuple) and nodes and isinstance(nodes[0], str):
             raise UsageError('input_nodes=(type, nodes) is for heterogeneous graphs, which Plimsoll does not have: give the nodes alone')
         if not isinstance(nodes, Sequence) or (len(nodes) > 0 and isinstance(nodes[0], bool)):
-            raise TypeError(f'input_nodes is {type(nodes).__name__}; use "train", "valid", "test", a tensor of nodes, a mask, or None')
+            raise TypeError(f'{name} is {type(nodes).__name__}; use "train", "valid", "test", a tensor of nodes, a mask, or None')
         listed = array.array('q', nodes)
         return cls(listed, listed.buffer_info()[0], len(listed), by_id)
 
@@ -184,10 +185,17 @@ class _Nodes:
         with open(os.path.join(dataset.path, f'{split}.npy'), 'rb') as file:
             file.seek(DATA_OFFSET)
             listed.fromfile(file, dataset.num_split(split))
-        whole = listed
+        return cls(listed, listed.buffer_info()[0], len(listed)).repeated(count)
+
+    def repeated(self, count: int) -> _Nodes:
+        """The list, and again from its first entry on, `count` in all."""
+        if self.count == count:
+            return self
+        whole = array.array('q', self.owner)
+        listed = whole
         while len(listed) < count:
             listed = listed + whole[: count - len(listed)]
-        return cls(listed, listed.buffer_info()[0], len(listed))
+        return _Nodes(listed, listed.buffer_info()[0], len(listed))
 
     def check(self, num_nodes: int) -> None:
         """Refuses a list with a node that the dataset does not have."""
@@ -394,8 +402,9 @@ class _Shared:
             'dataset': self.dataset._core,
             'row_bits': self.settings['row_bits'],
             'replace': self.settings['replace'],
-            'draw_by': self.settings['weight_attr'] or '',
+            'draw_by': _COLUMN_OF.get(self.settings['weight_attr'] or self.settings['time_attr'], ''),
             'disjoint': self.settings['disjoint'],
+            'latest': self.settings['temporal_strategy'] == 'last',
             'seed': self.seed,
             'streams': [loader._plan_settings(self.seed) for loader in list(self.loaders)],
             'batch_size': first.batch_size,
@@ -424,6 +433,7 @@ class _StreamLoader:
     threads: int | None
     x_dtype: Any
     _fanout: tuple[int, ...]
+    _times: _Nodes | None = None  # of the seeds
     _bare = False  # without labels, and the seeds can be replaced: for plimsoll.pyg's sampler
 
     def _terms(self) -> str:
@@ -434,15 +444,14 @@ class _StreamLoader:
         """What to make smaller."""
         raise NotImplementedError
 
-    def _shared_settings(self, dataset: Any, replace: bool, weight_attr: str = '', disjoint: bool = False) -> dict[str, Any]:
+    def _shared_settings(self, dataset: Any, replace: bool, **draws: Any) -> dict[str, Any]:
         """What the loaders of a dataset must agree on to share one loader of the library."""
         return {
             'memory': size_of(self.memory) or None,
             'threads': self.threads,
             'row_bits': _row_bits(dataset, self.x_dtype),
             'replace': bool(replace),
-            'weight_attr': weight_attr,
-            'disjoint': disjoint,
+            **{'weight_attr': '', 'disjoint': False, 'time_attr': '', 'temporal_strategy': 'uniform', **draws},
         }
 
     def _begin(self, data: Any, input_nodes: Any, settings: dict[str, Any], seed: int | None, generator: Any) -> None:
@@ -468,6 +477,8 @@ class _StreamLoader:
                 if self._split is None
                 else f'split {self._split!r} of {dataset.path} is empty: name another, or give a tensor of nodes or graphs'
             )
+        if self._times is not None and self._times.count != self._count:
+            raise UsageError(f'input_time has {self._times.count} entries, and input_nodes {self._count}: give the time of each seed')
         if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**64):
             raise ValueError(f'seed is {seed!r}; it must be an integer from 0 to 2**64 - 1')
         self._tools = _Tools()
@@ -505,13 +516,17 @@ class _StreamLoader:
         """The stream's settings for the library; a plan needs no nodes, only their number."""
         rank, ranks = self._world()
         padded = math.ceil(self._count / ranks) * ranks
-        listed = self._split is None or padded != self._count
+        listed = self._split is None or padded != self._count or self._times is not None
         split = _SPLIT_NUMBERS[self._split] if self._split is not None and not listed else -1
         own = self._seed != seed
         kind = 'graphs' if self.data.num_graphs else 'nodes'
         source = repr(self._split) if self._split is not None else f'{self._count} {kind}'
         batch_size, shuffle = self.batch_size * ranks, bool(self.shuffle)
-        return split, address, padded if listed else 0, shuffle, batch_size, self._fanout, rank, ranks, own, self._seed, self._bare, source
+        count = padded if listed else 0
+        if self._times is not None and count > 0:
+            self._times = self._times.repeated(count)
+        times = self._times.address if self._times is not None else 0
+        return split, address, count, shuffle, batch_size, self._fanout, rank, ranks, own, self._seed, self._bare, source, times
 
     def _settings(self, seed: int) -> tuple[Any, _Nodes | None]:
         """The stream's settings for the library, and the memory they point to."""
@@ -519,7 +534,7 @@ class _StreamLoader:
         nodes = None
         if self._split is None:
             nodes = self._nodes()
-        elif self._count % ranks != 0:
+        elif self._count % ranks != 0 or self._times is not None:
             nodes = _Nodes.padded(self.data, self._split, math.ceil(self._count / ranks) * ranks)
         return self._plan_settings(seed, nodes.address if nodes is not None else 0), nodes
 
@@ -663,6 +678,9 @@ class _StreamLoader:
             'ranks': self._world()[1],
             'weight_attr': self._shared.settings['weight_attr'] or None,
             'disjoint': self._shared.settings['disjoint'] or None,
+            'time_attr': self._shared.settings['time_attr'] or None,
+            'temporal_strategy': 'last' if self._shared.settings['temporal_strategy'] == 'last' else None,
+            'input_time': self._times.checksum() if self._times is not None else None,
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -812,9 +830,9 @@ def _check_column(argument: str, name: Any, known: tuple[str, ...], data: Any) -
         return
     if name not in known:
         raise UsageError(f'{argument}={name!r}: a dataset names it {" or ".join(map(repr, known))}, whatever its source calls it')
-    columns = {COLUMNS[column]: column for column in COLUMNS}
-    if isinstance(data, Dataset) and not os.path.exists(os.path.join(data.path, f'{columns[name]}.npy')):
-        raise UsageError(f'{argument}={name!r}, but {data.path} has no {columns[name]}.npy: make the dataset again with that column')
+    column = _COLUMN_OF[name]
+    if isinstance(data, Dataset) and not os.path.exists(os.path.join(data.path, f'{column}.npy')):
+        raise UsageError(f'{argument}={name!r}, but {data.path} has no {column}.npy: make the dataset again with that column')
 
 
 def _row_bits(dataset: Any, x_dtype: Any) -> int:
@@ -842,6 +860,8 @@ class NeighborLoader(_StreamLoader):
 
     weight_attr="edge_weight" draws neighbours in proportion to the weights of their edges, as PyG does; all loaders of a dataset
     draw in the same way. disjoint=True gives each seed a tree of its own, and batch.batch says which seed's a node is in.
+    time_attr="time" draws neighbours that are not later than input_time of their seed, which defaults to the seed's own time;
+    "edge_time" draws edges that are not later than it. temporal_strategy="last" takes the latest of them.
 
     Batches are torch_geometric `Data` with x, y, edge_index, n_id, input_id, batch_size, num_sampled_nodes and
     num_sampled_edges; and, as far as the dataset has them, edge_attr, edge_weight, edge_type, edge_time and time (of nodes), each
@@ -863,12 +883,12 @@ class NeighborLoader(_StreamLoader):
         data: Dataset,
         num_neighbors: Sequence[int],
         input_nodes: Any = None,
-        input_time: None = None,
+        input_time: Any = None,
         replace: bool = False,
         subgraph_type: str = 'directional',
         disjoint: bool = False,
         temporal_strategy: str = 'uniform',
-        time_attr: None = None,
+        time_attr: str | None = None,
         weight_attr: str | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: None = None,
@@ -907,11 +927,8 @@ class NeighborLoader(_StreamLoader):
         # Lightning makes a loader again from the attributes that have the names of its arguments.
         self.__dict__.update(given)
         _refuse(
-            input_time=(input_time, None, 'Plimsoll does not sample by time; use torch_geometric.loader.NeighborLoader'),
-            time_attr=(time_attr, None, 'Plimsoll does not sample by time; use torch_geometric.loader.NeighborLoader'),
             directed=(directed, True, 'use torch_geometric.loader.NeighborLoader for induced subgraphs'),
             subgraph_type=(kind, 'directional', 'only "directional" is; make batches bidirectional in a transform'),
-            temporal_strategy=(temporal_strategy, 'uniform', 'Plimsoll does not sample by time'),
             transform_sampler_output=(transform_sampler_output, None, 'use transform, which gets the whole batch'),
             neighbor_sampler=(neighbor_sampler, None, 'the library draws by itself'),
             sampler=(sampler, None, 'give the nodes as input_nodes, with shuffle'),
@@ -928,8 +945,26 @@ class NeighborLoader(_StreamLoader):
         if isinstance(data, Dataset) and data.num_graphs:
             raise UsageError(f'{data.path} holds {data.num_graphs} graphs: use plimsoll.GraphLoader')
         _check_column('weight_attr', weight_attr, ('edge_weight',), data)
-        settings = self._shared_settings(data, replace, weight_attr or '', bool(disjoint))
+        _check_column('time_attr', time_attr, ('time', 'edge_time'), data)
+        if time_attr is None and (input_time is not None or temporal_strategy != 'uniform'):
+            raise UsageError('input_time and temporal_strategy are for draws by time: give time_attr, "time" (of nodes) or "edge_time"')
+        if time_attr is not None and weight_attr is not None:
+            raise UsageError('weight_attr and time_attr exclude each other, as in PyG')
+        if temporal_strategy not in ('uniform', 'last'):
+            raise UsageError(f'temporal_strategy={temporal_strategy!r}: use "uniform" or "last"')
+        if time_attr == 'edge_time' and input_time is None:
+            raise UsageError('time_attr="edge_time" needs input_time, the time of each seed')
+        settings = self._shared_settings(
+            data,
+            replace,
+            weight_attr=weight_attr or '',
+            disjoint=bool(disjoint) or time_attr is not None,
+            time_attr=time_attr or '',
+            temporal_strategy=temporal_strategy,
+        )
         _warn_not_needed(given)
+        if input_time is not None:
+            self._times = _Nodes.of(input_time, 0, 'input_time')
         self._begin(data, input_nodes, settings, seed, generator)
 
     def _receive(self, stream: _core.Stream) -> Any:
@@ -943,6 +978,8 @@ class NeighborLoader(_StreamLoader):
         fields.update((COLUMNS[name], value) for name, value in arrays.items() if name in COLUMNS)
         if 'trees' in arrays:
             fields['batch'] = arrays['trees']
+        if self._times is not None:
+            fields['seed_time'] = arrays['seed_times']
         if 'rows' in arrays:
             fields['x'] = arrays['rows']
         else:

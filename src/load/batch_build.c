@@ -141,6 +141,7 @@ static void describe_arrays(const plim__load_context_t *context, plim__slot_t *s
     add_array(slot, "edge_ids", -1, batch->edge_ids, PLIM_I64, num_edges, ONE_DIMENSION);
     add_columns(info, recipe, slot, num_edges);
     add_array(slot, "trees", -1, batch->trees, recipe->index_type, batch->num_nodes, ONE_DIMENSION);
+    add_array(slot, "seed_times", -1, batch->seed_times, PLIM_I64, batch->num_seeds, ONE_DIMENSION);
     for (int hop = 0; hop < batch->num_blocks; hop++) {
         const plim_block_t *block = &batch->blocks[hop];
         add_array(slot, "indptr", hop, block->indptr, recipe->index_type, block->num_dst + 1,
@@ -208,6 +209,7 @@ static void describe(const plim__load_context_t *context, const plim_stream_t *s
     batch->edge_ids = context->plan.recipe.edge_ids ? slot->edge_ids : NULL;
     describe_columns(slot);
     batch->trees = slot->trees;
+    batch->seed_times = slot->seed_times;
     describe_arrays(context, slot, out->num_edges);
     slot->part = count;
     slot->more = batch->first_seed + count < cut->end;
@@ -248,6 +250,21 @@ static void count_rows(const plim__load_sources_t *sources, const int64_t *nodes
     atomic_fetch_add(&sources->counts->cached, cached);
 }
 
+/* The latest times of the slot's seeds, from that place in the epoch on: those that were given with
+ * them, or their own. */
+static plim_status_t take_times(const plim__load_context_t *context, const plim__load_run_t *run,
+                                const plim__load_worker_t *worker, int64_t place, int64_t count,
+                                plim__slot_t *slot)
+{
+    const plim_stream_t *stream = run->of;
+    if (plim__seeds_times(stream->seeds, stream->shuffled, run->epoch, place, count,
+                          slot->seed_times))
+        return PLIM_OK;
+    return plim__rows_gather(context->sources.columns[__builtin_ctz(PLIM_NODE_TIME)],
+                             context->first_column_worker + worker->number, slot->seeds, count,
+                             PLIM_I64, slot->seed_times);
+}
+
 plim_status_t plim__batch_build(const plim__load_context_t *context, const plim__load_run_t *run,
                                 const plim__load_sources_t *sources, plim__load_worker_t *worker,
                                 plim__slot_t *slot)
@@ -276,7 +293,9 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
         count = plim__min_i64(count, slot->part);
     plim__stream_take(stream, epoch, cut.batch_first + batch->first_seed, count, slot->seeds,
                       slot->labels);
-    plim__blocks_trees(worker->blocks, cut.place + batch->first_seed);
+    if (slot->seed_times != NULL)
+        PLIM_TRY(take_times(context, run, worker, cut.place + batch->first_seed, count, slot));
+    plim__blocks_trees(worker->blocks, cut.place + batch->first_seed, slot->seed_times);
     PLIM_TRY(fit_blocks(context, worker, slot, sources, count, &out, &count));
     if (context->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(context, slot, count, &out));
@@ -307,6 +326,9 @@ static plim_status_t count_trees(const plim__load_context_t *context, const plim
     const int number = sources->first_worker + worker->number;
     plim__load_size_t *sum = &slot->counted;
     *sum = (plim__load_size_t){0, params->num_hops}; /* a block has one entry more than nodes */
+    if (slot->seed_times != NULL)
+        PLIM_TRY(
+            take_times(context, run, worker, cut->place + cut->first, cut->end - cut->first, slot));
     for (int64_t i = cut->first; i < cut->end; i++) {
         plim__blocks_out_t out = {.index_type = context->plan.recipe.index_type,
                                   .node_capacity = context->plan.slot_nodes,
@@ -314,7 +336,8 @@ static plim_status_t count_trees(const plim__load_context_t *context, const plim
                                   .edge_capacity = context->plan.slot_edges};
         int64_t nodes, edges = 0;
         bool fits;
-        plim__blocks_trees(worker->blocks, cut->place + i);
+        plim__blocks_trees(worker->blocks, cut->place + i,
+                           slot->seed_times != NULL ? slot->seed_times + (i - cut->first) : NULL);
         PLIM_TRY(plim__blocks_build(worker->blocks, sources->topologies[0], number, run->epoch,
                                     &slot->seeds[i - cut->first], 1, &out, &fits));
         nodes = out.num_nodes;

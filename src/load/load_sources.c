@@ -414,7 +414,10 @@ static plim_status_t draw_by_column(const plim__load_context_t *context,
     const plim__topology_by_column_params_t params = {
         .below = *topology,
         .column = context->sources.columns[__builtin_ctz(by)],
-        .choice = PLIM__CHOOSE_BY_WEIGHT,
+        .choice = by == PLIM_EDGE_WEIGHT        ? PLIM__CHOOSE_BY_WEIGHT
+                  : context->plan.recipe.latest ? PLIM__CHOOSE_LATEST
+                                                : PLIM__CHOOSE_UP_TO,
+        .of_nodes = by == PLIM_NODE_TIME,
         .workers = context->params.num_sources};
     return plim__topology_by_column_create(context->asked, &params, topology);
 }

@@ -72,20 +72,28 @@ static plim_status_t check_trees(const plim_dataset_t *dataset, const plim_recip
 static plim_status_t check_draws(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const bool by_time = plim__load_by_time(recipe);
     PLIM_TRY(check_trees(dataset, recipe));
+    if (recipe->latest && !by_time)
+        return plim__fail(PLIM_ERR_USAGE, "`latest` is for draws by edge_time or node_time");
     if (recipe->draw_by == 0)
         return PLIM_OK;
-    if (recipe->draw_by != PLIM_EDGE_WEIGHT)
-        return plim__fail(PLIM_ERR_USAGE, "neighbours are drawn uniformly or by edge_weight");
+    if (recipe->draw_by != PLIM_EDGE_WEIGHT && recipe->draw_by != PLIM_EDGE_TIME &&
+        recipe->draw_by != PLIM_NODE_TIME)
+        return plim__fail(PLIM_ERR_USAGE, "neighbours are drawn uniformly, or by one of "
+                                          "edge_weight, edge_time and node_time");
+    if (by_time && !recipe->disjoint)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "each seed has its own time, so draws by time need `disjoint`");
     if (info->num_graphs > 0)
         return plim__fail(
             PLIM_ERR_USAGE,
-            "%s: a dataset of many graphs gives whole graphs; weights decide no draws",
+            "%s: a dataset of many graphs gives whole graphs; no column decides draws",
             plim__dataset_path(dataset));
     if (info->max_degree > UINT32_MAX)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: the longest list has %lld entries; by weight neighbours are drawn "
-                          "from lists of fewer than 2^32",
+                          "%s: the longest list has %lld entries; by weight or time neighbours are "
+                          "drawn from lists of fewer than 2^32",
                           plim__dataset_path(dataset), (long long)info->max_degree);
     return PLIM_OK;
 }
@@ -295,6 +303,8 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
         sizes.edge_ids = array_bytes(plan->slot_edges, 1, sizeof(int64_t));
     if (recipe->disjoint)
         sizes.trees = array_bytes(plan->slot_nodes, 1, width);
+    if (plim__load_by_time(recipe))
+        sizes.seed_times = array_bytes(seeds, 1, sizeof(int64_t));
     for (int i = 0; i < PLIM_COLUMNS; i++) {
         const unsigned column = 1u << i;
         if ((recipe->columns & column) == 0)
@@ -308,7 +318,7 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
     }
     const size_t all[] = {sizes.nodes,    sizes.edges,   sizes.rows,        sizes.seeds,
                           sizes.labels,   sizes.degrees, sizes.weight_sums, sizes.graph_indptr,
-                          sizes.edge_ids, sizes.trees};
+                          sizes.edge_ids, sizes.trees,   sizes.seed_times};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!plim__add_size(sizes.bytes, all[i], &sizes.bytes))
             sizes.bytes = SIZE_MAX;

@@ -26,6 +26,7 @@ typedef struct plim__load_slot_sizes {
     size_t graph_indptr; /* one more, of the index type; 0 in one graph */
     size_t edge_ids;     /* (slot_edges) int64, also to find columns by; 0 without */
     size_t trees;        /* (slot_nodes) of the index type; 0 unless disjoint */
+    size_t seed_times;   /* (seeds of a part) int64; 0 unless times decide draws */
     size_t columns[PLIM_COLUMNS]; /* (slot_edges, or slot_nodes) entries of each; 0 without */
     size_t bytes;                 /* of all, in whole pages; saturates at SIZE_MAX */
 } plim__load_slot_sizes_t;
@@ -68,6 +69,12 @@ static inline unsigned plim__load_columns(const plim_recipe_t *recipe)
 static inline bool plim__load_sums(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
 {
     return recipe->degrees && (recipe->columns & PLIM_EDGE_WEIGHT) != 0 && info->num_graphs == 0;
+}
+
+/* Whether times decide draws. */
+static inline bool plim__load_by_time(const plim_recipe_t *recipe)
+{
+    return (recipe->draw_by & (PLIM_EDGE_TIME | PLIM_NODE_TIME)) != 0;
 }
 
 /* The recipe that is drawn: the given one, or in a dataset of many graphs one hop over all edges.

@@ -32,8 +32,10 @@ struct plim__seeds {
     plim__arena_t arena;
     const int64_t *given; /* the caller's list while it is copied; NULL: read the splits */
     uint64_t seed;
-    int64_t capacity;    /* of a list */
-    bool shuffled;       /* the training split has orders */
+    int64_t capacity; /* of a list */
+    bool shuffled;    /* the training split has orders */
+    bool has_times;
+    int64_t *times;      /* (count) of a list's entries; NULL without */
     plim__dtype_t type;  /* of labels.npy */
     size_t stored_bytes; /* of an entry's labels, in the file and here */
     int64_t columns;     /* of values; 0 for classes */
@@ -74,6 +76,9 @@ static void lay_out(plim__arena_t *arena, void *draft)
         split->ids = plim__arena_carve(arena, (size_t)split->count, sizeof *split->ids, 1);
         split->labels = plim__arena_carve(arena, (size_t)split->count, seeds->stored_bytes, 1);
     }
+    if (seeds->has_times)
+        seeds->times = plim__arena_carve(arena, (size_t)seeds->splits[PLIM_TRAIN].count,
+                                         sizeof *seeds->times, 1);
     for (int i = 0; i < 2 && has_orders(seeds); i++)
         seeds->orders[i] = plim__arena_carve(arena, (size_t)seeds->splits[PLIM_TRAIN].count,
                                              sizeof *seeds->orders[i], 1);
@@ -106,10 +111,12 @@ static plim__seeds_t splits_draft(const plim_dataset_t *dataset)
 }
 
 /* The object for a list, which stands in place of the training split. */
-static plim__seeds_t list_draft(const plim_dataset_t *dataset, int64_t count, bool shuffled)
+static plim__seeds_t list_draft(const plim_dataset_t *dataset, int64_t count, bool shuffled,
+                                bool times)
 {
     plim__seeds_t draft = splits_draft(dataset);
     draft.shuffled = shuffled;
+    draft.has_times = times;
     draft.splits[PLIM_TRAIN].count = count;
     draft.splits[PLIM_VALID].count = draft.splits[PLIM_TEST].count = 0;
     return draft;
@@ -138,9 +145,10 @@ size_t plim__seeds_stays(const plim_dataset_t *dataset)
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
-size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool shuffled)
+size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool shuffled,
+                              bool times)
 {
-    plim__seeds_t draft = list_draft(dataset, count, shuffled);
+    plim__seeds_t draft = list_draft(dataset, count, shuffled, times);
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
@@ -368,9 +376,9 @@ plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_
                                   const int64_t *nodes, int64_t count)
 {
     split_seeds_t *list = &seeds->splits[PLIM_TRAIN];
-    if (seeds->stored_bytes > 0 || has_orders(seeds))
+    if (seeds->stored_bytes > 0 || has_orders(seeds) || seeds->has_times)
         return plim__fail(PLIM_ERR_USAGE,
-                          "seeds with labels or in a shuffled order cannot be replaced");
+                          "seeds with labels or times, or in a shuffled order, cannot be replaced");
     if (count < 1 || count > seeds->capacity)
         return plim__fail(PLIM_ERR_USAGE, "%lld seeds; the stream was added with %lld",
                           (long long)count, (long long)seeds->capacity);
@@ -424,10 +432,11 @@ plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *da
 }
 
 plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
-                                      uint64_t seed, const int64_t *nodes, int64_t count,
-                                      bool shuffled, bool labels, plim__seeds_t **seeds_out)
+                                      uint64_t seed, const int64_t *nodes, const int64_t *times,
+                                      int64_t count, bool shuffled, bool labels,
+                                      plim__seeds_t **seeds_out)
 {
-    plim__seeds_t draft = list_draft(dataset, count, shuffled);
+    plim__seeds_t draft = list_draft(dataset, count, shuffled, times != NULL);
     draft.seed = seed;
     draft.given = nodes;
     draft.capacity = count;
@@ -435,7 +444,10 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
         draft.stored_bytes = 0;
         draft.columns = 0;
     }
-    return create(job, dataset, &draft, true, seeds_out);
+    PLIM_TRY(create(job, dataset, &draft, true, seeds_out));
+    if (times != NULL)
+        memcpy((*seeds_out)->times, times, (size_t)count * sizeof *times);
+    return PLIM_OK;
 }
 
 void plim__seeds_destroy(plim__seeds_t *seeds)
@@ -563,6 +575,17 @@ bool plim__seeds_positions(const plim__seeds_t *seeds, bool shuffled, int64_t ep
         return false;
     for (int64_t i = 0; i < count; i++)
         positions_out[i] = shuffled ? seeds->orders[which][first + i] : first + i;
+    return true;
+}
+
+bool plim__seeds_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
+                       int64_t count, int64_t *times_out)
+{
+    if (!seeds->has_times)
+        return false;
+    (void)plim__seeds_positions(seeds, shuffled, epoch, first, count, times_out);
+    for (int64_t i = 0; i < count; i++)
+        times_out[i] = seeds->times[times_out[i]];
     return true;
 }
 

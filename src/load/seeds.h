@@ -33,14 +33,17 @@ void plim__seeds_destroy(plim__seeds_t *seeds);
 /*
  * The same for a list of `count` nodes (graphs, in a dataset of many graphs), which is copied and
  * may repeat nodes. Without `shuffled` it has no memory for orders and is never taken shuffled;
- * without `labels` none are read. The second estimate is the memory used only during creation. The
- * checksums of labels.npy were compared before. PLIM_ERR_USAGE for an entry out of range.
+ * without `labels` none are read. times[i] goes with nodes[i]; NULL: none. The second estimate is
+ * the memory used only during creation. The checksums of labels.npy were compared before.
+ * PLIM_ERR_USAGE for an entry out of range.
  */
-size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool shuffled);
+size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool shuffled,
+                              bool times);
 size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_t *dataset, int64_t count);
 plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
-                                      uint64_t seed, const int64_t *nodes, int64_t count,
-                                      bool shuffled, bool labels, plim__seeds_t **seeds_out);
+                                      uint64_t seed, const int64_t *nodes, const int64_t *times,
+                                      int64_t count, bool shuffled, bool labels,
+                                      plim__seeds_t **seeds_out);
 
 /* Replaces the entries of a list without labels by at most as many as it was created with.
  * PLIM_ERR_USAGE. */
@@ -76,6 +79,10 @@ void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch);
  */
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
                       int64_t first, int64_t count, int64_t *ids_out, void *labels_out);
+
+/* The times of the entries that plim__seeds_take would take; false for seeds without times. */
+bool plim__seeds_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
+                       int64_t count, int64_t *times_out);
 
 /* The positions in the split of the entries that plim__seeds_take would take; false when the
  * epoch's order is not present. */

@@ -29,6 +29,7 @@ static void place_arrays(plim__slot_t *slot, const plim__load_slot_sizes_t *size
     slot->graph_indptr = next_array(&at, sizes->graph_indptr);
     slot->edge_ids = next_array(&at, sizes->edge_ids);
     slot->trees = next_array(&at, sizes->trees);
+    slot->seed_times = next_array(&at, sizes->seed_times);
     for (int i = 0; i < PLIM_COLUMNS; i++)
         slot->columns[i] = next_array(&at, sizes->columns[i]);
 }

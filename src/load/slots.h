@@ -32,7 +32,7 @@ typedef struct plim__slot {
     bool more;                 /* the microbatch has parts to come */
     plim__load_size_t counted; /* of the batch, in a run that counts */
     int num_arrays;
-    plim_array_t arrays[8 + PLIM_COLUMNS + 2 * PLIM_HOPS_MAX]; /* (num_arrays) of the batch */
+    plim_array_t arrays[9 + PLIM_COLUMNS + 2 * PLIM_HOPS_MAX]; /* (num_arrays) of the batch */
     int64_t *seeds;                                            /* of this part, nodes or graphs */
     void *nodes;                                               /* see plim__load_slot_sizes_t */
     void *edges;
@@ -43,6 +43,7 @@ typedef struct plim__slot {
     void *graph_indptr;          /* NULL in one graph */
     int64_t *edge_ids;           /* NULL without */
     void *trees;                 /* NULL unless disjoint */
+    int64_t *seed_times;         /* NULL unless times decide draws */
     void *columns[PLIM_COLUMNS]; /* NULL without */
 } plim__slot_t;
 

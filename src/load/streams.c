@@ -110,7 +110,8 @@ static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_
         count = plim__seeds_count(loader->context.seeds, params->split);
     }
     return plim__seeds_create_list(loader->context.asked, loader->context.dataset, seed, nodes,
-                                   count, params->shuffle, !params->no_labels, seeds_out);
+                                   params->times, count, params->shuffle, !params->no_labels,
+                                   seeds_out);
 }
 
 static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream_params_t *params,
@@ -121,6 +122,11 @@ static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream
     if (params->num_nodes < 0 || (params->nodes == NULL && params->num_nodes > 0))
         return plim__fail(PLIM_ERR_USAGE, "a list of %lld seeds%s", (long long)params->num_nodes,
                           params->nodes == NULL ? ", but no nodes are given" : "");
+    if (params->times != NULL && (params->nodes == NULL || !plim__load_by_time(recipe)))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "times of seeds are for `nodes`, where edge_time or node_time decides");
+    if (params->times == NULL && recipe->draw_by == PLIM_EDGE_TIME)
+        return plim__fail(PLIM_ERR_USAGE, "draws by edge_time need a time of each seed");
     return plim__load_recipe_check(loader->context.dataset, recipe);
 }
 
@@ -167,6 +173,7 @@ static plim_status_t add_stream(plim_loader_t *loader, const plim_stream_params_
     PLIM_TRY(make_seeds(loader, params, recipe.seed, &own));
     set_stream(loader, &loader->streams[place], &recipe, own,
                own != NULL ? PLIM_TRAIN : params->split, params->shuffle);
+    loader->streams[place].has_times = params->times != NULL;
     const plim_status_t status = set_share(&loader->streams[place], params);
     if (status != PLIM_OK) {
         plim__seeds_destroy(own);
@@ -187,7 +194,7 @@ static int64_t lists_to_come(const plim_loader_t *loader)
         if (atomic_load(&stream->references) > 0 && stream->own != NULL)
             bytes -= plim__cost_pages(plim__seeds_list_stays(
                 loader->context.dataset, plim__seeds_count(stream->own, PLIM_TRAIN),
-                stream->shuffled));
+                stream->shuffled, stream->has_times));
     }
     return plim__max_i64(bytes, 0);
 }

@@ -209,8 +209,8 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
         add_stream(plim__dataset_manifest(dataset), &own, seeds, i == params->num_streams, streams);
         if (!list && !plim__load_stream_reorders(recipe, &stream))
             continue;
-        bytes = plim__add_saturating_size(bytes,
-                                          plim__seeds_list_stays(dataset, seeds, stream.shuffle));
+        bytes = plim__add_saturating_size(
+            bytes, plim__seeds_list_stays(dataset, seeds, stream.shuffle, stream.times != NULL));
         const size_t once = plim__seeds_list_work(job, dataset, seeds);
         work = once > work ? once : work;
     }

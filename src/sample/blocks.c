@@ -45,6 +45,8 @@ struct plim__blocks {
     int64_t first_tree;     /* number of the first seed's tree, if disjoint */
     int64_t *tree_nodes;    /* (CHUNK_NODES) of one chunk, without their trees; if disjoint */
     int64_t *owners;        /* (CHUNK_NODES) of their draws; if disjoint */
+    int64_t *until;         /* (CHUNK_NODES) of their draws; if disjoint */
+    const int64_t *times;   /* the latest of each tree, borrowed; NULL: no times decide */
 };
 
 /* A result under construction. */
@@ -81,6 +83,7 @@ static void lay_out(plim__arena_t *arena, void *object)
     if (blocks->params.node_bits > 0) {
         blocks->tree_nodes = plim__arena_carve(arena, CHUNK_NODES, sizeof(int64_t), 1);
         blocks->owners = plim__arena_carve(arena, CHUNK_NODES, sizeof(int64_t), 1);
+        blocks->until = plim__arena_carve(arena, CHUNK_NODES, sizeof(int64_t), 1);
     }
 }
 
@@ -121,9 +124,10 @@ int plim__blocks_node_bits(int64_t num_nodes)
     return num_nodes <= 2 ? 1 : 64 - __builtin_clzll((uint64_t)num_nodes - 1);
 }
 
-void plim__blocks_trees(plim__blocks_t *blocks, int64_t first)
+void plim__blocks_trees(plim__blocks_t *blocks, int64_t first, const int64_t *until)
 {
     blocks->first_tree = first;
+    blocks->times = until;
 }
 
 /* The high bits are a node's slot; of the low 32, those above `bits` are its tag. */
@@ -261,12 +265,15 @@ static plim__draws_t draws_of(plim__blocks_t *blocks, const plim__hop_t *hop, co
     if (blocks->params.node_bits == 0)
         return draws;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t node = without_tree(blocks, nodes[i]);
+        const int64_t node = without_tree(blocks, nodes[i]), tree = tree_of(blocks, nodes[i]);
         blocks->tree_nodes[i] = node;
-        blocks->owners[i] = plim__draw_owner(blocks->first_tree + tree_of(blocks, nodes[i]), node);
+        blocks->owners[i] = plim__draw_owner(blocks->first_tree + tree, node);
+        if (blocks->times != NULL)
+            blocks->until[i] = blocks->times[tree];
     }
     draws.nodes = blocks->tree_nodes;
     draws.owners = blocks->owners;
+    draws.until = blocks->times != NULL ? blocks->until : NULL;
     return draws;
 }
 

@@ -72,8 +72,8 @@ void plim__blocks_draw_as(plim__blocks_t *blocks, uint64_t seed, int num_hops,
 int plim__blocks_node_bits(int64_t num_nodes);
 
 /* The next results, if they are disjoint, are of the trees `first`, first + 1, …: draws depend on
- * these numbers. */
-void plim__blocks_trees(plim__blocks_t *blocks, int64_t first);
+ * these numbers. until[i] is the latest time in the tree of seed i; NULL: no times decide. */
+void plim__blocks_trees(plim__blocks_t *blocks, int64_t first, const int64_t *until);
 
 /*
  * Builds the blocks around `seeds` (valid; duplicate seeds give duplicate nodes), drawing as worker

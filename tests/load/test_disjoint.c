@@ -1,7 +1,7 @@
 /*
  * Disjoint batches, by brute force: each seed's tree draws by its own keys and shares no node, in
- * native and PyG's form, uniform and by weight, from memory and disk, with 1 to 8 threads,
- * in parts and in shares: the same bits.
+ * native and PyG's form, uniform, by weight and by times of edges or nodes, from memory and disk,
+ * with 1 to 8 threads, in parts and in shares: the same bits.
  */
 /* labels: asan tsan */
 #include "load/loader.h"
@@ -14,24 +14,36 @@
 
 #define DEGREE_MOST 13
 #define BATCH 48
+#define SEEDS 200
+#define KINDS 24
 
 static const test_graph_t graph = {.num_nodes = TEST_NODES,
                                    .num_features = TEST_FEATURES,
                                    .num_classes = TEST_CLASSES,
                                    .half = true,
                                    .seed = 17,
-                                   .columns = PLIM_EDGE_WEIGHT,
+                                   .columns = PLIM_EDGE_WEIGHT | PLIM_EDGE_TIME | PLIM_NODE_TIME,
                                    .drawable = true};
 
 /* The positions that a tree's node draws from its list; returns their number. */
-static int64_t draws_of(const plim_recipe_t *recipe, const plim__hop_t *draw, int64_t owner,
-                        int64_t start, int64_t degree, int64_t *positions)
+static int64_t draws_of(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                        const plim__hop_t *draw, int64_t owner, int64_t until, int64_t node,
+                        int64_t *positions)
 {
+    const int64_t start = fixture->indptr[node], degree = fixture->indptr[node + 1] - start;
+    const bool of_nodes = recipe->draw_by == PLIM_NODE_TIME;
     float weights[DEGREE_MOST];
-    for (int64_t k = 0; k < degree; k++)
-        weights[k] = (float)test_drawable_value(start + k);
-    if (recipe->draw_by != 0 && plim__choose_needs(PLIM__CHOOSE_BY_WEIGHT, draw, degree))
+    int64_t times[DEGREE_MOST];
+    for (int64_t k = 0; k < degree; k++) {
+        times[k] = test_drawable_value(of_nodes ? fixture->indices[start + k] : start + k);
+        weights[k] = (float)times[k];
+    }
+    if (recipe->draw_by == PLIM_EDGE_WEIGHT &&
+        plim__choose_needs(PLIM__CHOOSE_BY_WEIGHT, draw, degree))
         return test_chosen(PLIM__CHOOSE_BY_WEIGHT, draw, owner, weights, degree, 0, positions);
+    if (plim__load_by_time(recipe))
+        return test_chosen(recipe->latest ? PLIM__CHOOSE_LATEST : PLIM__CHOOSE_UP_TO, draw, owner,
+                           times, degree, until, positions);
     plim__draw_positions(plim__draw_key(plim__draw_prefix(draw), owner), draw, degree, positions);
     return plim__draw_count(draw, degree);
 }
@@ -67,9 +79,11 @@ static void check_disjoint(const test_loader_t *fixture, const plim_recipe_t *re
             const int64_t tree = test_index_at(recipe, batch->trees, block->first_dst + i);
             const int64_t start = fixture->indptr[node];
             const int64_t first = test_index_at(recipe, block->indptr, i);
+            const int64_t until = batch->seed_times != NULL ? batch->seed_times[tree] : 0;
             int64_t positions[64];
-            const int64_t count = draws_of(recipe, &draw, plim__draw_owner(place + tree, node),
-                                           start, fixture->indptr[node + 1] - start, positions);
+            const int64_t count =
+                draws_of(fixture, recipe, &draw, plim__draw_owner(place + tree, node), until, node,
+                         positions);
             assert_int_equal(test_index_at(recipe, block->indptr, i + 1) - first, count);
             for (int64_t k = 0; k < count; k++) {
                 const int64_t local = test_index_at(recipe, block->indices, first + k);
@@ -81,17 +95,63 @@ static void check_disjoint(const test_loader_t *fixture, const plim_recipe_t *re
     }
 }
 
+/* Nodes with times, some of them several times. */
+static int64_t listed[SEEDS], listed_times[SEEDS];
+
+/* Whether the seeds have times of their own: then they are listed, else they are the split's. */
+static bool has_times(const plim_recipe_t *recipe)
+{
+    return recipe->draw_by == PLIM_EDGE_TIME ||
+           (recipe->draw_by == PLIM_NODE_TIME && recipe->latest);
+}
+
+static plim_stream_t *open_stream(plim_loader_t *loader, const plim_recipe_t *recipe)
+{
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *stream;
+    for (int64_t i = 0; i < SEEDS; i++) {
+        listed[i] = i % 3 == 0 ? 7 : i * 11;
+        listed_times[i] = i % 11;
+    }
+    if (has_times(recipe)) {
+        params.nodes = listed;
+        params.times = listed_times;
+        params.num_nodes = SEEDS;
+    }
+    assert_ok(plim_loader_stream(loader, &params, &stream));
+    assert_ok(plim_stream_start(stream, 0, 0));
+    return stream;
+}
+
+static void check_times(const plim_stream_t *stream, const plim_recipe_t *recipe,
+                        const plim_batch_t *batch)
+{
+    int64_t ids[BATCH];
+    assert_int_equal(batch->seed_times != NULL, plim__load_by_time(recipe));
+    if (batch->seed_times == NULL)
+        return;
+    assert_ok(plim_stream_input_ids(stream, batch, ids));
+    for (int64_t i = 0; i < batch->num_seeds; i++)
+        assert_int_equal(batch->seed_times[i],
+                         has_times(recipe)
+                             ? listed_times[ids[i]]
+                             : test_drawable_value(test_index_at(recipe, batch->nodes, i)));
+}
+
 static uint64_t check_epoch(const test_loader_t *fixture, const plim__load_plan_t *plan)
 {
-    plim_loader_t *loader = test_loader_start(fixture, plan);
-    plim_stream_t *stream = test_stream(loader, PLIM_TRAIN);
+    plim_loader_t *loader;
+    assert_ok(plim__loader_create(&fixture->job, fixture->dataset, plan, &loader));
+    plim_stream_t *stream = open_stream(loader, &plan->recipe);
     plim_batch_t *batch;
     uint64_t hash = 0;
     while ((batch = test_next(stream)) != NULL) {
+        check_times(stream, &plan->recipe, batch);
         check_disjoint(fixture, &plan->recipe, batch, batch->step * BATCH + batch->first_seed);
         hash = plim_loader_hash(loader, batch, hash);
         plim_batch_release(batch);
     }
+    plim_stream_release(stream);
     plim_loader_release(loader);
     return hash;
 }
@@ -103,15 +163,19 @@ static plim_recipe_t disjoint(int kind)
     recipe.form = kind % 2 == 0 ? PLIM_NATIVE : PLIM_PYG;
     recipe.edge_index = recipe.edge_ids = kind % 2 == 1;
     recipe.replace = kind / 2 % 2 == 1;
-    recipe.draw_by = kind / 4 == 1 ? PLIM_EDGE_WEIGHT : 0;
-    recipe.fanout[1] = kind / 2 == 0 ? PLIM_FANOUT_ALL : 3;
+    if (kind < 8)
+        recipe.draw_by = kind / 4 == 1 ? PLIM_EDGE_WEIGHT : 0;
+    else
+        recipe.draw_by = kind < 16 ? PLIM_EDGE_TIME : PLIM_NODE_TIME;
+    recipe.latest = kind >= 8 && kind / 4 % 2 == 1;
+    recipe.fanout[1] = kind % 8 / 2 == 0 ? PLIM_FANOUT_ALL : 3;
     return recipe;
 }
 
 static void every_source_draws_the_same(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 8; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         const plim_recipe_t recipe = disjoint(kind);
         uint64_t hash = 0;
         for (int variant = 0; variant < 8; variant++) {
@@ -122,6 +186,10 @@ static void every_source_draws_the_same(void **state)
                                          ? test_plan_memory(fixture.info, &recipe, threads)
                                          : test_plan_disk(fixture.info, &recipe, threads, 1);
             plan.part_seeds = variant % 5 == 2 && kind % 2 == 0 ? 7 : 0;
+            if (kind % 2 == 1 && variant % 4 == 3) { /* counted, and made again for that size */
+                plan.counted = true;
+                plan.slot_nodes = plan.slot_edges = 300;
+            }
             const uint64_t found = check_epoch(&fixture, &plan);
             if (variant == 0)
                 hash = found;
@@ -138,11 +206,12 @@ static void every_line_draws_the_same(void **state)
 #ifdef __SANITIZE_THREAD__
     test_skip_sanitized(TEST_LINE_NEAR);
 #endif
-    for (int kind = 0; kind < 2; kind++) {
+    static const int kinds[] = {0, 1, 17};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         uint64_t hash = 0;
         for (int64_t line = (int64_t)20 << 20; line <= (int64_t)600 << 20; line += line / 5) {
             test_loader_t fixture = test_loader_open("disjoint", &graph, 2, PLIM_IO_AUTO);
-            plim_recipe_t recipe = disjoint(kind);
+            plim_recipe_t recipe = disjoint(kinds[i]);
             plim__load_plan_t plan;
             plim_job_t job;
             recipe.num_hops = 3;
@@ -172,6 +241,38 @@ static void every_line_draws_the_same(void **state)
         }
         assert_true(hash != 0);
     }
+}
+
+static void impossible_times_are_refused(void **state)
+{
+    (void)state;
+    test_loader_t fixture = test_loader_open("disjoint", &graph, 1, PLIM_IO_AUTO);
+    plim__load_plan_t plan;
+    plim_recipe_t recipe = disjoint(0);
+    recipe.latest = true;
+    assert_int_equal(plim__load_plan(&fixture.job, fixture.dataset, &recipe, NULL, &plan),
+                     PLIM_ERR_USAGE);
+    recipe.draw_by = PLIM_EDGE_TIME | PLIM_EDGE_WEIGHT;
+    assert_int_equal(plim__load_plan(&fixture.job, fixture.dataset, &recipe, NULL, &plan),
+                     PLIM_ERR_USAGE);
+    recipe.draw_by = PLIM_EDGE_TIME;
+    recipe.disjoint = false;
+    assert_int_equal(plim__load_plan(&fixture.job, fixture.dataset, &recipe, NULL, &plan),
+                     PLIM_ERR_USAGE);
+    for (int kind = 0; kind < 16; kind += 8) { /* uniform, and edges without times of seeds */
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_stream_t *stream;
+        plim_loader_t *loader;
+        recipe = disjoint(kind);
+        plan = test_plan_memory(fixture.info, &recipe, 1);
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        params.nodes = listed;
+        params.num_nodes = SEEDS;
+        params.times = kind == 0 ? listed_times : NULL;
+        assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
+        plim_loader_release(loader);
+    }
+    test_loader_close(&fixture);
 }
 
 /* A rank's trees are those of the whole batch. */
@@ -232,6 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_source_draws_the_same), cmocka_unit_test(every_line_draws_the_same),
-        cmocka_unit_test(shares_draw_the_same), cmocka_unit_test(fails_cleanly)};
+        cmocka_unit_test(impossible_times_are_refused), cmocka_unit_test(shares_draw_the_same),
+        cmocka_unit_test(fails_cleanly)};
     return cmocka_run_group_tests(tests, test_loader_begin, test_loader_end);
 }

@@ -259,7 +259,7 @@ static void disjoint_ones_equal_the_naive_ones(void **state)
             choose_seeds(recipe, count, seeds);
             seeds[count - 1] = seeds[0];
             naive_build(&fixture.lists, &params, 4, seeds, count);
-            plim__blocks_trees(blocks, FIRST_TREE);
+            plim__blocks_trees(blocks, FIRST_TREE, NULL);
             assert_ok(plim__blocks_build(blocks, fixture.source, 0, 4, seeds, count, &out, &fits));
             assert_true(fits);
             compare(&out, params.num_hops);
