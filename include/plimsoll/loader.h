@@ -103,9 +103,10 @@ typedef struct plim_block {
  * contiguous and lives as long as the batch.
  */
 typedef struct plim_array {
-    const char *name; /* "nodes", "rows", "labels", "degrees", "graph_indptr", "edge_index",
-                         "edge_ids", "edge_features", "edge_weight", "edge_type", "edge_time",
-                         "edge_id", "node_time", "trees", "seed_times", "indptr", "indices" */
+    const char *name; /* "nodes", "rows", "labels", "pair_ids", "pair_index", "degrees",
+                         "graph_indptr", "edge_index", "edge_ids", "edge_features", "edge_weight",
+                         "edge_type", "edge_time", "edge_id", "node_time", "trees", "seed_times",
+                         "indptr", "indices" */
     int hop;          /* of indptr and indices: the block; otherwise -1 */
     const void *data; /* on a boundary of 64 bytes, except for indptr and indices */
     plim_dtype_t type;
@@ -165,11 +166,50 @@ typedef struct plim_batch {
     plim_dtype_t node_type;    /* of nodes */
     const int64_t *seed_times; /* (num_seeds) the latest time in each seed's tree; NULL unless times
                                   decide draws */
+    /* Of a stream of links: its seeds are the distinct nodes of the pairs and their negatives,
+     * ascending. */
+    int64_t num_pairs;         /* 0: seeds are nodes */
+    int64_t num_negatives;     /* pairs, or targets */
+    const int64_t *pair_ids;   /* (num_pairs) places in the stream's list */
+    const int64_t *pair_index; /* Places in the batch's nodes. PLIM_NEGATIVE_PAIRS, or none:
+                                  (2, num_pairs + num_negatives) sources, targets, the negatives
+                                  last; PLIM_NEGATIVE_TARGETS: sources, targets (num_pairs each),
+                                  negative targets (num_negatives), as many of each pair */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
 typedef struct plim_loader plim_loader_t;
 typedef struct plim_stream plim_stream_t;
+
+typedef enum plim_negatives {
+    PLIM_NEGATIVES_NONE = 0,
+    PLIM_NEGATIVE_PAIRS,  /* both nodes are drawn: PyTorch Geometric's "binary" */
+    PLIM_NEGATIVE_TARGETS /* other targets for the sources of the pairs: its "triplet" */
+} plim_negatives_t;
+
+/*
+ * Pairs of nodes, for link prediction. A batch has pairs in place of seeds, negatives that are
+ * drawn for it, and the neighbourhoods of their nodes. Negatives depend on (seed, epoch, step)
+ * alone, and may be edges of the graph.
+ */
+typedef struct plim_links {
+    size_t size;
+    const int64_t *sources; /* (num_pairs) any nodes; copied. A plan needs only their number */
+    const int64_t *targets; /* (num_pairs) */
+    int64_t num_pairs;
+    plim_negatives_t negatives;
+    double amount; /* negatives of a pair. Of negative pairs also a fraction: a batch has
+                      ceil(pairs * amount) */
+    /* (num_nodes of the dataset) running sums of the weights by which nodes of negatives are drawn;
+     * copied, a plan needs only that they are not NULL. NULL: uniformly */
+    const double *source_sums; /* of negative pairs only */
+    const double *target_sums;
+} plim_links_t;
+
+#define PLIM_LINKS_INIT                                                                            \
+    {                                                                                              \
+        sizeof(plim_links_t), NULL, NULL, 0, PLIM_NEGATIVES_NONE, 1, NULL, NULL                    \
+    }
 
 /* Seeds, and how their batches are drawn. */
 #define PLIM_HOPS_RECIPE (-1)
@@ -181,7 +221,7 @@ typedef struct plim_stream_params {
                              order, also more than once; copied. A plan needs only their number */
     int64_t num_nodes;
     bool shuffle;       /* a new order each epoch, by the seed; else as listed */
-    int64_t batch_size; /* 0: the recipe's */
+    int64_t batch_size; /* of links: pairs. 0: the recipe's */
     int num_hops;       /* or PLIM_HOPS_RECIPE: the recipe's, with its fan-outs */
     int64_t fanout[PLIM_HOPS_MAX];
     /* Processes can divide batches: each batch is cut by position into equal shares (the first ones
@@ -198,13 +238,15 @@ typedef struct plim_stream_params {
      * NULL: by PLIM_NODE_TIME the seeds' own times. PLIM_EDGE_TIME needs them. A plan needs only
      * whether there are any. */
     const int64_t *times;
+    const plim_links_t *links; /* pairs in place of nodes, in PyG's form, without labels or shares;
+                                  NULL: none */
 } plim_stream_params_t;
 
 /* The training split, shuffled, with the recipe's settings. */
 #define PLIM_STREAM_PARAMS_INIT                                                                    \
     {                                                                                              \
         sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, PLIM_HOPS_RECIPE,              \
-            {0, 0, 0, 0, 0, 0, 0, 0}, 0, 1, false, false, 0, 1, NULL                               \
+            {0, 0, 0, 0, 0, 0, 0, 0}, 0, 1, false, false, 0, 1, NULL, NULL                         \
     }
 
 /* Maximum number of streams of a loader; plim_trainer_evaluate uses one while it runs. */
@@ -299,9 +341,9 @@ PLIM_API plim_status_t plim_stream_next(plim_stream_t *stream, double timeout,
 PLIM_API void plim_batch_retain(plim_batch_t *batch);
 PLIM_API void plim_batch_release(plim_batch_t *batch);
 
-/* The index-th array of a batch; NULL after the last. The order is nodes, rows, labels, degrees,
- * graph_indptr, edge_index, edge_ids, columns, trees, seed_times, as far as the batch has them,
- * then indptr and indices of each block. Any thread. */
+/* The index-th array of a batch; NULL after the last. The order is nodes, rows, labels, pair_ids,
+ * pair_index, degrees, graph_indptr, edge_index, edge_ids, columns, trees, seed_times, as far as
+ * the batch has them, then indptr and indices of each block. Any thread. */
 PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index);
 
 /* What may still change; see docs/c.md. */
@@ -323,7 +365,7 @@ PLIM_API plim_status_t plim_stream_reseed(plim_stream_t *stream, const int64_t *
 /*
  * Writes, for each seed of a batch, its position in the stream's list or split to ids_out
  * (batch->num_seeds): PyTorch Geometric's input_id. PLIM_ERR_USAGE for a batch that is not of this
- * stream, or of an epoch whose order is no longer known: ask when the batch is delivered.
+ * stream, of links, or of an epoch whose order is no longer known: ask when the batch is delivered.
  */
 PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const plim_batch_t *batch,
                                              int64_t *ids_out);

@@ -73,7 +73,7 @@ typedef struct hold {
     held_t *held;
     struct hold *before, *next; /* in the list of those held */
     plim_array_t input_ids;     /* of the values below */
-    int64_t ids[];              /* (batch->num_seeds) */
+    int64_t ids[];              /* (batch->num_seeds), or none of links */
 } hold_t;
 
 /* core_module.c */

@@ -277,9 +277,11 @@ static PyObject *capsule_of(hold_t *hold, const plim_array_t *array, bool versio
 
 plim_status_t core_hold(const stream_object_t *stream, plim_batch_t *batch, hold_t **hold_out)
 {
-    hold_t *hold = malloc(sizeof *hold + (size_t)batch->num_seeds * sizeof hold->ids[0]);
-    plim_status_t status =
-        hold != NULL ? plim_stream_input_ids(stream->stream, batch, hold->ids) : PLIM_ERR_NOMEM;
+    const int64_t inputs = batch->num_pairs > 0 ? 0 : batch->num_seeds; /* pairs have pair_ids */
+    hold_t *hold = malloc(sizeof *hold + (size_t)inputs * sizeof hold->ids[0]);
+    plim_status_t status = hold != NULL ? PLIM_OK : PLIM_ERR_NOMEM;
+    if (hold != NULL && inputs > 0)
+        status = plim_stream_input_ids(stream->stream, batch, hold->ids);
     if (status != PLIM_OK) {
         plim_batch_release(batch);
         free(hold);
@@ -293,7 +295,7 @@ plim_status_t core_hold(const stream_object_t *stream, plim_batch_t *batch, hold
                                      .data = hold->ids,
                                      .type = PLIM_I64,
                                      .ndim = 1,
-                                     .shape = {batch->num_seeds, 1}};
+                                     .shape = {inputs, 1}};
     held_add(stream->loader->held, hold);
     *hold_out = hold;
     return PLIM_OK;
@@ -407,6 +409,12 @@ static PyObject *batch_num_seeds(batch_object_t *self, void *none)
     return PyLong_FromLongLong(self->hold->batch->num_seeds);
 }
 
+static PyObject *batch_num_pairs(batch_object_t *self, void *none)
+{
+    (void)none;
+    return PyLong_FromLongLong(self->hold->batch->num_pairs);
+}
+
 static PyObject *batch_num_nodes(batch_object_t *self, void *none)
 {
     (void)none;
@@ -426,6 +434,7 @@ static PyGetSetDef batch_fields[] = {
     {"step", (getter)batch_step, NULL, "The batch's number in its epoch.", NULL},
     {"num_seeds", (getter)batch_num_seeds, NULL, NULL, NULL},
     {"num_nodes", (getter)batch_num_nodes, NULL, NULL, NULL},
+    {"num_pairs", (getter)batch_num_pairs, NULL, "0 unless seeds are links.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -31,22 +31,48 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
     return true;
 }
 
+/* Reads links from a tuple (address of sources, of targets, pairs, negatives, amount, address of
+ * sums of sources, of targets), 0 for none of these. */
+static bool read_links(PyObject *tuple, plim_links_t *links)
+{
+    unsigned long long sources, targets, source_sums, target_sums;
+    long long pairs;
+    int negatives;
+    if (!PyArg_ParseTuple(tuple, "KKLidKK", &sources, &targets, &pairs, &negatives, &links->amount,
+                          &source_sums, &target_sums))
+        return false;
+    links->sources = (const int64_t *)(uintptr_t)sources;
+    links->targets = (const int64_t *)(uintptr_t)targets;
+    links->num_pairs = pairs;
+    links->negatives = (plim_negatives_t)negatives;
+    links->source_sums = (const double *)(uintptr_t)source_sums;
+    links->target_sums = (const double *)(uintptr_t)target_sums;
+    return true;
+}
+
 /*
  * Reads a stream's settings from a tuple (split, address, count, shuffle, batch_size, fanout,
- * share, num_shares, has_seed, seed, no_labels, source, times). split is 0 to 2, or -1: count nodes
- * at the address, which the caller keeps; a plan needs no address. times: of their times, or 0.
+ * share, num_shares, has_seed, seed, no_labels, source, times, links). split is 0 to 2, or -1:
+ * count nodes at the address, which the caller keeps; a plan needs no address. times: of their
+ * times, or 0. links: None, or as read_links.
  */
-static bool read_stream(PyObject *tuple, plim_stream_params_t *params, char source_out[SOURCE_MAX])
+static bool read_stream(PyObject *tuple, plim_stream_params_t *params, plim_links_t *links,
+                        char source_out[SOURCE_MAX])
 {
     int split, shuffle, share, num_shares, has_seed, no_labels;
     unsigned long long address, seed, times;
     long long count, batch_size;
-    PyObject *fanout;
+    PyObject *fanout, *pairs;
     const char *source;
-    if (!PyArg_ParseTuple(tuple, "iKLpLOiipKpsK", &split, &address, &count, &shuffle, &batch_size,
+    if (!PyArg_ParseTuple(tuple, "iKLpLOiipKpsKO", &split, &address, &count, &shuffle, &batch_size,
                           &fanout, &share, &num_shares, &has_seed, &seed, &no_labels, &source,
-                          &times))
+                          &times, &pairs))
         return false;
+    if (pairs != Py_None) {
+        if (!read_links(pairs, links))
+            return false;
+        params->links = links;
+    }
     if (source_out != NULL)
         (void)PyOS_snprintf(source_out, SOURCE_MAX, "%s", source);
     if (split >= 0)
@@ -71,6 +97,7 @@ typedef struct creation {
     plim_recipe_t recipe;
     plim_plan_params_t params;
     plim_stream_params_t streams[PLIM_STREAMS_MAX];
+    plim_links_t links[PLIM_STREAMS_MAX];
     int slots; /* at least */
     plim_plan_t *plan;
     plim_loader_t *loader;
@@ -128,7 +155,9 @@ static bool read_streams(PyObject *streams, creation_t *creation)
     for (Py_ssize_t i = 0; i < count && i < PLIM_STREAMS_MAX; i++) {
         PyObject *tuple = PySequence_GetItem(streams, i);
         creation->streams[i] = (plim_stream_params_t)PLIM_STREAM_PARAMS_INIT;
-        const bool read = tuple != NULL && read_stream(tuple, &creation->streams[i], NULL);
+        creation->links[i] = (plim_links_t)PLIM_LINKS_INIT;
+        const bool read =
+            tuple != NULL && read_stream(tuple, &creation->streams[i], &creation->links[i], NULL);
         Py_XDECREF(tuple);
         if (!read)
             return false;
@@ -260,6 +289,7 @@ static void loader_destroy(loader_object_t *self)
 typedef struct adding {
     loader_object_t *loader;
     plim_stream_params_t params;
+    plim_links_t links;
     plim_stream_t *stream;
     plim_stream_info_t info;
 } adding_t;
@@ -278,10 +308,12 @@ static plim_status_t add_stream(void *context)
 
 static PyObject *loader_stream(loader_object_t *self, PyObject *settings)
 {
-    adding_t adding = {
-        .loader = self, .params = PLIM_STREAM_PARAMS_INIT, .info = PLIM_STREAM_INFO_INIT};
+    adding_t adding = {.loader = self,
+                       .params = PLIM_STREAM_PARAMS_INIT,
+                       .links = PLIM_LINKS_INIT,
+                       .info = PLIM_STREAM_INFO_INIT};
     char source[SOURCE_MAX];
-    if (!read_stream(settings, &adding.params, source))
+    if (!read_stream(settings, &adding.params, &adding.links, source))
         return NULL;
     stream_object_t *stream = (stream_object_t *)PyType_GenericAlloc(core_stream_type, 0);
     if (stream == NULL)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .building import Builder, from_parquet, from_pt_files, from_pyg
     from .layerwise import inference
     from .limits import Limits, limit
+    from .links import LinkNeighborLoader
     from .loader import GraphLoader, NeighborLoader
     from .monitor import MemoryMonitor, clear_all_memory, memory_efficient_training_wrapper, print_gpu_memory
     from .training import generate, import_, plan, train
@@ -53,6 +54,7 @@ _LAZY = {
     'inference': 'layerwise',
     'Limits': 'limits',
     'limit': 'limits',
+    'LinkNeighborLoader': 'links',
     'GraphLoader': 'loader',
     'NeighborLoader': 'loader',
     'MemoryMonitor': 'monitor',
@@ -75,6 +77,7 @@ __all__ = [
     'Error',
     'GraphLoader',
     'Limits',
+    'LinkNeighborLoader',
     'MemoryLineError',
     'MemoryMonitor',
     'NeighborLoader',
@@ -101,8 +104,7 @@ __all__ = [
 
 # Loaders of torch_geometric that are not here, and what to use.
 _ABSENT = {
-    'LinkNeighborLoader': 'links are not drawn yet: use torch_geometric.loader.LinkNeighborLoader on a Data in memory',
-    'LinkLoader': 'links are not drawn yet: use torch_geometric.loader.LinkLoader on a Data in memory',
+    'LinkLoader': 'use plimsoll.LinkNeighborLoader, or torch_geometric.loader.LinkLoader on a Data in memory',
     'HGTLoader': 'types of nodes are not drawn by yet: use torch_geometric.loader.HGTLoader on a HeteroData in memory',
     'ClusterLoader': 'graphs are not cut into clusters: use plimsoll.NeighborLoader, or torch_geometric.loader on a Data in memory',
     'ClusterData': 'graphs are not cut into clusters: use plimsoll.NeighborLoader, or torch_geometric.loader on a Data in memory',

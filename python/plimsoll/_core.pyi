@@ -2,7 +2,8 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, final
 
-_Settings = tuple[int, int, int, bool, int, Sequence[int], int, int, bool, int, bool, str]
+_Links = tuple[int, int, int, int, float, int, int]
+_Settings = tuple[int, int, int, bool, int, Sequence[int], int, int, bool, int, bool, str, int, _Links | None]
 
 @final
 class Job:
@@ -47,6 +48,8 @@ class Batch:
     def num_seeds(self) -> int: ...
     @property
     def num_nodes(self) -> int: ...
+    @property
+    def num_pairs(self) -> int: ...
     def arrays(self, convert: Callable[[Any], Any] | None, copies: bool, /) -> dict[str, Any]: ...
     def sampled(self) -> tuple[list[int], list[int]]: ...
 

@@ -197,12 +197,12 @@ class _Nodes:
             listed = listed + whole[: count - len(listed)]
         return _Nodes(listed, listed.buffer_info()[0], len(listed))
 
-    def check(self, num_nodes: int) -> None:
+    def check(self, num_nodes: int, name: str = 'input_nodes') -> None:
         """Refuses a list with a node that the dataset does not have."""
         whole = self.owner
         smallest, largest = (int(whole.min()), int(whole.max())) if hasattr(whole, 'min') else (min(whole), max(whole))
         if smallest < 0 or largest >= num_nodes:
-            raise UsageError(f'input_nodes names node {smallest if smallest < 0 else largest}; the dataset has nodes 0 to {num_nodes - 1}')
+            raise UsageError(f'{name} names node {smallest if smallest < 0 else largest}; the dataset has nodes 0 to {num_nodes - 1}')
 
     def checksum(self) -> int:
         return zlib.crc32((ctypes.c_char * (8 * self.count)).from_address(self.address)) if self.count else 0
@@ -459,9 +459,27 @@ class _StreamLoader:
         dataset = checked(data)
         if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise ValueError(f'batch_size is {self.batch_size!r}; it must be at least 1')
+        self._total = dataset.num_graphs or dataset.num_nodes
+        self._take_input(dataset, input_nodes)
+        if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**64):
+            raise ValueError(f'seed is {seed!r}; it must be an integer from 0 to 2**64 - 1')
+        self._tools = _Tools()
+        self._given_seed = seed
+        self._drawn_seed = self._draw_seed(generator) if seed is None else seed
+        self._stream: _core.Stream | None = None
+        self._serving: object = None  # the token of the iteration that the stream serves
+        self._lock = threading.Lock()
+        self._epoch = 0
+        self._position: tuple[int, int] | None = None  # of the batch after the last one
+        self._resumes = False
+        self._shared = _Shared.of(dataset, settings)
+        self._shared.loaders.add(self)
+        self._shared.check_fits(self)
+
+    def _take_input(self, dataset: Dataset, input_nodes: Any) -> None:
+        """Checks the seeds and counts them."""
         self._split = split_name(input_nodes) if isinstance(input_nodes, str) else None
         self._input_nodes = input_nodes
-        self._total = dataset.num_graphs or dataset.num_nodes
         if self._split is not None:
             self._count, self._by_id = dataset.num_split(self._split), False
         elif input_nodes is None:
@@ -479,20 +497,6 @@ class _StreamLoader:
             )
         if self._times is not None and self._times.count != self._count:
             raise UsageError(f'input_time has {self._times.count} entries, and input_nodes {self._count}: give the time of each seed')
-        if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**64):
-            raise ValueError(f'seed is {seed!r}; it must be an integer from 0 to 2**64 - 1')
-        self._tools = _Tools()
-        self._given_seed = seed
-        self._drawn_seed = self._draw_seed(generator) if seed is None else seed
-        self._stream: _core.Stream | None = None
-        self._serving: object = None  # the token of the iteration that the stream serves
-        self._lock = threading.Lock()
-        self._epoch = 0
-        self._position: tuple[int, int] | None = None  # of the batch after the last one
-        self._resumes = False
-        self._shared = _Shared.of(dataset, settings)
-        self._shared.loaders.add(self)
-        self._shared.check_fits(self)
 
     def _draw_seed(self, generator: Any) -> int:
         torch = self._tools.torch
@@ -521,12 +525,12 @@ class _StreamLoader:
         own = self._seed != seed
         kind = 'graphs' if self.data.num_graphs else 'nodes'
         source = repr(self._split) if self._split is not None else f'{self._count} {kind}'
-        batch_size, shuffle = self.batch_size * ranks, bool(self.shuffle)
         count = padded if listed else 0
         if self._times is not None and count > 0:
             self._times = self._times.repeated(count)
         times = self._times.address if self._times is not None else 0
-        return split, address, count, shuffle, batch_size, self._fanout, rank, ranks, own, self._seed, self._bare, source, times
+        seeds = (split, address, count, bool(self.shuffle), self.batch_size * ranks)
+        return *seeds, self._fanout, rank, ranks, own, self._seed, self._bare, source, times, None
 
     def _settings(self, seed: int) -> tuple[Any, _Nodes | None]:
         """The stream's settings for the library, and the memory they point to."""
@@ -972,9 +976,8 @@ class NeighborLoader(_StreamLoader):
         if batch is None:
             return None
         arrays = self._tools.arrays(batch, self.copy)
-        n_id, size = arrays['nodes'], batch.num_seeds
         nodes, edges = batch.sampled()
-        fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'n_id': n_id, 'edge_position': arrays['edge_ids']}
+        fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'n_id': arrays['nodes'], 'edge_position': arrays['edge_ids']}
         fields.update((COLUMNS[name], value) for name, value in arrays.items() if name in COLUMNS)
         if 'trees' in arrays:
             fields['batch'] = arrays['trees']
@@ -984,15 +987,15 @@ class NeighborLoader(_StreamLoader):
             fields['x'] = arrays['rows']
         else:
             fields['num_nodes'] = batch.num_nodes
-        if 'labels' in arrays:
-            fields['y'] = arrays['labels'] if self.y == 'seeds' else self._labels(n_id)
-        fields.update(
-            num_sampled_nodes=nodes,
-            num_sampled_edges=edges,
-            input_id=self._input_id(arrays, size),
-            batch_size=size,
-        )
+        fields.update(num_sampled_nodes=nodes, num_sampled_edges=edges)
+        self._add_seeds(fields, arrays, batch)
         return self._tools.data(**fields)
+
+    def _add_seeds(self, fields: dict[str, Any], arrays: dict[str, Any], batch: _core.Batch) -> None:
+        """Adds what a batch has of its seeds."""
+        if 'labels' in arrays:
+            fields['y'] = arrays['labels'] if self.y == 'seeds' else self._labels(arrays['nodes'])
+        fields.update(input_id=self._input_id(arrays, batch.num_seeds), batch_size=batch.num_seeds)
 
     def _labels(self, n_id: Any) -> Any:
         """The labels of all nodes of a batch, from the mapped file."""

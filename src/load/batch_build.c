@@ -121,8 +121,21 @@ static void add_columns(const plim_dataset_info_t *info, const plim_recipe_t *re
     }
 }
 
-static void describe_arrays(const plim__load_context_t *context, plim__slot_t *slot,
-                            int64_t num_edges)
+/* The pairs of a batch of links, and the local ids of its places. */
+static void add_pairs(const plim_links_t *links, plim__slot_t *slot)
+{
+    const plim_batch_t *batch = &slot->batch;
+    const int64_t pairs = batch->num_pairs, negatives = batch->num_negatives;
+    add_array(slot, "pair_ids", -1, slot->pair_ids, PLIM_I64, pairs, ONE_DIMENSION);
+    if (links->negatives == PLIM_NEGATIVE_TARGETS)
+        add_array(slot, "pair_index", -1, slot->pair_index, PLIM_I64, 2 * pairs + negatives,
+                  ONE_DIMENSION);
+    else
+        add_array(slot, "pair_index", -1, slot->pair_index, PLIM_I64, 2, pairs + negatives);
+}
+
+static void describe_arrays(const plim__load_context_t *context, const plim_links_t *links,
+                            plim__slot_t *slot, int64_t num_edges)
 {
     const plim_recipe_t *recipe = &context->plan.recipe;
     const plim_dataset_info_t *info = context->info;
@@ -134,6 +147,8 @@ static void describe_arrays(const plim__load_context_t *context, plim__slot_t *s
               info->num_features);
     add_array(slot, "labels", -1, batch->labels, values ? PLIM_F32 : PLIM_I64, batch->num_seeds,
               info->label_dims == 2 ? info->num_targets : ONE_DIMENSION);
+    if (links != NULL)
+        add_pairs(links, slot);
     add_array(slot, "degrees", -1, batch->degrees, PLIM_I32, batch->num_nodes, ONE_DIMENSION);
     add_array(slot, "graph_indptr", -1, batch->graph_indptr, recipe->index_type,
               batch->num_seeds + 1, ONE_DIMENSION);
@@ -189,6 +204,7 @@ static void describe(const plim__load_context_t *context, const plim_stream_t *s
                      const plim__blocks_out_t *out)
 {
     plim_batch_t *batch = &slot->batch;
+    const plim_links_t *links = plim__seeds_links(stream->seeds);
     batch->size = sizeof *batch;
     batch->num_seeds = count;
     batch->share = cut->share;
@@ -210,7 +226,7 @@ static void describe(const plim__load_context_t *context, const plim_stream_t *s
     describe_columns(slot);
     batch->trees = slot->trees;
     batch->seed_times = slot->seed_times;
-    describe_arrays(context, slot, out->num_edges);
+    describe_arrays(context, links, slot, out->num_edges);
     slot->part = count;
     slot->more = batch->first_seed + count < cut->end;
 }
@@ -265,6 +281,29 @@ static plim_status_t take_times(const plim__load_context_t *context, const plim_
                              PLIM_I64, slot->seed_times);
 }
 
+/* Makes the seeds of a batch of links from its places, and returns their number. */
+static int64_t unite_links(const plim__load_context_t *context, plim__slot_t *slot, int64_t places)
+{
+    return plim__links_unite(slot->seeds, places, context->info->num_nodes, slot->pair_keys,
+                             slot->pair_index);
+}
+
+/* Describes the pairs of a batch of links; its seeds are all of its batch. */
+static void take_pairs(const plim_stream_t *stream, plim__slot_t *slot, int64_t places,
+                       int64_t seeds)
+{
+    plim_batch_t *batch = &slot->batch;
+    const plim_links_t *links = plim__seeds_links(stream->seeds);
+    batch->num_pairs = plim__links_pairs(links, places);
+    batch->num_negatives = plim__links_negatives(links, batch->num_pairs);
+    batch->pair_ids = slot->pair_ids;
+    batch->pair_index = slot->pair_index;
+    batch->batch_seeds = seeds;
+    (void)plim__seeds_positions(stream->seeds, stream->shuffled, batch->epoch,
+                                batch->step * plim__seeds_batch_pairs(stream->seeds),
+                                batch->num_pairs, slot->pair_ids);
+}
+
 plim_status_t plim__batch_build(const plim__load_context_t *context, const plim__load_run_t *run,
                                 const plim__load_sources_t *sources, plim__load_worker_t *worker,
                                 plim__slot_t *slot)
@@ -272,7 +311,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     const plim_stream_t *stream = run->of;
     const int64_t epoch = run->epoch;
     const int number = sources->first_worker + worker->number;
-    const plim__load_cut_t cut = plim__load_cut(run, slot->sequence);
+    plim__load_cut_t cut = plim__load_cut(run, slot->sequence);
     plim_batch_t *batch = &slot->batch;
     int64_t whole_first;
     const plim_recipe_t *recipe = &context->plan.recipe;
@@ -296,6 +335,14 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     if (slot->seed_times != NULL)
         PLIM_TRY(take_times(context, run, worker, cut.place + batch->first_seed, count, slot));
     plim__blocks_trees(worker->blocks, cut.place + batch->first_seed, slot->seed_times);
+    batch->num_pairs = batch->num_negatives = 0;
+    batch->pair_ids = batch->pair_index = NULL;
+    if (plim__seeds_links(stream->seeds) != NULL) {
+        const int64_t places = count;
+        count = unite_links(context, slot, places);
+        take_pairs(stream, slot, places, count);
+        cut.batch_seeds = cut.end = count;
+    }
     PLIM_TRY(fit_blocks(context, worker, slot, sources, count, &out, &count));
     if (context->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(context, slot, count, &out));
@@ -362,14 +409,16 @@ plim_status_t plim__batch_count(const plim__load_context_t *context, const plim_
     params.seed = stream->draw_seed;
     params.num_hops = stream->num_hops;
     memcpy(params.fanout, stream->fanout, sizeof stream->fanout);
-    plim__stream_take(stream, run->epoch, cut.batch_first + cut.first, cut.end - cut.first,
-                      slot->seeds, NULL);
+    int64_t count = cut.end - cut.first;
+    plim__stream_take(stream, run->epoch, cut.batch_first + cut.first, count, slot->seeds, NULL);
+    if (plim__seeds_links(stream->seeds) != NULL)
+        count = unite_links(context, slot, count);
     slot->more = false;
     if (params.node_bits > 0)
         return count_trees(context, run, sources, worker, &cut, &params, slot);
-    return plim__block_count_run(
-        worker->count, sources->topologies[0], sources->first_worker + worker->number, &params,
-        run->epoch, slot->seeds, cut.end - cut.first, &slot->counted.nodes, &slot->counted.edges);
+    return plim__block_count_run(worker->count, sources->topologies[0],
+                                 sources->first_worker + worker->number, &params, run->epoch,
+                                 slot->seeds, count, &slot->counted.nodes, &slot->counted.edges);
 }
 
 /*

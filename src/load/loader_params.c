@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/params.h"
+#include "load/links.h"
 #include "mem/arena.h"
 #include "source/draw.h"
 #include "source/row_form.h"
@@ -201,14 +202,40 @@ plim_status_t plim__load_stream_params(const plim_stream_params_t *given,
     return plim__params_take(given, "plim_stream_params_t", params_out, sizeof *params_out);
 }
 
+/* Entries of a batch: seeds, or pairs. */
+static int64_t stream_batch(const plim_recipe_t *recipe, const plim_stream_params_t *params)
+{
+    return params->batch_size > 0 ? params->batch_size : recipe->batch_size;
+}
+
+plim_status_t plim__load_stream_links(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                      const plim_stream_params_t *params, plim_links_t *links_out)
+{
+    *links_out = (plim_links_t){0};
+    if (params->links == NULL)
+        return PLIM_OK;
+    if (params->num_nodes > 0 || params->num_shares != 1)
+        return plim__fail(PLIM_ERR_USAGE, "a stream of links has no list of nodes and no shares");
+    return plim__links_take(params->links, info, recipe, stream_batch(recipe, params), links_out);
+}
+
+int64_t plim__load_stream_seeds(const plim_recipe_t *recipe, const plim_stream_params_t *params,
+                                int64_t split_seeds)
+{
+    if (params->links != NULL)
+        return plim__links_seeds(params->links, stream_batch(recipe, params));
+    return params->num_nodes > 0 ? params->num_nodes : split_seeds;
+}
+
 plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
                                        const plim_stream_params_t *params)
 {
     plim_recipe_t own = *recipe;
     if (params->has_seed)
         own.seed = params->seed;
-    if (params->batch_size > 0)
-        own.batch_size = params->batch_size;
+    own.batch_size = stream_batch(recipe, params);
+    if (params->links != NULL)
+        own.batch_size = plim__links_places(params->links, own.batch_size);
     if (params->num_hops != PLIM_HOPS_RECIPE) {
         own.num_hops = params->num_hops;
         memcpy(own.fanout, params->fanout, sizeof own.fanout);
@@ -289,6 +316,8 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
     if (with_rows)
         sizes.rows = array_bytes(plan->slot_nodes, info->num_features,
                                  plim__feature_bytes(recipe->row_type));
+    if (plan->links)
+        sizes.places = sizes.seeds;
     if (recipe->degrees)
         sizes.degrees = array_bytes(plan->slot_nodes, 1, sizeof(int32_t));
     if (plim__load_sums(info, recipe))
@@ -318,7 +347,8 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
     }
     const size_t all[] = {sizes.nodes,    sizes.edges,   sizes.rows,        sizes.seeds,
                           sizes.labels,   sizes.degrees, sizes.weight_sums, sizes.graph_indptr,
-                          sizes.edge_ids, sizes.trees,   sizes.seed_times};
+                          sizes.edge_ids, sizes.trees,   sizes.seed_times,  sizes.places,
+                          sizes.places,   sizes.places};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!plim__add_size(sizes.bytes, all[i], &sizes.bytes))
             sizes.bytes = SIZE_MAX;

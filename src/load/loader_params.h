@@ -20,6 +20,7 @@ typedef struct plim__load_slot_sizes {
     size_t edges;        /* (slot_edges) of the same; with edge_index twice */
     size_t rows;         /* (slot_nodes, num_features) of the recipe's row type; 0 without */
     size_t seeds;        /* (seeds of a part) int64 */
+    size_t places;       /* the same for each of pair_keys, pair_ids, pair_index; 0 without links */
     size_t labels;       /* as many int64, or times num_targets float; 0 without */
     size_t degrees;      /* (slot_nodes) int32; 0 without */
     size_t weight_sums;  /* (slot_nodes) float; 0 without */
@@ -94,6 +95,13 @@ plim_status_t plim__load_stream_params(const plim_stream_params_t *given,
                                        plim_stream_params_t *params_out);
 plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
                                        const plim_stream_params_t *params);
+
+/* The links of a stream as given, checked, with num_pairs 0 where it has none; and the number of
+ * its seeds: places, where it has links. PLIM_ERR_USAGE. */
+plim_status_t plim__load_stream_links(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                      const plim_stream_params_t *params, plim_links_t *links_out);
+int64_t plim__load_stream_seeds(const plim_recipe_t *recipe, const plim_stream_params_t *params,
+                                int64_t split_seeds);
 
 /* The most seeds that a stream delivers of a batch of so many. */
 int64_t plim__load_share_size(const plim_stream_params_t *params, int64_t batch_size);

@@ -73,6 +73,7 @@ struct plim__load_plan {
     plim_recipe_t envelope;
     int64_t most_seeds; /* of the longest stream; 0: of the largest split */
     int64_t list_bytes; /* of the seed lists of planned streams */
+    bool links;         /* a stream has links: slots have arrays for them */
     int workers;        /* threads that build batches, the caller's included */
     bool topology_in_memory;
     bool rows_in_memory;

@@ -40,6 +40,10 @@ struct plim__seeds {
     size_t stored_bytes; /* of an entry's labels, in the file and here */
     int64_t columns;     /* of values; 0 for classes */
     split_seeds_t splits[3];
+    plim_links_t links;  /* copied; num_pairs 0: none. The training split counts pairs */
+    int64_t batch_pairs; /* of them in a batch */
+    int64_t num_nodes;
+    double *sums[2];    /* (num_nodes) of links with weights: of sources, and of targets */
     int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
     int64_t epochs[2];  /* of these orders */
 };
@@ -73,7 +77,8 @@ static void lay_out(plim__arena_t *arena, void *draft)
     plim__seeds_t *seeds = draft;
     for (int i = 0; i < 3; i++) {
         split_seeds_t *split = &seeds->splits[i];
-        split->ids = plim__arena_carve(arena, (size_t)split->count, sizeof *split->ids, 1);
+        const size_t width = (seeds->links.num_pairs > 0 ? 2 : 1) * sizeof *split->ids;
+        split->ids = plim__arena_carve(arena, (size_t)split->count, width, 1);
         split->labels = plim__arena_carve(arena, (size_t)split->count, seeds->stored_bytes, 1);
     }
     if (seeds->has_times)
@@ -82,6 +87,11 @@ static void lay_out(plim__arena_t *arena, void *draft)
     for (int i = 0; i < 2 && has_orders(seeds); i++)
         seeds->orders[i] = plim__arena_carve(arena, (size_t)seeds->splits[PLIM_TRAIN].count,
                                              sizeof *seeds->orders[i], 1);
+    const double *const given[] = {seeds->links.source_sums, seeds->links.target_sums};
+    for (int i = 0; i < 2; i++)
+        if (given[i] != NULL)
+            seeds->sums[i] =
+                plim__arena_carve(arena, (size_t)seeds->num_nodes, sizeof *seeds->sums[i], 1);
 }
 
 static void lay_out_work(plim__arena_t *arena, void *draft)
@@ -122,6 +132,17 @@ static plim__seeds_t list_draft(const plim_dataset_t *dataset, int64_t count, bo
     return draft;
 }
 
+static plim__seeds_t links_draft(const plim_dataset_t *dataset, const plim_links_t *links,
+                                 bool shuffled)
+{
+    plim__seeds_t draft = list_draft(dataset, links->num_pairs, shuffled, false);
+    draft.stored_bytes = 0;
+    draft.columns = 0;
+    draft.links = *links;
+    draft.num_nodes = plim_dataset_info(dataset)->num_nodes;
+    return draft;
+}
+
 static int64_t total_of(const plim__seeds_t *seeds)
 {
     return seeds->splits[0].count + seeds->splits[1].count + seeds->splits[2].count;
@@ -150,6 +171,21 @@ size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool
 {
     plim__seeds_t draft = list_draft(dataset, count, shuffled, times);
     return plim__object_bytes(lay_out, &draft, sizeof draft);
+}
+
+size_t plim__seeds_links_stays(const plim_dataset_t *dataset, const plim_links_t *links,
+                               bool shuffled)
+{
+    plim__seeds_t draft = links_draft(dataset, links, shuffled);
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
+}
+
+size_t plim__seeds_own_stays(const plim_dataset_t *dataset, const plim__seeds_t *seeds)
+{
+    return seeds->links.num_pairs > 0
+               ? plim__seeds_links_stays(dataset, &seeds->links, seeds->shuffled)
+               : plim__seeds_list_stays(dataset, seeds->splits[PLIM_TRAIN].count, seeds->shuffled,
+                                        seeds->has_times);
 }
 
 size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_t *dataset, int64_t count)
@@ -376,9 +412,11 @@ plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_
                                   const int64_t *nodes, int64_t count)
 {
     split_seeds_t *list = &seeds->splits[PLIM_TRAIN];
-    if (seeds->stored_bytes > 0 || has_orders(seeds) || seeds->has_times)
+    if (seeds->stored_bytes > 0 || has_orders(seeds) || seeds->has_times ||
+        seeds->links.num_pairs > 0)
         return plim__fail(PLIM_ERR_USAGE,
-                          "seeds with labels or times, or in a shuffled order, cannot be replaced");
+                          "links, and seeds with labels or times, or in a shuffled order, cannot "
+                          "be replaced");
     if (count < 1 || count > seeds->capacity)
         return plim__fail(PLIM_ERR_USAGE, "%lld seeds; the stream was added with %lld",
                           (long long)count, (long long)seeds->capacity);
@@ -450,6 +488,58 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
     return PLIM_OK;
 }
 
+/* Copies the caller's pairs and weights. */
+static plim_status_t copy_links(const plim_dataset_info_t *info, plim__seeds_t *seeds)
+{
+    plim_links_t *links = &seeds->links;
+    const int64_t pairs = links->num_pairs;
+    int64_t *ids = seeds->splits[PLIM_TRAIN].ids;
+    const double **given[] = {&links->source_sums, &links->target_sums};
+    PLIM_TRY(check_ids(info, links->sources, pairs));
+    PLIM_TRY(check_ids(info, links->targets, pairs));
+    memcpy(ids, links->sources, (size_t)pairs * sizeof *ids);
+    memcpy(ids + pairs, links->targets, (size_t)pairs * sizeof *ids);
+    links->sources = ids;
+    links->targets = ids + pairs;
+    for (int i = 0; i < 2; i++) {
+        if (*given[i] == NULL)
+            continue;
+        PLIM_TRY(plim__links_check_sums(*given[i], seeds->num_nodes));
+        memcpy(seeds->sums[i], *given[i], (size_t)seeds->num_nodes * sizeof(double));
+        *given[i] = seeds->sums[i];
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       uint64_t seed, const plim_links_t *links,
+                                       int64_t batch_pairs, bool shuffled,
+                                       plim__seeds_t **seeds_out)
+{
+    plim__seeds_t draft = links_draft(dataset, links, shuffled), *seeds;
+    draft.seed = seed;
+    draft.batch_pairs = batch_pairs;
+    PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &seeds));
+    const plim_status_t status = copy_links(plim_dataset_info(dataset), seeds);
+    if (status != PLIM_OK) {
+        plim__seeds_destroy(seeds);
+        return status;
+    }
+    *seeds_out = seeds;
+    return PLIM_OK;
+}
+
+const plim_links_t *plim__seeds_links(const plim__seeds_t *seeds)
+{
+    return seeds->links.num_pairs > 0 ? &seeds->links : NULL;
+}
+
+int64_t plim__seeds_batch_pairs(const plim__seeds_t *seeds)
+{
+    return seeds->batch_pairs;
+}
+
 void plim__seeds_destroy(plim__seeds_t *seeds)
 {
     if (seeds != NULL)
@@ -458,7 +548,9 @@ void plim__seeds_destroy(plim__seeds_t *seeds)
 
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split)
 {
-    return seeds->splits[split].count;
+    return split == PLIM_TRAIN && seeds->links.num_pairs > 0
+               ? plim__links_seeds(&seeds->links, seeds->batch_pairs)
+               : seeds->splits[split].count;
 }
 
 int64_t plim__seeds_labelled(const plim__seeds_t *seeds, plim_split_t split)
@@ -545,13 +637,34 @@ static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t fir
     }
 }
 
+/* Takes whole batches of links. */
+static void take_links(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
+                       int64_t count, int64_t *ids_out)
+{
+    const plim_links_t *links = &seeds->links;
+    const int64_t each = plim__links_places(links, seeds->batch_pairs);
+    for (int64_t step = first / each; count > 0; step++) {
+        const int64_t pair = step * seeds->batch_pairs;
+        const int64_t pairs = plim__min_i64(seeds->batch_pairs, links->num_pairs - pair);
+        const int64_t places = plim__links_places(links, pairs);
+        const bool present = plim__seeds_positions(seeds, shuffled, epoch, pair, pairs, ids_out);
+        assert(present && places <= count);
+        (void)present;
+        plim__links_nodes(links, seeds->num_nodes, seeds->seed, epoch, step, pairs, ids_out);
+        ids_out += places;
+        count -= places;
+    }
+}
+
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
                       int64_t first, int64_t count, int64_t *ids_out, void *labels_out)
 {
     const split_seeds_t *from = &seeds->splits[split];
     if (seeds->stored_bytes == 0)
         labels_out = NULL;
-    if (shuffled && seeds->orders[epoch & 1] != NULL) {
+    if (seeds->links.num_pairs > 0)
+        take_links(seeds, shuffled, epoch, first, count, ids_out);
+    else if (shuffled && seeds->orders[epoch & 1] != NULL) {
         assert(seeds->epochs[epoch & 1] == epoch);
         take_places(seeds, from, seeds->orders[epoch & 1] + first, count, ids_out, labels_out);
     } else if (shuffled) {

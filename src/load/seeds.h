@@ -1,6 +1,7 @@
 /*
  * Lists of seeds, in the order of an epoch, and their labels. A plim__seeds_t holds the dataset's
- * three splits, or one list of the caller's as its training split. Classes are held in the type of
+ * three splits, or one list of the caller's as its training split: nodes, graphs or links (see
+ * load/links.h). Classes are held in the type of
  * labels.npy and handed out as int64.
  *
  * The order of an epoch is a function of (seed, epoch, length of the list) alone. Up to
@@ -12,7 +13,7 @@
 #ifndef PLIM_LOAD_SEEDS_H
 #define PLIM_LOAD_SEEDS_H
 
-#include <plimsoll/loader.h>
+#include "load/links.h"
 
 #define PLIM__SEEDS_SHUFFLED ((int64_t)1 << 22)
 
@@ -44,6 +45,22 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
                                       uint64_t seed, const int64_t *nodes, const int64_t *times,
                                       int64_t count, bool shuffled, bool labels,
                                       plim__seeds_t **seeds_out);
+
+/* The same for links, of which a batch has `batch_pairs`: without labels, and without memory used
+ * only during creation. An entry is a place. PLIM_ERR_USAGE also for weights that are none. */
+size_t plim__seeds_links_stays(const plim_dataset_t *dataset, const plim_links_t *links,
+                               bool shuffled);
+plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       uint64_t seed, const plim_links_t *links,
+                                       int64_t batch_pairs, bool shuffled,
+                                       plim__seeds_t **seeds_out);
+
+/* The links; NULL: the seeds are nodes or graphs. And the pairs of a batch of them. */
+const plim_links_t *plim__seeds_links(const plim__seeds_t *seeds);
+int64_t plim__seeds_batch_pairs(const plim__seeds_t *seeds);
+
+/* The bytes that were planned for a list or links. */
+size_t plim__seeds_own_stays(const plim_dataset_t *dataset, const plim__seeds_t *seeds);
 
 /* Replaces the entries of a list without labels by at most as many as it was created with.
  * PLIM_ERR_USAGE. */
@@ -84,8 +101,8 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuff
 bool plim__seeds_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
                        int64_t count, int64_t *times_out);
 
-/* The positions in the split of the entries that plim__seeds_take would take; false when the
- * epoch's order is not present. */
+/* The positions in the split of the entries that plim__seeds_take would take (of links: of pairs
+ * first … first+count-1); false when the epoch's order is not present. */
 bool plim__seeds_positions(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
                            int64_t count, int64_t *positions_out);
 

@@ -64,7 +64,7 @@ PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const 
                               ? plim__stream_batch(stream, batch->step, &first)
                               : 0;
     const int64_t share = share_of(stream, seeds, &share_first);
-    if (batch->first_seed + batch->num_seeds > share ||
+    if (batch->num_pairs > 0 || batch->first_seed + batch->num_seeds > share ||
         !plim__seeds_positions(stream->seeds, stream->shuffled, batch->epoch,
                                first + share_first + batch->first_seed, batch->num_seeds, ids_out))
         return plim__fail(PLIM_ERR_USAGE,

@@ -41,7 +41,6 @@ struct plim_stream {
     atomic_int references; /* 0: this place is free */
     plim__seeds_t *seeds;  /* the loader's, or `own` */
     plim__seeds_t *own;    /* a list; NULL: a split */
-    bool has_times;        /* the list's seeds have times of their own */
     plim_split_t split;    /* of the seeds */
     bool shuffled;
     int64_t whole_size; /* seeds of a batch, … */

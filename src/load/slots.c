@@ -23,6 +23,9 @@ static void place_arrays(plim__slot_t *slot, const plim__load_slot_sizes_t *size
     slot->nodes = next_array(&at, sizes->nodes);
     slot->edges = next_array(&at, sizes->edges);
     slot->seeds = next_array(&at, sizes->seeds);
+    slot->pair_keys = next_array(&at, sizes->places);
+    slot->pair_ids = next_array(&at, sizes->places);
+    slot->pair_index = next_array(&at, sizes->places);
     slot->labels = next_array(&at, sizes->labels);
     slot->degrees = next_array(&at, sizes->degrees);
     slot->weight_sums = next_array(&at, sizes->weight_sums);

@@ -72,14 +72,16 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
 }
 
 /* Whether slots, workers and windows are large enough for the minimum of such batches. */
-static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds)
+static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds,
+                     bool links)
 {
     const plim__loader_params_t *params = &loader->context.params;
     const plim_dataset_info_t *info = loader->context.info;
     if (info->num_graphs > 0)
         return true;
     seeds = recipe->form == PLIM_PYG ? plim__min_i64(recipe->batch_size, seeds) : 1;
-    return recipe->num_hops <= params->blocks.num_hops && seeds <= params->part_seeds &&
+    return (loader->context.plan.links || !links) && recipe->num_hops <= params->blocks.num_hops &&
+           seeds <= params->part_seeds &&
            plim__load_most_drawn(recipe, info->max_degree) <= params->most_drawn &&
            (loader->context.plan.counted ||
             is_bounded(loader, recipe->num_hops, recipe->fanout, seeds));
@@ -97,11 +99,16 @@ static bool must_count(const plim_stream_t *stream, int64_t epoch, int64_t step)
 
 /* Creates the seeds of a stream that does not use the loader's. */
 static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_t *params,
-                                uint64_t seed, plim__seeds_t **seeds_out)
+                                const plim_links_t *links, const plim_recipe_t *recipe,
+                                plim__seeds_t **seeds_out)
 {
     const int64_t *nodes = params->nodes;
     int64_t count = params->num_nodes;
     *seeds_out = NULL;
+    if (links->num_pairs > 0)
+        return plim__seeds_create_links(
+            loader->context.asked, loader->context.dataset, recipe->seed, links,
+            plim__links_pairs(links, recipe->batch_size), params->shuffle, seeds_out);
     if (nodes == NULL && !params->no_labels &&
         !plim__load_stream_reorders(&loader->context.plan.recipe, params))
         return PLIM_OK;
@@ -109,8 +116,8 @@ static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_
         nodes = plim__seeds_ids(loader->context.seeds, params->split);
         count = plim__seeds_count(loader->context.seeds, params->split);
     }
-    return plim__seeds_create_list(loader->context.asked, loader->context.dataset, seed, nodes,
-                                   params->times, count, params->shuffle, !params->no_labels,
+    return plim__seeds_create_list(loader->context.asked, loader->context.dataset, recipe->seed,
+                                   nodes, params->times, count, params->shuffle, !params->no_labels,
                                    seeds_out);
 }
 
@@ -154,6 +161,12 @@ static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t
 static plim_status_t add_stream(plim_loader_t *loader, const plim_stream_params_t *params,
                                 plim_stream_t **stream_out)
 {
+    plim_links_t links;
+    PLIM_TRY(plim__load_stream_links(loader->context.info, &loader->context.plan.recipe, params,
+                                     &links));
+    if (links.num_pairs > 0 && (links.sources == NULL || links.targets == NULL))
+        return plim__fail(PLIM_ERR_USAGE, "%lld links, but no nodes are given",
+                          (long long)links.num_pairs);
     const plim_recipe_t recipe = plim__load_stream_recipe(&loader->context.plan.recipe, params);
     plim__seeds_t *own;
     int place = 0;
@@ -163,17 +176,16 @@ static plim_status_t add_stream(plim_loader_t *loader, const plim_stream_params_
     if (place == PLIM_STREAMS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a loader has at most %d streams; release one",
                           PLIM_STREAMS_MAX);
-    const int64_t seeds = params->nodes != NULL
-                              ? params->num_nodes
-                              : plim__seeds_count(loader->context.seeds, params->split);
+    const int64_t seeds =
+        plim__load_stream_seeds(&loader->context.plan.recipe, params,
+                                plim__seeds_count(loader->context.seeds, params->split));
     plim_recipe_t delivered = recipe; /* its shares of each batch */
     delivered.batch_size = plim__load_share_size(params, recipe.batch_size);
-    if (!has_room(loader, &delivered, seeds))
+    if (!has_room(loader, &delivered, seeds, params->links != NULL))
         return plim__fail(PLIM_ERR_BUDGET, "the stream draws more than the loader was planned for");
-    PLIM_TRY(make_seeds(loader, params, recipe.seed, &own));
+    PLIM_TRY(make_seeds(loader, params, &links, &recipe, &own));
     set_stream(loader, &loader->streams[place], &recipe, own,
                own != NULL ? PLIM_TRAIN : params->split, params->shuffle);
-    loader->streams[place].has_times = params->times != NULL;
     const plim_status_t status = set_share(&loader->streams[place], params);
     if (status != PLIM_OK) {
         plim__seeds_destroy(own);
@@ -192,9 +204,7 @@ static int64_t lists_to_come(const plim_loader_t *loader)
     for (int i = 0; i < PLIM_STREAMS_MAX; i++) {
         const plim_stream_t *stream = &loader->streams[i];
         if (atomic_load(&stream->references) > 0 && stream->own != NULL)
-            bytes -= plim__cost_pages(plim__seeds_list_stays(
-                loader->context.dataset, plim__seeds_count(stream->own, PLIM_TRAIN),
-                stream->shuffled, stream->has_times));
+            bytes -= plim__cost_pages(plim__seeds_own_stays(loader->context.dataset, stream->own));
     }
     return plim__max_i64(bytes, 0);
 }

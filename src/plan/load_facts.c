@@ -193,20 +193,30 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
         streams->envelope = streams->largest = *plim__load_envelope(client->old);
         streams->most_seeds = plim__load_most_seeds(info, client->old);
         bytes = (size_t)remade->list_bytes;
+        streams->links = client->old->links;
     }
     for (int i = 0; i < count_streams(params, client); i++) {
         plim_stream_params_t stream;
         PLIM_TRY(stream_at(params, client, i, &stream));
         const bool list = stream.num_nodes > 0;
+        plim_links_t links;
+        PLIM_TRY(plim__load_stream_links(info, recipe, &stream, &links));
         if (stream.num_nodes < 0 || stream.split < PLIM_TRAIN || stream.split > PLIM_TEST)
             return plim__fail(PLIM_ERR_USAGE,
                               "stream %d: split %d does not exist, or its list has %lld nodes", i,
                               (int)stream.split, (long long)stream.num_nodes);
         plim_recipe_t own = plim__load_stream_recipe(recipe, &stream);
         own.batch_size = plim__load_share_size(&stream, own.batch_size);
-        const int64_t seeds = list ? stream.num_nodes : info->num_split[stream.split];
+        const int64_t seeds =
+            plim__load_stream_seeds(recipe, &stream, info->num_split[stream.split]);
         PLIM_TRY(plim__load_recipe_check(dataset, &own));
         add_stream(plim__dataset_manifest(dataset), &own, seeds, i == params->num_streams, streams);
+        if (links.num_pairs > 0) {
+            streams->links = true;
+            bytes = plim__add_saturating_size(
+                bytes, plim__seeds_links_stays(dataset, &links, stream.shuffle));
+            continue;
+        }
         if (!list && !plim__load_stream_reorders(recipe, &stream))
             continue;
         bytes = plim__add_saturating_size(

@@ -255,6 +255,7 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
     plan->envelope = facts->streams->envelope;
     plan->most_seeds = facts->streams->most_seeds;
     plan->list_bytes = facts->streams->list_bytes;
+    plan->links = facts->streams->links;
     plan->workers = plim__job_threads(facts->job);
     plan->topology_in_memory = arrangement->topology_in_memory;
     plan->rows_in_memory = arrangement->rows_in_memory;

@@ -431,7 +431,7 @@ void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_n
             edges, plim__add_saturating_i64(plim__add_saturating_i64(destinations, 1), drawn));
         nodes = plim__min_i64(plim__add_saturating_i64(nodes, drawn), num_graph_nodes);
         destinations = params->form == PLIM_PYG
-                           ? plim__min_i64(drawn, plim__max_i64(num_graph_nodes - num_seeds, 0))
+                           ? plim__min_i64(drawn, num_graph_nodes - 1) /* seeds may repeat */
                            : nodes;
     }
     *nodes_out = nodes;

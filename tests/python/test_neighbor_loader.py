@@ -612,7 +612,7 @@ def test_what_is_not_there_is_named(ds, tmp_path):
             call()
     advice = re.search(r'plimsoll\.from_pyg\(.*\)', str(refused.value)).group()
     assert eval(advice, {'plimsoll': plimsoll, 'data': data, 'path': tmp_path / 'made'}).num_nodes == 9, 'what is advised works'
-    for name in 'LinkNeighborLoader', 'ClusterLoader', 'HGTLoader', 'GraphSAINTRandomWalkSampler':
+    for name in 'LinkLoader', 'ClusterLoader', 'HGTLoader', 'GraphSAINTRandomWalkSampler':
         with pytest.raises(plimsoll.UnsupportedError, match=name):
             getattr(plimsoll, name)(ds, num_neighbors=[2])
     with pytest.raises(AttributeError):

@@ -1,0 +1,232 @@
+"""Batches of pairs of nodes, for link prediction, as PyTorch Geometric's LinkNeighborLoader yields them."""
+from __future__ import annotations
+
+import math
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .dataset import Dataset
+from .errors import UsageError
+from .loader import NeighborLoader, _refuse
+
+if TYPE_CHECKING:
+    from . import _core
+
+__all__ = ['LinkNeighborLoader']
+
+_MODES = {None: 0, 'binary': 1, 'triplet': 2}
+
+
+class _Negatives:
+    """How negatives are drawn: PyG's NegativeSampling, or what it can be made of."""
+
+    def __init__(self, mode: Any, amount: float = 1, src_weight: Any = None, dst_weight: Any = None) -> None:
+        self.mode = getattr(mode, 'value', mode)
+        self.amount, self.src_weight, self.dst_weight = amount, src_weight, dst_weight
+        if self.mode not in _MODES:
+            raise ValueError(f'neg_sampling is {mode!r}; use "binary" or "triplet"')
+        if not 0 < amount < math.inf:
+            raise ValueError(f'neg_sampling draws {amount} negatives for a pair; it must be more than 0')
+        if self.mode == 'triplet' and amount != math.ceil(amount):
+            raise ValueError(f'neg_sampling draws {amount} negatives for a triplet; it must be a whole number')
+        if self.mode == 'triplet' and src_weight is not None:
+            raise UsageError('neg_sampling="triplet" draws no sources: leave out src_weight')
+
+    @classmethod
+    def of(cls, given: Any, ratio: float | None) -> _Negatives:
+        if ratio:
+            return cls('binary', ratio)
+        if isinstance(given, dict):
+            return cls(**given)
+        if isinstance(given, (tuple, list)):
+            return cls(*given)
+        if hasattr(given, 'amount'):
+            return cls(given.mode, given.amount, given.src_weight, given.dst_weight)
+        return cls(given)
+
+
+def _running_sums(weights: Any, num_nodes: int, name: str) -> Any:
+    """The running sums of weights of all nodes, as float64."""
+    if weights is None:
+        return None
+    if len(weights) != num_nodes:
+        raise UsageError(f'{name} has {len(weights)} entries, and the dataset {num_nodes} nodes')
+    torch = sys.modules.get('torch')
+    if torch is not None:
+        return torch.as_tensor(weights).detach().to(device='cpu', dtype=torch.float64).cumsum(0)
+    import numpy
+
+    return numpy.cumsum(weights, dtype=numpy.float64)
+
+
+def _address(array: Any) -> int:
+    if array is None:
+        return 0
+    return int(array.data_ptr() if hasattr(array, 'data_ptr') else array.ctypes.data)
+
+
+class LinkNeighborLoader(NeighborLoader):
+    """PyTorch Geometric's LinkNeighborLoader over a dataset on disk, under a memory line.
+
+    Arguments have PyG's names and meaning; those of its own are NeighborLoader's. y="all" gives the labels of all nodes of a batch,
+    which has none otherwise.
+
+    edge_label_index: the pairs, a tensor of shape [2, pairs]: sources, targets.
+    edge_label:       their labels. With "binary" negatives, which have label 0, they rise by 1 where the smallest is 0.
+    neg_sampling:     "binary", "triplet", or a dict or NegativeSampling with mode, amount, src_weight, dst_weight.
+
+    Batches have the fields of NeighborLoader's, but for batch_size and y, and edge_label_index, edge_label and input_id; or, with
+    "triplet", src_index, dst_pos_index, dst_neg_index and input_id. The first nodes of a batch are the distinct nodes of its pairs and
+    negatives, ascending. Negatives may be real edges. They depend on the seed, the epoch and the step alone.
+
+        loader = plimsoll.LinkNeighborLoader(dataset, [10, 10], edge_label_index=pairs, neg_sampling='binary', batch_size=512, shuffle=True)
+        for batch in loader:
+            h = model(batch.x, batch.edge_index)
+            source, target = batch.edge_label_index
+            loss = F.binary_cross_entropy_with_logits((h[source] * h[target]).sum(-1), batch.edge_label)
+    """
+
+    _bare = True
+
+    def __init__(
+        self,
+        data: Dataset,
+        num_neighbors: Sequence[int],
+        edge_label_index: Any = None,
+        edge_label: Any = None,
+        edge_label_time: None = None,
+        replace: bool = False,
+        subgraph_type: str = 'directional',
+        disjoint: bool = False,
+        temporal_strategy: str = 'uniform',
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        time_attr: None = None,
+        weight_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: None = None,
+        directed: bool = True,
+        *,
+        batch_size: int = 1,
+        shuffle: bool | None = None,
+        drop_last: bool = False,
+        generator: Any = None,
+        memory: str | int | None = None,
+        threads: int | None = None,
+        x_dtype: Any = 'float32',
+        y: str | None = None,
+        copy: bool = False,
+        device: Any = None,
+        seed: int | None = None,
+        sampler: None = None,
+        batch_sampler: None = None,
+        num_workers: int = 0,
+        persistent_workers: bool = False,
+        prefetch_factor: int | None = None,
+        pin_memory: bool = False,
+        pin_memory_device: str = '',
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        timeout: float = 0,
+        in_order: bool = True,
+        dataset: Any = None,
+        collate_fn: Any = None,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
+        own = ('edge_label_index', 'edge_label', 'edge_label_time', 'neg_sampling', 'neg_sampling_ratio', 'y')
+        _refuse(
+            disjoint=(disjoint, False, 'the pairs of a batch share one subgraph; batch_size=1 gives each its own'),
+            time_attr=(time_attr, None, 'Plimsoll does not sample links by time'),
+            temporal_strategy=(temporal_strategy, 'uniform', 'Plimsoll does not sample links by time'),
+            edge_label_time=(edge_label_time, None, 'Plimsoll does not sample links by time'),
+            y=(y if y != 'all' else None, None, 'use "all", or None for no labels of nodes'),
+            sampler=(sampler, None, 'give the pairs as edge_label_index, with shuffle'),
+            batch_sampler=(batch_sampler, None, 'give the pairs as edge_label_index, with shuffle and batch_size'),
+        )
+        self.edge_label_index = edge_label_index
+        self.edge_label = edge_label
+        self._negatives = _Negatives.of(neg_sampling, neg_sampling_ratio)
+        if self._negatives.mode == 'triplet' and edge_label is not None:
+            raise ValueError('neg_sampling="triplet" takes no edge_label: src_index, dst_pos_index and dst_neg_index say which is which')
+        super().__init__(**{name: value for name, value in given.items() if name not in own}, y='all')
+        self.__dict__.update((name, given[name]) for name in own)
+
+    def _take_input(self, dataset: Dataset, input_nodes: Any) -> None:
+        given = self.edge_label_index
+        if given is None:
+            raise UsageError('give the pairs as edge_label_index, a tensor of shape [2, pairs]')
+        if isinstance(given, tuple) and given and isinstance(given[0], (str, tuple)):
+            raise UsageError('edge_label_index=(type, pairs) is for heterogeneous graphs, which Plimsoll does not have: give pairs alone')
+        shape = tuple(getattr(given, 'shape', ()))
+        if len(shape) != 2 or shape[0] != 2:
+            raise UsageError(f'edge_label_index must be a tensor of shape [2, pairs]; it is {list(shape) or type(given).__name__}')
+        self._split, self._by_id, self._count = None, False, shape[1]
+        if self._count == 0:
+            raise UsageError('edge_label_index has no pairs')
+        self._input_nodes = given
+        self._nodes().check(self._total, 'edge_label_index')
+        negatives = self._negatives
+        self._sums = [
+            _running_sums(weights, self._total, name)
+            for weights, name in ((negatives.src_weight, 'src_weight'), (negatives.dst_weight, 'dst_weight'))
+        ]
+        self._raised = 0
+        if self.edge_label is None:
+            return
+        if len(self.edge_label) != self._count:
+            raise UsageError(f'edge_label has {len(self.edge_label)} entries, and edge_label_index {self._count} pairs')
+        if negatives.mode == 'binary' and self.edge_label.min() == 0:
+            self._raised = 1
+
+    def _plan_settings(self, seed: int, address: int = 0) -> Any:
+        negatives, own = self._negatives, self._seed != seed
+        amount = float(negatives.amount)
+        links = (address, address + 8 * self._count, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums))
+        seeds = (0, 0, 0, bool(self.shuffle), self.batch_size)
+        return *seeds, self._fanout, 0, 1, own, self._seed, True, f'{self._count} links', 0, links
+
+    def _description(self) -> dict[str, Any]:
+        description = super()._description()
+        description['edge_label_index'] = description.pop('input_nodes')
+        description['neg_sampling'] = [self._negatives.mode, float(self._negatives.amount)]
+        sums = [each.numpy() if hasattr(each, 'numpy') else each for each in self._sums]
+        description['weights'] = [None if each is None else zlib.crc32(each) for each in sums]
+        return description
+
+    def _add_seeds(self, fields: dict[str, Any], arrays: dict[str, Any], batch: _core.Batch) -> None:
+        index, pairs = arrays['pair_index'], batch.num_pairs
+        fields['input_id'] = arrays['pair_ids']
+        if self.y == 'all' and self.data.label_kind != 'none':
+            fields['y'] = self._labels(arrays['nodes'])
+        if self._negatives.mode == 'triplet':
+            negatives = index[2 * pairs :].reshape(pairs, -1)
+            fields.update(
+                src_index=index[:pairs],
+                dst_pos_index=index[pairs : 2 * pairs],
+                dst_neg_index=negatives[:, 0] if negatives.shape[1] == 1 else negatives,
+            )
+        else:
+            fields['edge_label_index'] = index
+            if self.edge_label is not None or self._negatives.mode is not None:
+                fields['edge_label'] = self._edge_labels(arrays['pair_ids'], index.shape[1])
+
+    def _edge_labels(self, ids: Any, count: int) -> Any:
+        """The labels of pairs, and 0 for the negatives behind them."""
+        library = self._tools.library
+        labels = self.edge_label
+        if labels is not None:
+            labels = labels[ids] + self._raised if self._raised else labels[ids]
+        if self._negatives.mode is None:
+            return labels
+        if labels is None:
+            labels = library.ones(len(ids), dtype=library.float32)
+        zeros = library.zeros((count - len(ids), *labels.shape[1:]), dtype=labels.dtype)
+        return library.concatenate([labels, zeros])
+
+    def __repr__(self) -> str:
+        return f'LinkNeighborLoader({self.data!r}, num_neighbors={list(self._fanout)}, batch_size={self.batch_size}, batches={len(self)})'

@@ -1,0 +1,175 @@
+#include "load/links.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/params.h"
+#include "base/radix.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+#define NEGATIVE_STREAM 0x6e65676174697665u /* separates the keys of negatives from others */
+#define AMOUNT_MOST 1000000.0
+
+int64_t plim__links_negatives(const plim_links_t *links, int64_t pairs)
+{
+    if (links->negatives == PLIM_NEGATIVES_NONE)
+        return 0;
+    /* In double precision, as PyG computes it. */
+    const double negatives = ceil((double)pairs * links->amount);
+    return negatives < 0x1p62 ? (int64_t)negatives : INT64_MAX;
+}
+
+int64_t plim__links_places(const plim_links_t *links, int64_t pairs)
+{
+    const int64_t negatives = plim__links_negatives(links, pairs);
+    const int64_t nodes = links->negatives == PLIM_NEGATIVE_TARGETS ? 1 : 2;
+    return plim__add_saturating_i64(plim__mul_saturating_i64(2, pairs),
+                                    plim__mul_saturating_i64(nodes, negatives));
+}
+
+int64_t plim__links_pairs(const plim_links_t *links, int64_t places)
+{
+    int64_t low = 0, high = places; /* more pairs have more places */
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (plim__links_places(links, middle) < places)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int64_t plim__links_seeds(const plim_links_t *links, int64_t batch_pairs)
+{
+    return plim__add_saturating_i64(
+        plim__mul_saturating_i64(links->num_pairs / batch_pairs,
+                                 plim__links_places(links, batch_pairs)),
+        plim__links_places(links, links->num_pairs % batch_pairs));
+}
+
+static int bits_of(int64_t count)
+{
+    return count <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)count - 1);
+}
+
+static plim_status_t check_negatives(const plim_links_t *links)
+{
+    const bool targets = links->negatives == PLIM_NEGATIVE_TARGETS;
+    if (links->negatives < PLIM_NEGATIVES_NONE || links->negatives > PLIM_NEGATIVE_TARGETS)
+        return plim__fail(PLIM_ERR_USAGE, "there are no negatives %d", (int)links->negatives);
+    if (links->negatives != PLIM_NEGATIVES_NONE &&
+        !(links->amount > 0 && links->amount <= AMOUNT_MOST))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%g negatives of a pair; it must be more than 0, up to %g", links->amount,
+                          AMOUNT_MOST);
+    if (targets && links->amount != floor(links->amount))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%g negative targets of a pair; it must be a whole number",
+                          links->amount);
+    return PLIM_OK;
+}
+
+plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_info_t *info,
+                               const plim_recipe_t *recipe, int64_t batch_pairs,
+                               plim_links_t *links_out)
+{
+    plim_links_t links = PLIM_LINKS_INIT;
+    PLIM_TRY(plim__params_take(given, "plim_links_t", &links, sizeof links));
+    if (recipe->form != PLIM_PYG || info->num_graphs > 0 || recipe->disjoint)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batches of links come in PyG's form, from one graph, not disjoint");
+    if (links.num_pairs < 1)
+        return plim__fail(PLIM_ERR_USAGE, "%lld links", (long long)links.num_pairs);
+    PLIM_TRY(check_negatives(&links));
+    const int64_t places = plim__links_places(&links, batch_pairs);
+    if (batch_pairs < 1 || places > INT32_MAX)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batches of %lld links have %lld nodes with their negatives; 1 to 2^31 - "
+                          "1 are possible",
+                          (long long)batch_pairs, (long long)places);
+    if (plim__links_seeds(&links, batch_pairs) >= INT64_MAX / 2 ||
+        bits_of(info->num_nodes) + bits_of(places) > 64)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%lld links over %lld nodes are too many for this version",
+                          (long long)links.num_pairs, (long long)info->num_nodes);
+    *links_out = links;
+    return PLIM_OK;
+}
+
+plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes)
+{
+    double before = 0;
+    for (int64_t i = 0; i < num_nodes; before = sums[i++])
+        if (!(sums[i] >= before) || !isfinite(sums[i]))
+            return plim__fail(PLIM_ERR_USAGE,
+                              "the weight of node %lld for negatives is negative or not finite",
+                              (long long)i);
+    if (!(before > 0))
+        return plim__fail(PLIM_ERR_USAGE, "the weights of nodes for negatives are all 0");
+    return PLIM_OK;
+}
+
+/* A node in proportion to its weight: the first whose running sum is larger. */
+static int64_t draw_weighted(const double *sums, int64_t num_nodes, double point)
+{
+    int64_t low = 0, high = num_nodes - 1;
+    point *= sums[num_nodes - 1];
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (sums[middle] > point)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void draw_nodes(const double *sums, int64_t num_nodes, uint64_t key, uint64_t *counter,
+                       int64_t count, int64_t *ids_out)
+{
+    for (int64_t i = 0; i < count; i++)
+        ids_out[i] = sums != NULL
+                         ? draw_weighted(sums, num_nodes, plim__rng_double(key, (*counter)++))
+                         : (int64_t)plim__rng_below(key, counter, (uint64_t)num_nodes);
+}
+
+void plim__links_nodes(const plim_links_t *links, int64_t num_nodes, uint64_t seed, int64_t epoch,
+                       int64_t step, int64_t pairs, int64_t *ids)
+{
+    const int64_t negatives = plim__links_negatives(links, pairs);
+    const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
+    const uint64_t key = plim__rng_key(seed, (uint64_t)epoch, (uint64_t)step, NEGATIVE_STREAM);
+    uint64_t counter = 0;
+    int64_t *targets = ids + pairs + (both ? negatives : 0);
+    for (int64_t i = 0; i < pairs; i++) {
+        const int64_t position = ids[i];
+        ids[i] = links->sources[position];
+        targets[i] = links->targets[position];
+    }
+    if (both)
+        draw_nodes(links->source_sums, num_nodes, key, &counter, negatives, ids + pairs);
+    draw_nodes(links->target_sums, num_nodes, key, &counter, negatives, targets + pairs);
+}
+
+int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uint64_t *keys,
+                          int64_t *index_out)
+{
+    const int bits = bits_of(places);
+    const uint64_t mask = ((uint64_t)1 << bits) - 1;
+    int64_t seeds = 0;
+    for (int64_t i = 0; i < places; i++)
+        keys[i] = (uint64_t)nodes[i] << bits | (uint64_t)i;
+    uint64_t *scratch = (uint64_t *)index_out;
+    if (plim__radix_sort(keys, scratch, places, bits_of(num_nodes) + bits) == scratch)
+        memcpy(keys, scratch, (size_t)places * sizeof *keys);
+    for (int64_t i = 0; i < places; i++) {
+        const int64_t node = (int64_t)(keys[i] >> bits);
+        if (seeds == 0 || nodes[seeds - 1] != node)
+            nodes[seeds++] = node;
+        index_out[keys[i] & mask] = seeds - 1;
+    }
+    return seeds;
+}

@@ -1,0 +1,48 @@
+/*
+ * Pairs of nodes as seeds. Slots, windows and steps count seeds, and the distinct nodes of a batch
+ * of pairs are known only when it is built. So a batch of pairs is a batch of *places*, whose
+ * number follows from that of its pairs:
+ *
+ *     negative pairs     | sources | of negatives | targets | of negatives |
+ *     negative targets   | sources | targets | negatives |
+ *
+ * The nodes of places are a function of (links, seed, epoch, step); windows draw for them as they
+ * are. When a batch is built, its seeds are made of them: its distinct nodes, ascending. The batch
+ * keeps which seed each place is.
+ */
+#ifndef PLIM_LOAD_LINKS_H
+#define PLIM_LOAD_LINKS_H
+
+#include <plimsoll/loader.h>
+
+/* The number of negatives of a batch of so many pairs, and of its places; saturating. */
+int64_t plim__links_negatives(const plim_links_t *links, int64_t pairs);
+int64_t plim__links_places(const plim_links_t *links, int64_t pairs);
+
+/* The number of pairs of a batch of so many places. */
+int64_t plim__links_pairs(const plim_links_t *links, int64_t places);
+
+/* The number of places of all batches; saturating. */
+int64_t plim__links_seeds(const plim_links_t *links, int64_t batch_pairs);
+
+/* Copies a caller's links, with defaults for fields that it does not know, and checks them but for
+ * the nodes. PLIM_ERR_USAGE; PLIM_ERR_UNSUPPORTED for more places than batches can have. */
+plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_info_t *info,
+                               const plim_recipe_t *recipe, int64_t batch_pairs,
+                               plim_links_t *links_out);
+
+/* PLIM_ERR_USAGE for running sums that descend, are not finite, or end with 0. */
+plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes);
+
+/* The nodes of the places of a batch: `ids` has the positions of its pairs in the list at first. */
+void plim__links_nodes(const plim_links_t *links, int64_t num_nodes, uint64_t seed, int64_t epoch,
+                       int64_t step, int64_t pairs, int64_t *ids);
+
+/*
+ * Replaces the nodes of places by the seeds, and returns their number. Each place's seed goes to
+ * index_out. `keys` and index_out hold as many entries as there are places.
+ */
+int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uint64_t *keys,
+                          int64_t *index_out);
+
+#endif

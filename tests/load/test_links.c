@@ -1,0 +1,236 @@
+/* Streams over links: places, seeds and negatives of batches, from memory and from windows. */
+#include "load/loader.h"
+
+#include "base/rng.h"
+#include "plan/load_plan.h"
+#include "support/harness.h"
+#include "support/loader.h"
+
+#include <math.h>
+#include <plimsoll/plimsoll.h>
+#include <stdlib.h>
+
+#define PAIRS 250
+
+static test_loader_t fixture;
+static int64_t sources[PAIRS], targets[PAIRS];
+static plim_recipe_t recipe;
+
+static int begin(void **state)
+{
+    (void)test_loader_begin(state);
+    fixture = test_loader_open("links", &test_plain_graph, 3, PLIM_IO_AUTO);
+    recipe = test_two_hops;
+    recipe.form = PLIM_PYG;
+    for (int i = 0; i < PAIRS; i++) { /* some nodes are in many pairs, some pairs twice */
+        sources[i] = (int64_t)(plim__rng_u64(1, (uint64_t)i) % (i % 3 == 0 ? 20 : TEST_NODES));
+        targets[i] = i % 50 == 49 ? targets[i - 1] : (int64_t)(plim__rng_u64(2, (uint64_t)i) % 100);
+    }
+    return 0;
+}
+
+static int end(void **state)
+{
+    test_loader_close(&fixture);
+    return test_loader_end(state);
+}
+
+static plim_links_t links_of(plim_negatives_t negatives, double amount)
+{
+    plim_links_t links = PLIM_LINKS_INIT;
+    links.sources = sources;
+    links.targets = targets;
+    links.num_pairs = PAIRS;
+    links.negatives = negatives;
+    links.amount = amount;
+    return links;
+}
+
+/* From memory, from windows of whole epochs and of a few steps, and without a window. */
+#define WAYS 4
+
+static plim_loader_t *open_loader(int way)
+{
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 3);
+    plim_loader_t *loader;
+    if (way > 0)
+        plan = test_plan_disk(fixture.info, &recipe, 3, way == 1 ? 1000 : 3);
+    if (way == 3)
+        plan.window_draws = 10;
+    plan.links = true;
+    plan.most_seeds = 100000;
+    plan.envelope = recipe;
+    plan.envelope.batch_size = 1000;
+    plan.slot_nodes = TEST_NODES;
+    plan.slot_edges = 40000;
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    return loader;
+}
+
+/* The node of a place of a batch. */
+static int64_t node_of(const plim_batch_t *batch, int64_t place)
+{
+    assert_in_range(batch->pair_index[place], 0, batch->num_seeds - 1);
+    return test_index_at(&recipe, batch->nodes, batch->pair_index[place]);
+}
+
+/* Checks a batch against the pairs; returns a hash of all that it has. */
+static uint64_t check(plim_loader_t *loader, const plim_batch_t *batch, const plim_links_t *links,
+                      uint64_t hash)
+{
+    const bool triples = links->negatives == PLIM_NEGATIVE_TARGETS;
+    const int64_t pairs = batch->num_pairs, negatives = batch->num_negatives;
+    const int64_t first = triples ? pairs : pairs + negatives; /* of the targets' places */
+    const int64_t places = triples ? 2 * pairs + negatives : 2 * (pairs + negatives);
+    bool *used = calloc((size_t)batch->num_seeds, sizeof *used);
+    assert_non_null(used);
+    assert_true(batch->last_part && batch->first_seed == 0);
+    assert_int_equal(batch->batch_seeds, batch->num_seeds);
+    assert_int_equal(negatives, links->negatives == PLIM_NEGATIVES_NONE
+                                    ? 0
+                                    : (int64_t)ceil((double)pairs * links->amount));
+    for (int64_t i = 0; i < pairs; i++) {
+        assert_int_equal(node_of(batch, i), sources[batch->pair_ids[i]]);
+        assert_int_equal(node_of(batch, first + i), targets[batch->pair_ids[i]]);
+        hash = plim__mix64(hash + (uint64_t)batch->pair_ids[i]);
+    }
+    for (int64_t i = 0; i < places; i++) {
+        used[batch->pair_index[i]] = true;
+        hash = plim__mix64(hash + (uint64_t)node_of(batch, i));
+    }
+    for (int64_t i = 0; i < batch->num_seeds; i++) {
+        assert_true(used[i]);
+        if (i > 0)
+            assert_true(test_index_at(&recipe, batch->nodes, i - 1) <
+                        test_index_at(&recipe, batch->nodes, i));
+    }
+    free(used);
+    test_check_rows(&fixture, &recipe, batch);
+    return plim_loader_hash(loader, batch, hash);
+}
+
+/* An epoch's hash; its pairs are each of the list once. */
+static uint64_t epoch_hash(plim_loader_t *loader, plim_stream_t *stream, const plim_links_t *links,
+                           int64_t epoch, int64_t step)
+{
+    int seen[PAIRS] = {0};
+    plim_batch_t *batch;
+    uint64_t hash = 0;
+    assert_ok(plim_stream_start(stream, epoch, step));
+    while ((batch = test_next(stream)) != NULL) {
+        hash = check(loader, batch, links, step == 0 ? hash : 0);
+        for (int64_t i = 0; i < batch->num_pairs; i++)
+            seen[batch->pair_ids[i]]++;
+        plim_batch_release(batch);
+    }
+    for (int i = 0; i < PAIRS && step == 0; i++)
+        assert_int_equal(seen[i], 1);
+    return hash;
+}
+
+static void test_batches(void **state)
+{
+    const struct {
+        plim_negatives_t negatives;
+        double amount;
+        bool shuffle;
+    } cases[] = {{PLIM_NEGATIVES_NONE, 1, false},
+                 {PLIM_NEGATIVE_PAIRS, 1, true},
+                 {PLIM_NEGATIVE_PAIRS, 0.3, true},
+                 {PLIM_NEGATIVE_TARGETS, 3, true},
+                 {PLIM_NEGATIVE_TARGETS, 1, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const plim_links_t links = links_of(cases[i].negatives, cases[i].amount);
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        uint64_t expected = 0, last = 0;
+        params.links = &links;
+        params.batch_size = 40;
+        params.shuffle = cases[i].shuffle;
+        for (int way = 0; way < WAYS; way++) {
+            plim_loader_t *loader = open_loader(way);
+            plim_stream_t *stream;
+            assert_ok(plim_loader_stream(loader, &params, &stream));
+            assert_int_equal(plim__stream_steps(stream), 7);
+            const uint64_t hash = epoch_hash(loader, stream, &links, 1, 0);
+            assert_true(way == 0 || hash == expected);
+            assert_true(hash != epoch_hash(loader, stream, &links, 2, 0));
+            const uint64_t tail = epoch_hash(loader, stream, &links, 1, 6); /* without the others */
+            assert_true(way == 0 || tail == last);
+            expected = hash;
+            last = tail;
+            plim_stream_release(stream);
+            plim_loader_release(loader);
+        }
+    }
+}
+
+/* A loader that was planned without links is planned again for them. */
+static void test_added_later(void **state)
+{
+    const plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 2);
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
+    plim_loader_t *loader;
+    plim_stream_t *nodes, *stream;
+    plim_batch_t *batch;
+    (void)state;
+    plan.line = INT64_MAX;
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    assert_ok(plim_loader_stream(loader, &params, &nodes));
+    params.links = &links;
+    params.batch_size = 100;
+    assert_ok(plim_loader_stream(loader, &params, &stream));
+    const uint64_t hash = epoch_hash(loader, stream, &links, 0, 0);
+    assert_ok(plim_stream_start(nodes, 0, 0));
+    while ((batch = test_next(nodes)) != NULL) {
+        assert_int_equal(batch->num_pairs, 0);
+        plim_batch_release(batch);
+    }
+    assert_true(epoch_hash(loader, stream, &links, 0, 0) == hash);
+    plim_stream_release(nodes);
+    plim_stream_release(stream);
+    plim_loader_release(loader);
+}
+
+static void refuse(plim_loader_t *loader, plim_links_t links, int64_t batch_size)
+{
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *stream;
+    params.links = &links;
+    params.batch_size = batch_size;
+    assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
+}
+
+static void test_refused(void **state)
+{
+    plim_loader_t *loader = open_loader(0);
+    plim_links_t links = links_of(PLIM_NEGATIVES_NONE, 1);
+    (void)state;
+    links.num_pairs = 0;
+    refuse(loader, links, 10);
+    links = links_of((plim_negatives_t)7, 1);
+    refuse(loader, links, 10);
+    refuse(loader, links_of(PLIM_NEGATIVE_PAIRS, 0), 10);
+    refuse(loader, links_of(PLIM_NEGATIVE_PAIRS, (double)NAN), 10);
+    refuse(loader, links_of(PLIM_NEGATIVE_TARGETS, 1.5), 10);
+    refuse(loader, links_of(PLIM_NEGATIVE_PAIRS, 1000000), INT64_MAX / 2);
+    links = links_of(PLIM_NEGATIVES_NONE, 1);
+    links.targets = NULL;
+    refuse(loader, links, 10);
+    links = links_of(PLIM_NEGATIVES_NONE, 1);
+    sources[3] = TEST_NODES;
+    refuse(loader, links, 10);
+    sources[3] = 3;
+    plim_loader_release(loader);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_added_later),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}

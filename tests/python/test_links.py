@@ -1,0 +1,205 @@
+"""LinkNeighborLoader beside PyTorch Geometric's own: every field, its dtype, shape and order; negatives by distribution; the same bits always.
+
+PyG's LinkLoader takes its batches from its own edge_sample, with a sampler in plain Python that draws all neighbours, and the negatives
+that ours drew.
+"""
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+plimsoll = pytest.importorskip('plimsoll')
+torch = pytest.importorskip('torch')
+pytest.importorskip('torch_geometric')
+
+from test_same_as_pyg import EDGES, NODES, WholeNeighbourhoods, compare, make_data  # noqa: E402
+from torch_geometric.data import Data  # noqa: E402
+from torch_geometric.loader import LinkLoader  # noqa: E402
+from torch_geometric.sampler import NegativeSampling, NodeSamplerInput  # noqa: E402
+from torch_geometric.sampler.neighbor_sampler import edge_sample  # noqa: E402
+
+
+class WholeLinks(WholeNeighbourhoods):
+    def sample_from_edges(self, index, neg_sampling=None):
+        def sample(seeds, times):
+            return self.sample_from_nodes(NodeSamplerInput(None, seeds))
+
+        return edge_sample(index, sample, NODES, False, None, neg_sampling)
+
+
+class Given(NegativeSampling):
+    """Hands out negatives that were drawn elsewhere."""
+
+    def sample(self, num_samples, endpoint, num_nodes=None):
+        found = self.given[endpoint]
+        assert len(found) == num_samples
+        return found
+
+
+def pairs_of(data, count, draw):
+    """Edges of the data, of which some occur twice."""
+    return data.edge_index[:, torch.randint(EDGES, (count,), generator=draw)]
+
+
+def negatives_of(batch, mode):
+    if mode == 'binary':
+        count = len(batch.input_id)
+        source, target = batch.n_id[batch.edge_label_index[:, count:]]
+        return {'src': source, 'dst': target}
+    return {'dst': batch.n_id[batch.dst_neg_index].reshape(-1)}
+
+
+SAMPLINGS = [(None, 1), ('binary', 1), ('binary', 2), ('binary', 0.3), ('triplet', 1), ('triplet', 3)]
+LABELS = {
+    'none': None,
+    'from 0': torch.arange(37) % 3,
+    'from 1': torch.arange(37) % 3 + 1,
+    'float': (torch.arange(37) % 2).float(),
+    'rows': torch.arange(74.0).view(37, 2),
+}
+
+
+@pytest.mark.parametrize('sampling', SAMPLINGS, ids=str)
+def test_as_pyg(tmp_path, sampling):
+    mode, amount = sampling
+    data = make_data(torch.float32, 'classes', masks=True)
+    dataset = plimsoll.from_pyg(data, tmp_path / 'data')
+    pairs = pairs_of(data, 37, torch.Generator().manual_seed(2))
+    for labels, size, drop_last in itertools.product(LABELS, (1, 8, 100), (False, True)):
+        label = LABELS[labels]
+        if mode == 'triplet' and label is not None:
+            with pytest.raises(ValueError, match='edge_label'):
+                plimsoll.LinkNeighborLoader(dataset, [-1], pairs, label, neg_sampling=mode)
+            continue
+        theirs_negatives = Given(mode, amount) if mode else None
+        options = {'edge_label_index': pairs, 'edge_label': label, 'batch_size': size, 'drop_last': drop_last}
+        ours = plimsoll.LinkNeighborLoader(
+            dataset, [-1, -1], neg_sampling={'mode': mode, 'amount': amount} if mode else None, y='all', copy=True, **options
+        )
+        theirs = LinkLoader(data, WholeLinks(data, 2), neg_sampling=theirs_negatives, **options)
+        assert len(ours) == len(theirs)
+        for number, one in enumerate(ours):
+            if mode:
+                theirs_negatives.given = negatives_of(one, mode)
+            other = theirs(range(number * size, min(37, (number + 1) * size)))
+            compare(one, other)
+
+
+def test_negatives_are_uniform_or_weighted(tmp_path):
+    nodes, rounds = 40, 60
+    data = Data(x=torch.zeros(nodes, 1), edge_index=torch.stack([torch.arange(nodes), torch.arange(nodes).roll(1)]))
+    dataset = plimsoll.from_pyg(data, tmp_path / 'data', quiet=True, train=np.arange(nodes))
+    weight = torch.arange(nodes).float()
+    uniform = np.full(nodes, 1 / nodes)
+    weighted = (weight / weight.sum()).numpy()
+    for mode, options in itertools.product(('binary', 'triplet'), ({}, {'dst_weight': weight}, {'src_weight': weight})):
+        if mode == 'triplet' and 'src_weight' in options:
+            with pytest.raises(plimsoll.UsageError, match='src_weight'):
+                plimsoll.LinkNeighborLoader(dataset, [1], data.edge_index, neg_sampling={'mode': mode, **options})
+            continue
+        loader = plimsoll.LinkNeighborLoader(
+            dataset, [1], data.edge_index, neg_sampling={'mode': mode, 'amount': 20, **options}, batch_size=16, shuffle=True, seed=5, copy=True
+        )
+        found = {'src': [], 'dst': []}
+        for batch in itertools.chain.from_iterable(loader for _ in range(rounds)):
+            for end, ids in negatives_of(batch, mode).items():
+                found[end].append(ids)
+        for end, drawn in found.items():
+            if not drawn:
+                continue
+            counts = np.bincount(torch.cat(drawn).numpy(), minlength=nodes)
+            expected = (weighted if f'{end}_weight' in options else uniform) * counts.sum()
+            assert counts.sum() == rounds * nodes * 20 and counts[expected == 0].sum() == 0
+            some = expected > 0
+            square = ((counts - expected)[some] ** 2 / expected[some]).sum()
+            freedom = some.sum() - 1
+            assert abs(square - freedom) < 5 * math.sqrt(2 * freedom), (mode, end, options, square)
+
+
+def facts(batch):
+    """All that is in a batch, as bytes."""
+    return {name: value.numpy().tobytes() if isinstance(value, torch.Tensor) else value for name, value in batch.to_dict().items()}
+
+
+def made(path, nodes=3000, edges=20000):
+    draw = torch.Generator().manual_seed(4)
+    data = Data(x=torch.rand(nodes, 64, generator=draw), edge_index=torch.randint(nodes, (2, edges), generator=draw))
+    plimsoll.from_pyg(data, path, quiet=True, train=np.arange(nodes // 2))
+    return data.edge_index[:, torch.randperm(edges, generator=draw)[:1000]]
+
+
+def linked(path, pairs, **options):
+    return plimsoll.LinkNeighborLoader(
+        plimsoll.open(path), [5, 4], pairs, neg_sampling={'mode': 'binary', 'amount': 1.5}, batch_size=64, shuffle=True, seed=9, **options
+    )
+
+
+def test_same_bits(tmp_path):
+    pairs = made(tmp_path / 'made')
+    whole = linked(tmp_path / 'made', pairs, copy=True)
+    epochs = [[facts(batch) for batch in whole] for _ in range(2)]
+    assert len(epochs[0]) == len(whole) == 16 and epochs[0] != epochs[1]
+    ids = np.concatenate([np.frombuffer(batch['input_id'], np.int64) for batch in epochs[0]])
+    assert sorted(ids) == list(range(1000)) and (ids != np.arange(1000)).any()
+    held = plimsoll._core.sample()['rss_bytes']
+    less = linked(tmp_path / 'made', pairs, memory=held + 300 * 2**20, threads=1)
+    assert [[facts(batch) for batch in less] for _ in range(2)] == epochs
+    # Interrupted anywhere, a loader made again continues.
+    before = linked(tmp_path / 'made', pairs)
+    for number, batch in enumerate(before):
+        assert facts(batch) == epochs[0][number]
+        if number == 6:
+            state = before.state_dict()
+            break
+    again = linked(tmp_path / 'made', pairs)
+    again.load_state_dict(state)
+    assert [facts(batch) for batch in again] == epochs[0][7:]
+    assert [facts(batch) for batch in again] == epochs[1]
+    other = linked(tmp_path / 'made', pairs.flip(0))
+    with pytest.raises(plimsoll.UsageError, match='edge_label_index'):
+        other.load_state_dict(state)
+
+
+def test_beside_other_loaders(tmp_path):
+    """Links and nodes of a dataset share a loader, whichever is made first, and yield what they yield alone."""
+    pairs = made(tmp_path / 'made')
+    alone = [facts(batch) for batch in linked(tmp_path / 'made', pairs)]
+    nodes = [facts(batch) for batch in plimsoll.NeighborLoader(plimsoll.open(tmp_path / 'made'), [5, 4], 'train', batch_size=64, seed=9)]
+    for late in (False, True):
+        ds = plimsoll.open(tmp_path / 'made')
+        loader = plimsoll.NeighborLoader(ds, [5, 4], 'train', batch_size=64, seed=9, copy=True)
+        if late:
+            assert [facts(batch) for batch in loader] == nodes
+        links = plimsoll.LinkNeighborLoader(
+            ds, [5, 4], pairs, neg_sampling={'mode': 'binary', 'amount': 1.5}, batch_size=64, shuffle=True, seed=9, copy=True
+        )
+        assert [facts(batch) for batch in links] == alone
+        if not late:
+            assert [facts(batch) for batch in loader] == nodes
+            assert [facts(batch)['n_id'] for batch in loader] != []
+
+
+def test_refused(tmp_path):
+    pairs = made(tmp_path / 'made')
+    ds = plimsoll.open(tmp_path / 'made')
+    refused = [
+        ({'edge_label_index': None}, plimsoll.UsageError, 'edge_label_index'),
+        ({'edge_label_index': pairs.t()}, plimsoll.UsageError, r'\[2, pairs\]'),
+        ({'edge_label_index': pairs[:, :0]}, plimsoll.UsageError, 'no pairs'),
+        ({'edge_label_index': pairs.float()}, TypeError, 'integers'),
+        ({'edge_label_index': pairs + 5000}, plimsoll.UsageError, 'names node'),
+        ({'edge_label_index': (('a', 'to', 'b'), pairs)}, plimsoll.UsageError, 'heterogeneous'),
+        ({'edge_label': torch.zeros(3)}, plimsoll.UsageError, 'edge_label has 3 entries'),
+        ({'neg_sampling': 'some'}, ValueError, 'binary'),
+        ({'neg_sampling': {'mode': 'binary', 'amount': 0}}, ValueError, 'more than 0'),
+        ({'neg_sampling': {'mode': 'triplet', 'amount': 1.5}}, ValueError, 'whole number'),
+        ({'neg_sampling': {'mode': 'binary', 'dst_weight': torch.ones(3)}}, plimsoll.UsageError, 'dst_weight has 3 entries'),
+        ({'neg_sampling': {'mode': 'binary', 'dst_weight': -torch.ones(3000)}}, plimsoll.UsageError, 'negative'),
+        ({'neg_sampling': {'mode': 'binary', 'dst_weight': torch.zeros(3000)}}, plimsoll.UsageError, 'all 0'),
+        ({'edge_label_time': torch.zeros(1000)}, plimsoll.UsageError, 'edge_label_time'),
+        ({'disjoint': True}, plimsoll.UsageError, 'disjoint'),
+    ]
+    for options, error, match in refused:
+        with pytest.raises(error, match=match):
+            next(iter(plimsoll.LinkNeighborLoader(ds, [2], **{'edge_label_index': pairs, **options})))
