@@ -18,7 +18,7 @@ from fork import run_in_a_fork  # noqa: E402
 PLIMSOLL = os.environ['PLIMSOLL']
 # In this order: later pages use the datasets and runs of earlier ones.
 PAGES = ['README.md', 'docs/getting-started.md', 'docs/importing-data.md', 'docs/planning.md', 'docs/training.md', 'docs/memory-line.md',
-         'docs/from-pyg.md', 'docs/python.md', 'docs/clusters.md', 'docs/why-jobs-die.md', 'docs/c.md']
+         'docs/from-pyg.md', 'docs/links.md', 'docs/python.md', 'docs/clusters.md', 'docs/why-jobs-die.md', 'docs/c.md']
 PAIRS = [(page, page.replace('.md', '.zh-CN.md')) for page in PAGES if (SOURCE / page.replace('.md', '.zh-CN.md')).exists()]
 # What README.md's doctor reads: a PyG job's own output, and Slurm's last line.
 LOG = """\
