@@ -187,6 +187,12 @@ typedef enum plim_negatives {
     PLIM_NEGATIVE_TARGETS /* other targets for the sources of the pairs: its "triplet" */
 } plim_negatives_t;
 
+typedef enum plim_exclude {
+    PLIM_EXCLUDE_NONE = 0,
+    PLIM_EXCLUDE_PAIRS,   /* edges from the source of a pair of the batch to its target */
+    PLIM_EXCLUDE_REVERSES /* the same, and edges from its target to its source */
+} plim_exclude_t;
+
 /*
  * Pairs of nodes, for link prediction. A batch has pairs in place of seeds, negatives that are
  * drawn for it, and the neighbourhoods of their nodes. Negatives depend on (seed, epoch, step)
@@ -204,11 +210,18 @@ typedef struct plim_links {
      * copied, a plan needs only that they are not NULL. NULL: uniformly */
     const double *source_sums; /* of negative pairs only */
     const double *target_sums;
+    /* Edges that are left out of a batch after its draw, wherever they were drawn; none is drawn in
+     * their place, and their nodes stay. */
+    plim_exclude_t exclude;
+    const char *path; /* a .npy file of pairs in place of sources and targets, (2, num_pairs) or
+                         (num_pairs, 2) of int32, uint32 or int64: its pairs are read when they are
+                         needed. It must stay as it is. NULL: none */
 } plim_links_t;
 
 #define PLIM_LINKS_INIT                                                                            \
     {                                                                                              \
-        sizeof(plim_links_t), NULL, NULL, 0, PLIM_NEGATIVES_NONE, 1, NULL, NULL                    \
+        sizeof(plim_links_t), NULL, NULL, 0, PLIM_NEGATIVES_NONE, 1, NULL, NULL,                   \
+            PLIM_EXCLUDE_NONE, NULL                                                                \
     }
 
 /* Seeds, and how their batches are drawn. */

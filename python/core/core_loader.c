@@ -32,15 +32,16 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
 }
 
 /* Reads links from a tuple (address of sources, of targets, pairs, negatives, amount, address of
- * sums of sources, of targets), 0 for none of these. */
+ * sums of sources, of targets, exclude, path or None), 0 for none of these. */
 static bool read_links(PyObject *tuple, plim_links_t *links)
 {
     unsigned long long sources, targets, source_sums, target_sums;
     long long pairs;
-    int negatives;
-    if (!PyArg_ParseTuple(tuple, "KKLidKK", &sources, &targets, &pairs, &negatives, &links->amount,
-                          &source_sums, &target_sums))
+    int negatives, exclude;
+    if (!PyArg_ParseTuple(tuple, "KKLidKKiz", &sources, &targets, &pairs, &negatives,
+                          &links->amount, &source_sums, &target_sums, &exclude, &links->path))
         return false;
+    links->exclude = (plim_exclude_t)exclude;
     links->sources = (const int64_t *)(uintptr_t)sources;
     links->targets = (const int64_t *)(uintptr_t)targets;
     links->num_pairs = pairs;

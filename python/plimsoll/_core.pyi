@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, final
 
-_Links = tuple[int, int, int, int, float, int, int]
+_Links = tuple[int, int, int, int, float, int, int, int, str | None]
 _Settings = tuple[int, int, int, bool, int, Sequence[int], int, int, bool, int, bool, str, int, _Links | None]
 
 @final

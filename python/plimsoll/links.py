@@ -1,22 +1,26 @@
 """Batches of pairs of nodes, for link prediction, as PyTorch Geometric's LinkNeighborLoader yields them."""
 from __future__ import annotations
 
+import ast
 import math
+import os
 import sys
 import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .dataset import Dataset
-from .errors import UsageError
+from .errors import DataError, UsageError
 from .loader import NeighborLoader, _refuse
 
 if TYPE_CHECKING:
     from . import _core
+    from .loader import _Nodes
 
 __all__ = ['LinkNeighborLoader']
 
 _MODES = {None: 0, 'binary': 1, 'triplet': 2}
+_EXCLUDED = {None: 0, 'self': 1, 'reverse': 2}
 
 
 class _Negatives:
@@ -61,6 +65,41 @@ def _running_sums(weights: Any, num_nodes: int, name: str) -> Any:
     return numpy.cumsum(weights, dtype=numpy.float64)
 
 
+class _PairsFile:
+    """A .npy file of pairs, whose header is read and nothing else."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = os.path.abspath(os.fsdecode(path))
+        with open(self.path, 'rb') as file:
+            start = file.read(12)
+            wide = start[6:7] in (b'\x02', b'\x03')
+            if start[:6] != b'\x93NUMPY':
+                raise UsageError(f'edge_label_index={self.path!r} is no .npy file: write the pairs with numpy.save')
+            file.seek(12 if wide else 10)
+            text = file.read(int.from_bytes(start[8 : 12 if wide else 10], 'little'))
+        try:
+            shape = tuple(ast.literal_eval(text.decode('latin-1').strip())['shape'])
+        except (ValueError, SyntaxError, KeyError, TypeError):
+            raise DataError(f'{self.path}: its header is damaged') from None
+        if len(shape) != 2 or 2 not in shape:
+            raise UsageError(f'{self.path} has the shape {list(shape)}; pairs have the shape [2, pairs] or [pairs, 2]')
+        self.count = int(shape[1] if shape[0] == 2 else shape[0])
+
+    def checksum(self) -> int:
+        """Of the header and the first and the last pairs: reading them all may take as long as an epoch."""
+        with open(self.path, 'rb') as file:
+            check = zlib.crc32(file.read(1 << 20))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 20)))
+            return zlib.crc32(file.read(), check)
+
+
+def _labels_of(path: Any) -> Any:
+    """Labels of pairs in a .npy file, mapped."""
+    import numpy
+
+    return numpy.load(path, mmap_mode='r')
+
+
 def _address(array: Any) -> int:
     if array is None:
         return 0
@@ -73,9 +112,12 @@ class LinkNeighborLoader(NeighborLoader):
     Arguments have PyG's names and meaning; those of its own are NeighborLoader's. y="all" gives the labels of all nodes of a batch,
     which has none otherwise.
 
-    edge_label_index: the pairs, a tensor of shape [2, pairs]: sources, targets.
-    edge_label:       their labels. With "binary" negatives, which have label 0, they rise by 1 where the smallest is 0.
+    edge_label_index: the pairs, a tensor of shape [2, pairs]: sources, targets; or the path of a .npy file of integers, [2, pairs] or
+                      [pairs, 2], of any size, whose pairs are read as batches need them.
+    edge_label:       their labels, or a .npy file of them. With "binary" negatives, whose label is 0, they rise by 1 if one of them is 0.
     neg_sampling:     "binary", "triplet", or a dict or NegativeSampling with mode, amount, src_weight, dst_weight.
+    exclude:          "self" leaves the edges that a batch's pairs are out of its edge_index, so that a model cannot read the answer
+                      there; "reverse" also those from target to source.
 
     Batches have the fields of NeighborLoader's, but for batch_size and y, and edge_label_index, edge_label and input_id; or, with
     "triplet", src_index, dst_pos_index, dst_neg_index and input_id. The first nodes of a batch are the distinct nodes of its pairs and
@@ -120,6 +162,7 @@ class LinkNeighborLoader(NeighborLoader):
         threads: int | None = None,
         x_dtype: Any = 'float32',
         y: str | None = None,
+        exclude: str | None = None,
         copy: bool = False,
         device: Any = None,
         seed: int | None = None,
@@ -138,7 +181,7 @@ class LinkNeighborLoader(NeighborLoader):
         collate_fn: Any = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
-        own = ('edge_label_index', 'edge_label', 'edge_label_time', 'neg_sampling', 'neg_sampling_ratio', 'y')
+        own = ('edge_label_index', 'edge_label', 'edge_label_time', 'neg_sampling', 'neg_sampling_ratio', 'y', 'exclude')
         _refuse(
             disjoint=(disjoint, False, 'the pairs of a batch share one subgraph; batch_size=1 gives each its own'),
             time_attr=(time_attr, None, 'Plimsoll does not sample links by time'),
@@ -148,6 +191,9 @@ class LinkNeighborLoader(NeighborLoader):
             sampler=(sampler, None, 'give the pairs as edge_label_index, with shuffle'),
             batch_sampler=(batch_sampler, None, 'give the pairs as edge_label_index, with shuffle and batch_size'),
         )
+        if exclude not in _EXCLUDED:
+            raise ValueError(f'exclude is {exclude!r}; use "self", "reverse" or None')
+        self.exclude = exclude
         self.edge_label_index = edge_label_index
         self.edge_label = edge_label
         self._negatives = _Negatives.of(neg_sampling, neg_sampling_ratio)
@@ -159,41 +205,52 @@ class LinkNeighborLoader(NeighborLoader):
     def _take_input(self, dataset: Dataset, input_nodes: Any) -> None:
         given = self.edge_label_index
         if given is None:
-            raise UsageError('give the pairs as edge_label_index, a tensor of shape [2, pairs]')
+            raise UsageError('give the pairs as edge_label_index, a tensor of shape [2, pairs] or a .npy file')
         if isinstance(given, tuple) and given and isinstance(given[0], (str, tuple)):
             raise UsageError('edge_label_index=(type, pairs) is for heterogeneous graphs, which Plimsoll does not have: give pairs alone')
-        shape = tuple(getattr(given, 'shape', ()))
+        self._file = _PairsFile(given) if isinstance(given, (str, os.PathLike)) else None
+        shape = (2, self._file.count) if self._file is not None else tuple(getattr(given, 'shape', ()))
         if len(shape) != 2 or shape[0] != 2:
             raise UsageError(f'edge_label_index must be a tensor of shape [2, pairs]; it is {list(shape) or type(given).__name__}')
         self._split, self._by_id, self._count = None, False, shape[1]
         if self._count == 0:
             raise UsageError('edge_label_index has no pairs')
         self._input_nodes = given
-        self._nodes().check(self._total, 'edge_label_index')
+        if self._file is None:
+            self._nodes().check(self._total, 'edge_label_index')
         negatives = self._negatives
         self._sums = [
             _running_sums(weights, self._total, name)
             for weights, name in ((negatives.src_weight, 'src_weight'), (negatives.dst_weight, 'dst_weight'))
         ]
         self._raised = 0
-        if self.edge_label is None:
+        self._labels_given = _labels_of(self.edge_label) if isinstance(self.edge_label, (str, os.PathLike)) else self.edge_label
+        if self._labels_given is None:
             return
-        if len(self.edge_label) != self._count:
-            raise UsageError(f'edge_label has {len(self.edge_label)} entries, and edge_label_index {self._count} pairs')
-        if negatives.mode == 'binary' and self.edge_label.min() == 0:
+        if len(self._labels_given) != self._count:
+            raise UsageError(f'edge_label has {len(self._labels_given)} entries, and edge_label_index {self._count} pairs')
+        if negatives.mode == 'binary' and self._labels_given.min() == 0:
             self._raised = 1
 
     def _plan_settings(self, seed: int, address: int = 0) -> Any:
         negatives, own = self._negatives, self._seed != seed
-        amount = float(negatives.amount)
-        links = (address, address + 8 * self._count, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums))
+        amount, path = float(negatives.amount), self._file.path if self._file is not None else None
+        targets = address + 8 * self._count if self._file is None else 0
+        links = (address, targets, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums), _EXCLUDED[self.exclude], path)
         seeds = (0, 0, 0, bool(self.shuffle), self.batch_size)
         return *seeds, self._fanout, 0, 1, own, self._seed, True, f'{self._count} links', 0, links
+
+    def _settings(self, seed: int) -> tuple[Any, _Nodes | None]:
+        return super()._settings(seed) if self._file is None else (self._plan_settings(seed), None)
+
+    def _nodes(self) -> Any:
+        return super()._nodes() if self._file is None else self._file
 
     def _description(self) -> dict[str, Any]:
         description = super()._description()
         description['edge_label_index'] = description.pop('input_nodes')
         description['neg_sampling'] = [self._negatives.mode, float(self._negatives.amount)]
+        description['exclude'] = self.exclude
         sums = [each.numpy() if hasattr(each, 'numpy') else each for each in self._sums]
         description['weights'] = [None if each is None else zlib.crc32(each) for each in sums]
         return description
@@ -218,9 +275,12 @@ class LinkNeighborLoader(NeighborLoader):
     def _edge_labels(self, ids: Any, count: int) -> Any:
         """The labels of pairs, and 0 for the negatives behind them."""
         library = self._tools.library
-        labels = self.edge_label
+        labels = self._labels_given
         if labels is not None:
-            labels = labels[ids] + self._raised if self._raised else labels[ids]
+            labels = labels[ids]
+            if library is self._tools.torch:
+                labels = library.as_tensor(labels)
+            labels = labels + self._raised if self._raised else labels
         if self._negatives.mode is None:
             return labels
         if labels is None:

@@ -288,17 +288,33 @@ static int64_t unite_links(const plim__load_context_t *context, plim__slot_t *sl
                              slot->pair_index);
 }
 
-/* Describes the pairs of a batch of links; its seeds are all of its batch. */
-static void take_pairs(const plim_stream_t *stream, plim__slot_t *slot, int64_t places,
-                       int64_t seeds)
+/* Makes the seeds of a batch of links, and lists the edges to leave out. The batch is whole. */
+static void begin_links(const plim__load_context_t *context, const plim_stream_t *stream,
+                        plim__slot_t *slot, plim__load_cut_t *cut, int64_t *count,
+                        plim__blocks_out_t *out)
 {
     plim_batch_t *batch = &slot->batch;
     const plim_links_t *links = plim__seeds_links(stream->seeds);
-    batch->num_pairs = plim__links_pairs(links, places);
+    batch->num_pairs = batch->num_negatives = 0;
+    batch->pair_ids = batch->pair_index = NULL;
+    if (links == NULL)
+        return;
+    batch->num_pairs = plim__links_pairs(links, *count);
     batch->num_negatives = plim__links_negatives(links, batch->num_pairs);
     batch->pair_ids = slot->pair_ids;
     batch->pair_index = slot->pair_index;
-    batch->batch_seeds = seeds;
+    *count = unite_links(context, slot, *count);
+    batch->batch_seeds = cut->batch_seeds = cut->end = *count;
+    out->excluded = plim__links_excluded(links, batch->num_pairs, slot->pair_index, slot->pair_keys,
+                                         (uint64_t *)slot->pair_ids, &out->num_excluded);
+}
+
+/* Finds the places of the pairs in the list; the memory was used until the draw. */
+static void place_pairs(const plim_stream_t *stream, plim__slot_t *slot)
+{
+    const plim_batch_t *batch = &slot->batch;
+    if (batch->num_pairs == 0)
+        return;
     (void)plim__seeds_positions(stream->seeds, stream->shuffled, batch->epoch,
                                 batch->step * plim__seeds_batch_pairs(stream->seeds),
                                 batch->num_pairs, slot->pair_ids);
@@ -330,20 +346,14 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     int64_t count = cut.end - batch->first_seed;
     if (slot->part > 0) /* no larger than the part before */
         count = plim__min_i64(count, slot->part);
-    plim__stream_take(stream, epoch, cut.batch_first + batch->first_seed, count, slot->seeds,
-                      slot->labels);
+    PLIM_TRY(plim__stream_take(stream, epoch, cut.batch_first + batch->first_seed, count,
+                               slot->seeds, slot->labels));
     if (slot->seed_times != NULL)
         PLIM_TRY(take_times(context, run, worker, cut.place + batch->first_seed, count, slot));
     plim__blocks_trees(worker->blocks, cut.place + batch->first_seed, slot->seed_times);
-    batch->num_pairs = batch->num_negatives = 0;
-    batch->pair_ids = batch->pair_index = NULL;
-    if (plim__seeds_links(stream->seeds) != NULL) {
-        const int64_t places = count;
-        count = unite_links(context, slot, places);
-        take_pairs(stream, slot, places, count);
-        cut.batch_seeds = cut.end = count;
-    }
+    begin_links(context, stream, slot, &cut, &count, &out);
     PLIM_TRY(fit_blocks(context, worker, slot, sources, count, &out, &count));
+    place_pairs(stream, slot);
     if (context->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(context, slot, count, &out));
     if (slot->degrees != NULL)
@@ -410,7 +420,8 @@ plim_status_t plim__batch_count(const plim__load_context_t *context, const plim_
     params.num_hops = stream->num_hops;
     memcpy(params.fanout, stream->fanout, sizeof stream->fanout);
     int64_t count = cut.end - cut.first;
-    plim__stream_take(stream, run->epoch, cut.batch_first + cut.first, count, slot->seeds, NULL);
+    PLIM_TRY(plim__stream_take(stream, run->epoch, cut.batch_first + cut.first, count, slot->seeds,
+                               NULL));
     if (plim__seeds_links(stream->seeds) != NULL)
         count = unite_links(context, slot, count);
     slot->more = false;

@@ -65,6 +65,9 @@ static plim_status_t check_negatives(const plim_links_t *links)
         return plim__fail(PLIM_ERR_USAGE,
                           "%g negatives of a pair; it must be more than 0, up to %g", links->amount,
                           AMOUNT_MOST);
+    if (links->exclude < PLIM_EXCLUDE_NONE || links->exclude > PLIM_EXCLUDE_REVERSES)
+        return plim__fail(PLIM_ERR_USAGE, "there is no way %d to leave out edges",
+                          (int)links->exclude);
     if (targets && links->amount != floor(links->amount))
         return plim__fail(PLIM_ERR_USAGE,
                           "%g negative targets of a pair; it must be a whole number",
@@ -136,15 +139,18 @@ static void draw_nodes(const double *sums, int64_t num_nodes, uint64_t key, uint
                          : (int64_t)plim__rng_below(key, counter, (uint64_t)num_nodes);
 }
 
-void plim__links_nodes(const plim_links_t *links, int64_t num_nodes, uint64_t seed, int64_t epoch,
-                       int64_t step, int64_t pairs, int64_t *ids)
+plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *file,
+                                int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t step,
+                                int64_t pairs, int64_t *ids)
 {
     const int64_t negatives = plim__links_negatives(links, pairs);
     const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
     const uint64_t key = plim__rng_key(seed, (uint64_t)epoch, (uint64_t)step, NEGATIVE_STREAM);
     uint64_t counter = 0;
     int64_t *targets = ids + pairs + (both ? negatives : 0);
-    for (int64_t i = 0; i < pairs; i++) {
+    if (file != NULL)
+        PLIM_TRY(plim__links_file_read(file, ids, pairs, ids, targets));
+    for (int64_t i = 0; i < pairs && file == NULL; i++) {
         const int64_t position = ids[i];
         ids[i] = links->sources[position];
         targets[i] = links->targets[position];
@@ -152,6 +158,7 @@ void plim__links_nodes(const plim_links_t *links, int64_t num_nodes, uint64_t se
     if (both)
         draw_nodes(links->source_sums, num_nodes, key, &counter, negatives, ids + pairs);
     draw_nodes(links->target_sums, num_nodes, key, &counter, negatives, targets + pairs);
+    return PLIM_OK;
 }
 
 int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uint64_t *keys,
@@ -172,4 +179,19 @@ int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uin
         index_out[keys[i] & mask] = seeds - 1;
     }
     return seeds;
+}
+
+const uint64_t *plim__links_excluded(const plim_links_t *links, int64_t pairs, const int64_t *index,
+                                     uint64_t *keys, uint64_t *scratch, int64_t *count_out)
+{
+    const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
+    const int64_t *targets = index + pairs + (both ? plim__links_negatives(links, pairs) : 0);
+    int64_t count = 0;
+    for (int64_t i = 0; i < pairs && links->exclude != PLIM_EXCLUDE_NONE; i++) {
+        keys[count++] = plim__blocks_edge(index[i], targets[i]);
+        if (links->exclude == PLIM_EXCLUDE_REVERSES)
+            keys[count++] = plim__blocks_edge(targets[i], index[i]);
+    }
+    *count_out = count;
+    return plim__radix_sort(keys, scratch, count, 64);
 }

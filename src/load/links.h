@@ -13,7 +13,8 @@
 #ifndef PLIM_LOAD_LINKS_H
 #define PLIM_LOAD_LINKS_H
 
-#include <plimsoll/loader.h>
+#include "load/links_file.h"
+#include "sample/blocks.h"
 
 /* The number of negatives of a batch of so many pairs, and of its places; saturating. */
 int64_t plim__links_negatives(const plim_links_t *links, int64_t pairs);
@@ -34,9 +35,11 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
 /* PLIM_ERR_USAGE for running sums that descend, are not finite, or end with 0. */
 plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes);
 
-/* The nodes of the places of a batch: `ids` has the positions of its pairs in the list at first. */
-void plim__links_nodes(const plim_links_t *links, int64_t num_nodes, uint64_t seed, int64_t epoch,
-                       int64_t step, int64_t pairs, int64_t *ids);
+/* The nodes of the places of a batch: `ids` has the positions of its pairs in the list, or in the
+ * file unless it is NULL, at first. Errors of plim__links_file_read. */
+plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *file,
+                                int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t step,
+                                int64_t pairs, int64_t *ids);
 
 /*
  * Replaces the nodes of places by the seeds, and returns their number. Each place's seed goes to
@@ -44,5 +47,12 @@ void plim__links_nodes(const plim_links_t *links, int64_t num_nodes, uint64_t se
  */
 int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uint64_t *keys,
                           int64_t *index_out);
+
+/*
+ * The edges to leave out of a batch, as plim__blocks_out_t has them: in `keys` or `scratch`, which
+ * hold as many entries as there are places.
+ */
+const uint64_t *plim__links_excluded(const plim_links_t *links, int64_t pairs, const int64_t *index,
+                                     uint64_t *keys, uint64_t *scratch, int64_t *count_out);
 
 #endif

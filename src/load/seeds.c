@@ -40,8 +40,9 @@ struct plim__seeds {
     size_t stored_bytes; /* of an entry's labels, in the file and here */
     int64_t columns;     /* of values; 0 for classes */
     split_seeds_t splits[3];
-    plim_links_t links;  /* copied; num_pairs 0: none. The training split counts pairs */
-    int64_t batch_pairs; /* of them in a batch */
+    plim_links_t links;       /* copied; num_pairs 0: none. The training split counts pairs */
+    int64_t batch_pairs;      /* of them in a batch */
+    plim__links_file_t *file; /* of links that are not held; NULL: none */
     int64_t num_nodes;
     double *sums[2];    /* (num_nodes) of links with weights: of sources, and of targets */
     int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
@@ -77,8 +78,10 @@ static void lay_out(plim__arena_t *arena, void *draft)
     plim__seeds_t *seeds = draft;
     for (int i = 0; i < 3; i++) {
         split_seeds_t *split = &seeds->splits[i];
-        const size_t width = (seeds->links.num_pairs > 0 ? 2 : 1) * sizeof *split->ids;
-        split->ids = plim__arena_carve(arena, (size_t)split->count, width, 1);
+        const size_t nodes = seeds->links.path != NULL    ? 0
+                             : seeds->links.num_pairs > 0 ? 2
+                                                          : 1; /* of an entry */
+        split->ids = plim__arena_carve(arena, (size_t)split->count, nodes * sizeof *split->ids, 1);
         split->labels = plim__arena_carve(arena, (size_t)split->count, seeds->stored_bytes, 1);
     }
     if (seeds->has_times)
@@ -173,17 +176,20 @@ size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
-size_t plim__seeds_links_stays(const plim_dataset_t *dataset, const plim_links_t *links,
-                               bool shuffled)
+size_t plim__seeds_links_stays(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const plim_links_t *links, bool shuffled)
 {
     plim__seeds_t draft = links_draft(dataset, links, shuffled);
-    return plim__object_bytes(lay_out, &draft, sizeof draft);
+    return plim__add_saturating_size(
+        plim__object_bytes(lay_out, &draft, sizeof draft),
+        links->path != NULL ? plim__links_file_estimate(job, links->path) : 0);
 }
 
-size_t plim__seeds_own_stays(const plim_dataset_t *dataset, const plim__seeds_t *seeds)
+size_t plim__seeds_own_stays(const plim_job_t *job, const plim_dataset_t *dataset,
+                             const plim__seeds_t *seeds)
 {
     return seeds->links.num_pairs > 0
-               ? plim__seeds_links_stays(dataset, &seeds->links, seeds->shuffled)
+               ? plim__seeds_links_stays(job, dataset, &seeds->links, seeds->shuffled)
                : plim__seeds_list_stays(dataset, seeds->splits[PLIM_TRAIN].count, seeds->shuffled,
                                         seeds->has_times);
 }
@@ -489,18 +495,24 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
 }
 
 /* Copies the caller's pairs and weights. */
-static plim_status_t copy_links(const plim_dataset_info_t *info, plim__seeds_t *seeds)
+static plim_status_t copy_links(const plim_job_t *job, const plim_dataset_info_t *info,
+                                plim__seeds_t *seeds)
 {
     plim_links_t *links = &seeds->links;
     const int64_t pairs = links->num_pairs;
     int64_t *ids = seeds->splits[PLIM_TRAIN].ids;
     const double **given[] = {&links->source_sums, &links->target_sums};
-    PLIM_TRY(check_ids(info, links->sources, pairs));
-    PLIM_TRY(check_ids(info, links->targets, pairs));
-    memcpy(ids, links->sources, (size_t)pairs * sizeof *ids);
-    memcpy(ids + pairs, links->targets, (size_t)pairs * sizeof *ids);
-    links->sources = ids;
-    links->targets = ids + pairs;
+    if (links->path != NULL) {
+        PLIM_TRY(plim__links_file_create(job, links->path, pairs, seeds->num_nodes, &seeds->file));
+        links->path = plim__links_file_path(seeds->file);
+    } else {
+        PLIM_TRY(check_ids(info, links->sources, pairs));
+        PLIM_TRY(check_ids(info, links->targets, pairs));
+        memcpy(ids, links->sources, (size_t)pairs * sizeof *ids);
+        memcpy(ids + pairs, links->targets, (size_t)pairs * sizeof *ids);
+        links->sources = ids;
+        links->targets = ids + pairs;
+    }
     for (int i = 0; i < 2; i++) {
         if (*given[i] == NULL)
             continue;
@@ -521,7 +533,7 @@ plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset
     draft.batch_pairs = batch_pairs;
     PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out, &draft, sizeof draft,
                                  &draft.arena, &seeds));
-    const plim_status_t status = copy_links(plim_dataset_info(dataset), seeds);
+    const plim_status_t status = copy_links(job, plim_dataset_info(dataset), seeds);
     if (status != PLIM_OK) {
         plim__seeds_destroy(seeds);
         return status;
@@ -542,8 +554,10 @@ int64_t plim__seeds_batch_pairs(const plim__seeds_t *seeds)
 
 void plim__seeds_destroy(plim__seeds_t *seeds)
 {
-    if (seeds != NULL)
-        plim__arena_destroy(&seeds->arena);
+    if (seeds == NULL)
+        return;
+    plim__links_file_destroy(seeds->file);
+    plim__arena_destroy(&seeds->arena);
 }
 
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split)
@@ -637,9 +651,8 @@ static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t fir
     }
 }
 
-/* Takes whole batches of links. */
-static void take_links(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
-                       int64_t count, int64_t *ids_out)
+plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, bool shuffled, int64_t epoch,
+                                     int64_t first, int64_t count, int64_t *ids_out)
 {
     const plim_links_t *links = &seeds->links;
     const int64_t each = plim__links_places(links, seeds->batch_pairs);
@@ -650,10 +663,12 @@ static void take_links(const plim__seeds_t *seeds, bool shuffled, int64_t epoch,
         const bool present = plim__seeds_positions(seeds, shuffled, epoch, pair, pairs, ids_out);
         assert(present && places <= count);
         (void)present;
-        plim__links_nodes(links, seeds->num_nodes, seeds->seed, epoch, step, pairs, ids_out);
+        PLIM_TRY(plim__links_nodes(links, seeds->file, seeds->num_nodes, seeds->seed, epoch, step,
+                                   pairs, ids_out));
         ids_out += places;
         count -= places;
     }
+    return PLIM_OK;
 }
 
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
@@ -662,9 +677,7 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuff
     const split_seeds_t *from = &seeds->splits[split];
     if (seeds->stored_bytes == 0)
         labels_out = NULL;
-    if (seeds->links.num_pairs > 0)
-        take_links(seeds, shuffled, epoch, first, count, ids_out);
-    else if (shuffled && seeds->orders[epoch & 1] != NULL) {
+    if (shuffled && seeds->orders[epoch & 1] != NULL) {
         assert(seeds->epochs[epoch & 1] == epoch);
         take_places(seeds, from, seeds->orders[epoch & 1] + first, count, ids_out, labels_out);
     } else if (shuffled) {

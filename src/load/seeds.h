@@ -48,8 +48,8 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
 
 /* The same for links, of which a batch has `batch_pairs`: without labels, and without memory used
  * only during creation. An entry is a place. PLIM_ERR_USAGE also for weights that are none. */
-size_t plim__seeds_links_stays(const plim_dataset_t *dataset, const plim_links_t *links,
-                               bool shuffled);
+size_t plim__seeds_links_stays(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const plim_links_t *links, bool shuffled);
 plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset_t *dataset,
                                        uint64_t seed, const plim_links_t *links,
                                        int64_t batch_pairs, bool shuffled,
@@ -60,7 +60,8 @@ const plim_links_t *plim__seeds_links(const plim__seeds_t *seeds);
 int64_t plim__seeds_batch_pairs(const plim__seeds_t *seeds);
 
 /* The bytes that were planned for a list or links. */
-size_t plim__seeds_own_stays(const plim_dataset_t *dataset, const plim__seeds_t *seeds);
+size_t plim__seeds_own_stays(const plim_job_t *job, const plim_dataset_t *dataset,
+                             const plim__seeds_t *seeds);
 
 /* Replaces the entries of a list without labels by at most as many as it was created with.
  * PLIM_ERR_USAGE. */
@@ -90,9 +91,10 @@ const int64_t *plim__seeds_ids(const plim__seeds_t *seeds, plim_split_t split);
 void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch);
 
 /*
- * Entries first … first+count-1 of the split: in the order of that epoch, which was prepared, when
- * `shuffled` (of the training split only), else in the dataset's or the caller's order. Ids go to
- * ids_out, and their labels (int64 or rows of float) to labels_out unless it is NULL. Any thread.
+ * Entries first … first+count-1 of the split, not of links: in the order of that epoch, which was
+ * prepared, when `shuffled` (of the training split only), else in the dataset's or the caller's
+ * order. Ids go to ids_out, and their labels (int64 or rows of float) to labels_out unless it is
+ * NULL. Any thread.
  */
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
                       int64_t first, int64_t count, int64_t *ids_out, void *labels_out);
@@ -100,6 +102,10 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuff
 /* The times of the entries that plim__seeds_take would take; false for seeds without times. */
 bool plim__seeds_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
                        int64_t count, int64_t *times_out);
+
+/* The same of links: the nodes of whole batches of places. Errors of reading a file of links. */
+plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, bool shuffled, int64_t epoch,
+                                     int64_t first, int64_t count, int64_t *ids_out);
 
 /* The positions in the split of the entries that plim__seeds_take would take (of links: of pairs
  * first … first+count-1); false when the epoch's order is not present. */

@@ -34,11 +34,14 @@ int64_t plim__stream_steps(const plim_stream_t *stream)
     return seeds == 0 ? 0 : (seeds - 1) / stream->whole_size + 1;
 }
 
-void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first, int64_t count,
-                       int64_t *ids_out, void *labels_out)
+plim_status_t plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first,
+                                int64_t count, int64_t *ids_out, void *labels_out)
 {
     const size_t label_bytes = plim__seeds_label_bytes(stream->seeds);
     char *labels = labels_out;
+    if (plim__seeds_links(stream->seeds) != NULL)
+        return plim__seeds_take_links(stream->seeds, stream->shuffled, epoch, first, count,
+                                      ids_out);
     while (count > 0) {
         int64_t batch_first, share_first;
         const int64_t seeds = plim__stream_batch(stream, first / stream->batch_size, &batch_first);
@@ -53,6 +56,7 @@ void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first
         first += part;
         count -= part;
     }
+    return PLIM_OK;
 }
 
 PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const plim_batch_t *batch,

@@ -164,7 +164,8 @@ static plim_status_t add_stream(plim_loader_t *loader, const plim_stream_params_
     plim_links_t links;
     PLIM_TRY(plim__load_stream_links(loader->context.info, &loader->context.plan.recipe, params,
                                      &links));
-    if (links.num_pairs > 0 && (links.sources == NULL || links.targets == NULL))
+    if (links.num_pairs > 0 && links.path == NULL &&
+        (links.sources == NULL || links.targets == NULL))
         return plim__fail(PLIM_ERR_USAGE, "%lld links, but no nodes are given",
                           (long long)links.num_pairs);
     const plim_recipe_t recipe = plim__load_stream_recipe(&loader->context.plan.recipe, params);
@@ -204,7 +205,8 @@ static int64_t lists_to_come(const plim_loader_t *loader)
     for (int i = 0; i < PLIM_STREAMS_MAX; i++) {
         const plim_stream_t *stream = &loader->streams[i];
         if (atomic_load(&stream->references) > 0 && stream->own != NULL)
-            bytes -= plim__cost_pages(plim__seeds_own_stays(loader->context.dataset, stream->own));
+            bytes -= plim__cost_pages(
+                plim__seeds_own_stays(loader->context.asked, loader->context.dataset, stream->own));
     }
     return plim__max_i64(bytes, 0);
 }

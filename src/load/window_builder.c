@@ -120,9 +120,10 @@ size_t plim__window_builder_estimate(const plim_dataset_info_t *info, const plim
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
-/* Lists the seeds of the target's batches, as many whole batches as fit, and returns their number:
+/* Lists the seeds of the target's batches, as many whole batches as fit, and finds their number:
  * 0 for a share without seeds, or where the graphs of the first have too many nodes. */
-static int64_t list_seeds(plim__window_builder_t *builder, const target_t *target)
+static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t *target,
+                                int64_t *steps_out)
 {
     const plim_stream_t *stream = target->of;
     const int64_t size = stream->batch_size;
@@ -130,15 +131,16 @@ static int64_t list_seeds(plim__window_builder_t *builder, const target_t *targe
     const int64_t end = plim__stream_end_step(stream);
     const int64_t left =
         (end < plim__stream_steps(stream) ? end * size : plim__stream_count(stream)) - first;
+    *steps_out = 0;
     if (left <= 0)
-        return 0;
+        return PLIM_OK;
     const int64_t room = builder->num_entries >= left ? left : builder->num_entries / size * size;
     const int64_t wanted = plim__min_i64(builder->window_steps, room / size + (room % size != 0));
     const int64_t count = plim__min_i64(room, wanted * size);
     int64_t steps = 0, used = 0;
     if (stream->shuffled)
         plim__seeds_prepare(stream->seeds, target->epoch);
-    plim__stream_take(stream, target->epoch, first, count, builder->entries, NULL);
+    PLIM_TRY(plim__stream_take(stream, target->epoch, first, count, builder->entries, NULL));
     builder->bounds[0] = 0;
     for (; steps < wanted; steps++) {
         int64_t nodes = plim__min_i64(size, count - steps * size);
@@ -149,7 +151,8 @@ static int64_t list_seeds(plim__window_builder_t *builder, const target_t *targe
         used += nodes;
         builder->bounds[steps + 1] = used;
     }
-    return steps;
+    *steps_out = steps;
+    return PLIM_OK;
 }
 
 /* Builds a window. A batch that it cannot hold is served without one. */
@@ -157,8 +160,8 @@ static plim_status_t build(plim__window_builder_t *builder, const target_t *targ
                            int64_t *steps_out)
 {
     window_t *window = &builder->windows[target->which];
-    const int64_t listed = list_seeds(builder, target);
-    int64_t taken = 0;
+    int64_t listed, taken = 0;
+    PLIM_TRY(list_seeds(builder, target, &listed));
     plim__load_window_draw_as(window->window, target->of->draw_seed, target->of->num_hops,
                               target->of->fanout, !target->counts);
     if (listed > 0)

@@ -214,7 +214,7 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
         if (links.num_pairs > 0) {
             streams->links = true;
             bytes = plim__add_saturating_size(
-                bytes, plim__seeds_links_stays(dataset, &links, stream.shuffle));
+                bytes, plim__seeds_links_stays(job, dataset, &links, stream.shuffle));
             continue;
         }
         if (!list && !plim__load_stream_reorders(recipe, &stream))

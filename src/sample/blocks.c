@@ -337,6 +337,62 @@ static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source,
     return PLIM_OK;
 }
 
+static int64_t get(const void *array, plim_dtype_t type, int64_t place)
+{
+    return type == PLIM_I32 ? ((const int32_t *)array)[place] : ((const int64_t *)array)[place];
+}
+
+static bool is_excluded(const plim__blocks_out_t *out, int64_t source, int64_t target)
+{
+    const uint64_t edge = plim__blocks_edge(source, target);
+    int64_t low = 0, high = out->num_excluded;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (out->excluded[middle] < edge)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < out->num_excluded && out->excluded[low] == edge;
+}
+
+/* Leaves out the excluded edges of a block that begins at entry `from`; it begins at `to` then. */
+static int64_t exclude_from(const plim__blocks_out_t *out, plim_block_t *block, int64_t num_seeds,
+                            int64_t from, int64_t to)
+{
+    const plim_dtype_t type = out->index_type;
+    void *indptr = (char *)out->edges + ((const char *)block->indptr - (const char *)out->edges);
+    int64_t kept = to, entry = from;
+    for (int64_t i = 0; i < block->num_dst; i++) {
+        const int64_t target = block->first_dst + i;
+        const int64_t end = from + get(indptr, type, i + 1);
+        for (; entry < end; entry++) {
+            const int64_t source = get(out->edges, type, entry);
+            if (source < num_seeds && target < num_seeds && is_excluded(out, source, target))
+                continue;
+            put(out->edges, type, kept, source);
+            if (out->edge_ids != NULL)
+                out->edge_ids[kept] = out->edge_ids[entry];
+            kept++;
+        }
+        put(indptr, type, i + 1, kept - to);
+    }
+    block->indices = edges_at(out, to);
+    block->num_edges = kept - to;
+    return kept;
+}
+
+static void exclude(plim__blocks_out_t *out, int64_t num_seeds)
+{
+    int64_t entry = 0, kept = 0;
+    for (int i = 0; i < out->num_hops; i++) {
+        const int64_t edges = out->blocks[i].num_edges;
+        kept = exclude_from(out, &out->blocks[i], num_seeds, entry, kept);
+        entry += edges;
+    }
+    out->num_edges = kept;
+}
+
 /* Writes the target of each edge of a block; returns where they end. */
 #define WRITE_TARGETS(name, type)                                                                  \
     static type *name(const plim_block_t *block, type *targets_out)                                \
@@ -404,6 +460,8 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
         out->ids = blocks->nodes;
         blocks->expected_nodes = blocks->num_nodes + RUN;
     }
+    if (fits && out->num_excluded > 0)
+        exclude(out, count);
     if (fits && out->with_targets)
         write_targets(out);
     *fits_out = fits;

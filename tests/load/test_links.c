@@ -2,13 +2,16 @@
 #include "load/loader.h"
 
 #include "base/rng.h"
+#include "io/npy.h"
 #include "plan/load_plan.h"
 #include "support/harness.h"
 #include "support/loader.h"
 
 #include <math.h>
 #include <plimsoll/plimsoll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define PAIRS 250
 
@@ -44,6 +47,27 @@ static plim_links_t links_of(plim_negatives_t negatives, double amount)
     links.negatives = negatives;
     links.amount = amount;
     return links;
+}
+
+/* Writes the pairs to a file: as two rows of int64, or as PAIRS rows of int32. */
+static void write_pairs(const char *path, bool by_rows)
+{
+    unsigned char header[PLIM__NPY_HEADER];
+    plim__npy_t npy = {.type = by_rows ? PLIM__NPY_I32 : PLIM__NPY_I64,
+                       .num_dims = 2,
+                       .shape = {by_rows ? PAIRS : 2, by_rows ? 2 : PAIRS}};
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    plim__npy_header(&npy, header);
+    assert_int_equal(fwrite(header, sizeof header, 1, out), 1);
+    for (int i = 0; i < 2 * PAIRS; i++) {
+        const int64_t wide = i < PAIRS ? sources[i] : targets[i - PAIRS];
+        const int32_t narrow = (int32_t)(i % 2 == 0 ? sources[i / 2] : targets[i / 2]);
+        assert_int_equal(by_rows ? fwrite(&narrow, sizeof narrow, 1, out)
+                                 : fwrite(&wide, sizeof wide, 1, out),
+                         1);
+    }
+    assert_int_equal(fclose(out), 0);
 }
 
 /* From memory, from windows of whole epochs and of a few steps, and without a window. */
@@ -109,6 +133,95 @@ static uint64_t check(plim_loader_t *loader, const plim_batch_t *batch, const pl
     return plim_loader_hash(loader, batch, hash);
 }
 
+/* Whether an edge is to be left out of a batch. */
+static bool is_left_out(const plim_batch_t *batch, const plim_links_t *links, int64_t source,
+                        int64_t target)
+{
+    for (int64_t i = 0; i < batch->num_pairs; i++) {
+        const int64_t pair = batch->pair_ids[i];
+        if ((links->exclude != PLIM_EXCLUDE_NONE && sources[pair] == source &&
+             targets[pair] == target) ||
+            (links->exclude == PLIM_EXCLUDE_REVERSES && sources[pair] == target &&
+             targets[pair] == source))
+            return true;
+    }
+    return false;
+}
+
+static int64_t edge_at(const plim_batch_t *batch, int64_t place)
+{
+    return test_index_at(&recipe, batch->nodes, test_index_at(&recipe, batch->edge_index, place));
+}
+
+static int64_t edges_of(const plim_batch_t *batch)
+{
+    int64_t edges = 0;
+    for (int i = 0; i < batch->num_blocks; i++)
+        edges += batch->blocks[i].num_edges;
+    return edges;
+}
+
+/* The batch has the edges of the whole one that are not left out, in its order. Returns how many
+ * are. */
+static int64_t compare(const plim_batch_t *batch, const plim_batch_t *whole,
+                       const plim_links_t *links)
+{
+    const int64_t edges = edges_of(batch), all = edges_of(whole);
+    int64_t at = 0;
+    assert_int_equal(batch->num_nodes, whole->num_nodes);
+    for (int64_t i = 0; i < all; i++) {
+        if (is_left_out(batch, links, edge_at(whole, i), edge_at(whole, all + i)))
+            continue;
+        assert_int_equal(edge_at(batch, at), edge_at(whole, i));
+        assert_int_equal(edge_at(batch, edges + at), edge_at(whole, all + i));
+        assert_int_equal(batch->edge_ids[at++], whole->edge_ids[i]);
+    }
+    assert_int_equal(at, edges);
+    test_check_edges(&fixture, &recipe, batch);
+    return all - edges;
+}
+
+static void test_left_out(void **state)
+{
+    int64_t left_out[3] = {0};
+    (void)state;
+    for (int64_t i = 0; i < PAIRS; i++) { /* real edges: the first of each of some lists */
+        int64_t node = 7 * i;
+        while (fixture.indptr[node] == fixture.indptr[node + 1])
+            node++;
+        targets[i] = i % 2 == 0 ? node : fixture.indices[fixture.indptr[node]];
+        sources[i] = i % 2 == 0 ? fixture.indices[fixture.indptr[node]] : node;
+    }
+    recipe.edge_index = recipe.edge_ids = true;
+    for (int way = 0; way < 2; way++)
+        for (int exclude = PLIM_EXCLUDE_NONE; exclude <= PLIM_EXCLUDE_REVERSES; exclude++) {
+            plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 1);
+            plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+            plim_loader_t *loader = open_loader(way);
+            plim_stream_t *stream, *other;
+            plim_batch_t *batch, *whole;
+            params.links = &links;
+            params.batch_size = 40;
+            assert_ok(plim_loader_stream(loader, &params, &other));
+            links.exclude = (plim_exclude_t)exclude;
+            assert_ok(plim_loader_stream(loader, &params, &stream));
+            for (int64_t step = 0; step < 7; step++) {
+                assert_ok(plim_stream_start(stream, 1, step));
+                batch = test_next(stream);
+                assert_ok(plim_stream_start(other, 1, step));
+                whole = test_next(other);
+                left_out[exclude] += compare(batch, whole, &links);
+                plim_batch_release(batch);
+                plim_batch_release(whole);
+            }
+            plim_stream_release(stream);
+            plim_stream_release(other);
+            plim_loader_release(loader);
+        }
+    assert_true(left_out[0] == 0 && left_out[1] > 50 && left_out[2] > left_out[1]);
+    recipe.edge_index = recipe.edge_ids = false;
+}
+
 /* An epoch's hash; its pairs are each of the list once. */
 static uint64_t epoch_hash(plim_loader_t *loader, plim_stream_t *stream, const plim_links_t *links,
                            int64_t epoch, int64_t step)
@@ -162,6 +275,34 @@ static void test_batches(void **state)
             plim_stream_release(stream);
             plim_loader_release(loader);
         }
+    }
+}
+
+/* Batches of pairs in a file are those of the same pairs in memory. */
+static void test_file(void **state)
+{
+    char path[600];
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/pairs.npy", test_loader_directory);
+    for (int way = 0; way < WAYS; way++) {
+        plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 0.3);
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_t *memory, *file;
+        params.links = &links;
+        params.batch_size = 40;
+        assert_ok(plim_loader_stream(loader, &params, &memory));
+        write_pairs(path, way % 2 == 0);
+        links.path = path;
+        links.sources = links.targets = NULL;
+        assert_ok(plim_loader_stream(loader, &params, &file));
+        assert_true(epoch_hash(loader, memory, &links, 3, 0) ==
+                    epoch_hash(loader, file, &links, 3, 0));
+        plim_stream_release(memory);
+        plim_stream_release(file);
+        assert_int_equal(truncate(path, PLIM__NPY_HEADER + 100), 0);
+        assert_int_equal(plim_loader_stream(loader, &params, &file), PLIM_ERR_DATA);
+        plim_loader_release(loader);
     }
 }
 
@@ -229,8 +370,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_file),
         cmocka_unit_test(test_added_later),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_left_out),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

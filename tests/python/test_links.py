@@ -117,6 +117,28 @@ def test_negatives_are_uniform_or_weighted(tmp_path):
             assert abs(square - freedom) < 5 * math.sqrt(2 * freedom), (mode, end, options, square)
 
 
+@pytest.mark.parametrize('exclude', ['self', 'reverse'])
+def test_target_edges_are_left_out(tmp_path, exclude):
+    draw = torch.Generator().manual_seed(3)
+    edges = torch.randint(50, (2, 600), generator=draw)
+    data = Data(x=torch.rand(50, 3, generator=draw), edge_index=torch.cat([edges, edges.flip(0)], 1), edge_weight=torch.rand(1200, generator=draw))
+    dataset = plimsoll.from_pyg(data, tmp_path / 'data', quiet=True, train=np.arange(50))
+    pairs = data.edge_index[:, ::7]
+    options = {'edge_label_index': pairs, 'neg_sampling': 'binary', 'batch_size': 16, 'seed': 2, 'copy': True}
+    every = plimsoll.LinkNeighborLoader(dataset, [-1, 5], **options)
+    left = plimsoll.LinkNeighborLoader(dataset, [-1, 5], exclude=exclude, **options)
+    for whole, batch in zip(every, left, strict=True):
+        wanted = {tuple(pair) for pair in pairs[:, whole.input_id].t().tolist()}
+        if exclude == 'reverse':
+            wanted |= {(target, source) for source, target in wanted}
+        keep = torch.tensor([tuple(edge) not in wanted for edge in whole.n_id[whole.edge_index].t().tolist()])
+        assert not keep.all() and torch.equal(batch.n_id, whole.n_id) and torch.equal(batch.x, whole.x)
+        assert torch.equal(batch.edge_index, whole.edge_index[:, keep])
+        assert torch.equal(batch.edge_weight, whole.edge_weight[keep]) and torch.equal(batch.edge_position, whole.edge_position[keep])
+        assert batch.num_sampled_nodes == whole.num_sampled_nodes and sum(batch.num_sampled_edges) == keep.sum()
+        assert torch.equal(batch.edge_label_index, whole.edge_label_index)
+
+
 def facts(batch):
     """All that is in a batch, as bytes."""
     return {name: value.numpy().tobytes() if isinstance(value, torch.Tensor) else value for name, value in batch.to_dict().items()}
@@ -180,6 +202,37 @@ def test_beside_other_loaders(tmp_path):
             assert [facts(batch)['n_id'] for batch in loader] != []
 
 
+@pytest.mark.parametrize('dtype', ['int64', 'int32', 'uint32'])
+def test_pairs_in_a_file(tmp_path, dtype):
+    pairs = made(tmp_path / 'made')
+    labels = torch.arange(1000) % 4
+    np.save(tmp_path / 'labels.npy', labels.numpy())
+    wide, long, fortran = (tmp_path / f'{name}.npy' for name in ('wide', 'long', 'fortran'))
+    np.save(wide, pairs.numpy().astype(dtype))
+    np.save(long, pairs.t().contiguous().numpy().astype(dtype))
+    np.save(fortran, np.asfortranarray(pairs.numpy().astype(dtype)))
+    expected = [[facts(batch) for batch in loader] for loader in [linked(tmp_path / 'made', pairs, edge_label=labels)] for _ in range(2)]
+    for file in wide, long, fortran:
+        loader = linked(tmp_path / 'made', file, edge_label=tmp_path / 'labels.npy')
+        assert [[facts(batch) for batch in loader] for _ in range(2)] == expected
+    ordered = {'neg_sampling': 'triplet', 'batch_size': 300, 'seed': 1}
+    first, second = (plimsoll.LinkNeighborLoader(plimsoll.open(tmp_path / 'made'), [3], source, **ordered) for source in (pairs, str(long)))
+    assert [facts(batch) for batch in first] == [facts(batch) for batch in second]
+    assert second.state_dict()['edge_label_index'] != first.state_dict()['edge_label_index']
+    np.save(tmp_path / 'far.npy', pairs.numpy() + 3000)
+    with pytest.raises(plimsoll.DataError, match='there are 3000 nodes'):
+        next(iter(linked(tmp_path / 'made', tmp_path / 'far.npy')))
+    with open(wide, 'r+b') as file:
+        file.truncate(4000)
+    (tmp_path / 'none.npy').write_bytes(b'pairs')
+    np.save(tmp_path / 'odd.npy', np.zeros((3, 4), np.int64))
+    np.save(tmp_path / 'floats.npy', pairs.numpy().astype(np.float64))
+    refused = ('wide', plimsoll.DataError), ('none', plimsoll.UsageError), ('odd', plimsoll.UsageError), ('floats', plimsoll.UsageError)
+    for name, error in refused:
+        with pytest.raises(error, match=name):
+            next(iter(linked(tmp_path / 'made', tmp_path / f'{name}.npy')))
+
+
 def test_refused(tmp_path):
     pairs = made(tmp_path / 'made')
     ds = plimsoll.open(tmp_path / 'made')
@@ -197,6 +250,7 @@ def test_refused(tmp_path):
         ({'neg_sampling': {'mode': 'binary', 'dst_weight': torch.ones(3)}}, plimsoll.UsageError, 'dst_weight has 3 entries'),
         ({'neg_sampling': {'mode': 'binary', 'dst_weight': -torch.ones(3000)}}, plimsoll.UsageError, 'negative'),
         ({'neg_sampling': {'mode': 'binary', 'dst_weight': torch.zeros(3000)}}, plimsoll.UsageError, 'all 0'),
+        ({'exclude': 'all'}, ValueError, 'exclude'),
         ({'edge_label_time': torch.zeros(1000)}, plimsoll.UsageError, 'edge_label_time'),
         ({'disjoint': True}, plimsoll.UsageError, 'disjoint'),
     ]
