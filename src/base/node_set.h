@@ -6,6 +6,9 @@
  *     | members before this line | bits of nodes 448 i … 448 i + 447 |   64 bytes
  *
  * 1.14 bits a node. Ranks are valid after plim__node_set_seal, until something is added.
+ *
+ * A sparse set has lines only where it has members, up to a number of them, and their numbers in 4
+ * bytes for each 448 nodes: 0.07 bits a node. A question costs two cache misses.
  */
 #ifndef PLIM_BASE_NODE_SET_H
 #define PLIM_BASE_NODE_SET_H
@@ -26,6 +29,11 @@ typedef struct plim__node_set {
     int64_t num_lines;
     int64_t universe; /* nodes are 0 … universe-1 */
     int64_t count;    /* members, once sealed */
+    /* Of a sparse set: which line has nodes 448 i …; line 0 is empty, and stays so. NULL: line i.
+     */
+    uint32_t *directory; /* (num_lines) */
+    int64_t capacity;    /* lines besides line 0 */
+    int64_t used;        /* of these; above capacity: members are missing */
 } plim__node_set_t;
 
 /* Bytes of the lines for `universe` nodes. */
@@ -37,7 +45,28 @@ static inline size_t plim__node_set_bytes(int64_t universe)
 /* An empty set in `lines`: plim__node_set_bytes of zeroed memory. */
 plim__node_set_t plim__node_set_make(void *lines, int64_t universe);
 
+/* The same of a sparse set with lines for `capacity` members, wherever they are. */
+size_t plim__node_set_sparse_bytes(int64_t universe, int64_t capacity);
+plim__node_set_t plim__node_set_make_sparse(void *memory, int64_t universe, int64_t capacity);
+
 void plim__node_set_clear(plim__node_set_t *set);
+
+/* Makes `to` the same as a set of the same size and kind. */
+void plim__node_set_copy(plim__node_set_t *to, const plim__node_set_t *from);
+
+/* Whether members were not added because lines were missing. */
+static inline bool plim__node_set_full(const plim__node_set_t *set)
+{
+    return __atomic_load_n(&set->used, __ATOMIC_RELAXED) > set->capacity;
+}
+
+/* The line of nodes 448 number …; and the same to add to, thread-safe: NULL if there is no more. */
+static inline plim__node_set_line_t *plim__node_set_line(const plim__node_set_t *set,
+                                                         int64_t number)
+{
+    return &set->lines[set->directory == NULL ? number : set->directory[number]];
+}
+plim__node_set_line_t *plim__node_set_claim(plim__node_set_t *set, int64_t number);
 
 /* Computes positions and `count`. */
 void plim__node_set_seal(plim__node_set_t *set);
@@ -52,19 +81,28 @@ int64_t plim__node_set_next_before(const plim__node_set_t *set, int64_t from, in
 int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
                             int64_t *nodes_out);
 
-/* The member of this position, 0 … count-1. Sealed sets only. */
+/* The member of this position, 0 … count-1. Sealed sets that are not sparse. */
 int64_t plim__node_set_select(const plim__node_set_t *set, int64_t position);
 
 static inline void plim__node_set_prefetch(const plim__node_set_t *set, int64_t node)
 {
-    __builtin_prefetch(&set->lines[(uint64_t)node / PLIM__NODE_SET_BITS]);
+    const uint64_t number = (uint64_t)node / PLIM__NODE_SET_BITS;
+    if (set->directory == NULL)
+        __builtin_prefetch(&set->lines[number]);
+    else
+        __builtin_prefetch(&set->directory[number]);
 }
 
-/* Adds a node; thread-safe. True if it was not a member before. */
+/* Adds a node; thread-safe. True if it was not a member before and there was a line for it. */
 static inline bool plim__node_set_add(plim__node_set_t *set, int64_t node)
 {
     uint64_t bit = (uint64_t)node % PLIM__NODE_SET_BITS;
-    uint64_t *word = &set->lines[(uint64_t)node / PLIM__NODE_SET_BITS].bits[bit / 64];
+    const int64_t number = (int64_t)((uint64_t)node / PLIM__NODE_SET_BITS);
+    plim__node_set_line_t *line =
+        set->directory == NULL ? &set->lines[number] : plim__node_set_claim(set, number);
+    if (line == NULL)
+        return false;
+    uint64_t *word = &line->bits[bit / 64];
     uint64_t mask = (uint64_t)1 << bit % 64;
     if ((__atomic_load_n(word, __ATOMIC_RELAXED) & mask) != 0)
         return false;
@@ -74,13 +112,15 @@ static inline bool plim__node_set_add(plim__node_set_t *set, int64_t node)
 static inline bool plim__node_set_has(const plim__node_set_t *set, int64_t node)
 {
     uint64_t bit = (uint64_t)node % PLIM__NODE_SET_BITS;
-    return set->lines[(uint64_t)node / PLIM__NODE_SET_BITS].bits[bit / 64] >> bit % 64 & 1;
+    const uint64_t number = (uint64_t)node / PLIM__NODE_SET_BITS;
+    return plim__node_set_line(set, (int64_t)number)->bits[bit / 64] >> bit % 64 & 1;
 }
 
 /* Number of members below `node` if it is a member; otherwise -1. Sealed sets only. */
 static inline int64_t plim__node_set_position(const plim__node_set_t *set, int64_t node)
 {
-    const plim__node_set_line_t *line = &set->lines[(uint64_t)node / PLIM__NODE_SET_BITS];
+    const uint64_t number = (uint64_t)node / PLIM__NODE_SET_BITS;
+    const plim__node_set_line_t *line = plim__node_set_line(set, (int64_t)number);
     uint64_t bit = (uint64_t)node % PLIM__NODE_SET_BITS;
     uint64_t word = bit / 64;
     uint64_t below = ((uint64_t)1 << bit % 64) - 1;

@@ -85,6 +85,7 @@ struct plim__load_plan {
     int64_t cache_steps;  /* about as many as one will have: caches are chosen for them */
     int64_t window_draws; /* capacity of a window: entries of draws … */
     int64_t window_rows;  /* … and rows */
+    bool window_sparse;   /* their sets have lines only where they have members */
     int num_slots;
     int64_t slot_nodes; /* capacity of a slot */
     int64_t slot_edges;

@@ -65,7 +65,10 @@ static void lay_out(plim__arena_t *arena, void *draft)
     plim__load_window_t *window = draft;
     const plim__load_window_params_t *params = &window->params;
     const size_t builders = (size_t)params->builders, workers = (size_t)params->workers;
-    const size_t set_bytes = plim__node_set_bytes(params->num_nodes);
+    const int64_t members = plim__max_i64(params->draws, params->rows); /* see fill_window */
+    const size_t dense = plim__node_set_bytes(params->num_nodes);
+    const size_t few = plim__node_set_sparse_bytes(params->num_nodes, members);
+    const bool sparse = params->sparse && few < dense;
     window->task_nodes = plim__arena_carve(arena, builders, TASK_NODES * sizeof(int64_t), 1);
     window->task_indptr = plim__arena_carve(arena, builders, (TASK_NODES + 1) * sizeof(int64_t), 1);
     window->task_ids = plim__arena_carve(
@@ -76,9 +79,11 @@ static void lay_out(plim__arena_t *arena, void *draft)
             arena, builders,
             plim__mul_saturating_size((size_t)window->draw_capacity, sizeof(int64_t)), 1);
     window->chunks = plim__arena_carve(arena, workers, sizeof *window->chunks, 1);
-    for (int i = 0; i < params->num_hops + (params->rows > 0); i++)
-        window->sets[i] = plim__node_set_make(plim__arena_carve(arena, 1, set_bytes, PLIM__PAGE),
-                                              params->num_nodes);
+    for (int i = 0; i < params->num_hops + (params->rows > 0); i++) {
+        void *memory = plim__arena_carve(arena, 1, sparse ? few : dense, PLIM__PAGE);
+        window->sets[i] = sparse ? plim__node_set_make_sparse(memory, params->num_nodes, members)
+                                 : plim__node_set_make(memory, params->num_nodes);
+    }
     window->area = plim__arena_carve(arena, (size_t)params->draws,
                                      plim__index_bytes(params->index_type), PLIM__PAGE);
     if (params->with_positions)
@@ -307,12 +312,14 @@ static plim_status_t draw_hop(plim__load_window_t *window, int64_t epoch, int nu
         .places = places};
     if (!last || plim__load_window_stores_rows(window)) {
         walk.met = &window->sets[number + 1];
-        memcpy(walk.met->lines, set->lines, plim__node_set_bytes(set->universe));
+        plim__node_set_copy(walk.met, set);
     }
     atomic_store(&walk.cursor, *cursor);
     window->places[number] = places;
     PLIM_TRY(walk_run(&walk, draw_work));
     *cursor = atomic_load(&walk.cursor);
+    if (walk.met != NULL && plim__node_set_full(walk.met))
+        *cursor = params->draws + 1;
     if (walk.met != NULL && *cursor <= params->draws)
         plim__node_set_seal(walk.met);
     return PLIM_OK;
@@ -328,15 +335,19 @@ static plim_status_t drop_held(void *context, int number)
     int64_t first;
     (void)number;
     while ((first = atomic_fetch_add(&walk->next_line, TASK_LINES)) < set->num_lines)
-        for (int64_t i = first; i < plim__min_i64(first + TASK_LINES, set->num_lines); i++)
+        for (int64_t i = first; i < plim__min_i64(first + TASK_LINES, set->num_lines); i++) {
+            plim__node_set_line_t *line = plim__node_set_line(set, i);
             for (int word = 0; word < PLIM__NODE_SET_BITS / 64; word++) {
                 int64_t node = i * PLIM__NODE_SET_BITS + (int64_t)word * 64;
-                uint64_t kept = set->lines[i].bits[word];
+                uint64_t kept = line->bits[word];
+                if (kept == 0)
+                    continue;
                 for (uint64_t left = kept; left != 0; left &= left - 1)
                     if (plim__rows_disk_holds(rows, node + __builtin_ctzll(left)))
                         kept &= ~(left & -left);
-                set->lines[i].bits[word] = kept;
+                line->bits[word] = kept;
             }
+        }
     return PLIM_OK;
 }
 
@@ -374,7 +385,8 @@ static plim_status_t fetch_rows(plim__load_window_t *window, int64_t *wanted_out
 }
 
 /* Draws and reads all that these seeds need; the window is ready when that fits. *wanted_out: the
- * rows to read; 0 where even the draws do not fit. */
+ * rows to read; 0 where even the draws do not fit. A set has no more members than there are entries
+ * for draws: each was drawn, or has a place. */
 static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, const int64_t *seeds,
                                  int64_t count, bool *fits_out, int64_t *wanted_out)
 {
@@ -385,6 +397,8 @@ static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, con
     if (params->num_hops > 0 || plim__load_window_stores_rows(window)) {
         plim__node_set_clear(&window->sets[0]);
         mark(&window->sets[0], seeds, count);
+        if (plim__node_set_full(&window->sets[0]))
+            return PLIM_OK;
         plim__node_set_seal(&window->sets[0]);
     }
     for (int hop = 0; hop < params->num_hops; hop++) {

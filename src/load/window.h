@@ -26,6 +26,7 @@ typedef struct plim__load_window_params {
     plim_dtype_t index_type; /* PLIM_I32 or PLIM_I64: of ids in the dataset */
     int64_t most_drawn;      /* the longest single draw */
     int64_t draws;           /* capacity: ids and places over all hops */
+    bool sparse;             /* sets of few members take less memory, and more time */
     int64_t rows;            /* capacity; 0: without rows */
     size_t row_bytes;        /* of a stored row */
     plim_dtype_t row_type;   /* of a stored row */

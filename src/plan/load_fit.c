@@ -247,7 +247,7 @@ static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
 
 /* The smallest choices of an arrangement. */
 static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *arrangement,
-                         plim__load_plan_t *plan)
+                         bool sparse, plim__load_plan_t *plan)
 {
     const plim_plan_params_t *params = facts->params;
     memset(plan, 0, sizeof *plan);
@@ -277,6 +277,7 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
         if (params->window > 0)
             plan->window_steps = plim__min_i64(params->window, plan->window_steps);
         const plim__load_size_t minimum = window_minimum(facts);
+        plan->window_sparse = sparse;
         plan->window_draws = minimum.edges;
         plan->window_rows = plan->rows_in_memory ? 0 : minimum.nodes;
     }
@@ -763,7 +764,7 @@ static bool comfortable(const plim__load_facts_t *facts, const arrangement_t *ar
         facts->params->topology == PLIM_PLACE_MEMORY)
         return true;
     plim__load_plan_t self = *plan, other;
-    take_minimum(facts, &(arrangement_t){false, false}, &other);
+    take_minimum(facts, &(arrangement_t){false, false}, plan->window_sparse, &other);
     const int64_t smallest = total_of(facts, &other);
     return total_of(facts, &self) - smallest <= (facts->line - smallest) / ADJACENCY_PART;
 }
@@ -803,14 +804,14 @@ static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     return good;
 }
 
-bool plim__load_fit(const plim__load_facts_t *facts, plim__load_plan_t *plan_out)
+static bool fit(const plim__load_facts_t *facts, bool sparse, plim__load_plan_t *plan_out)
 {
     plim__load_plan_t plan;
     bool found = false, whole = false, done = false;
     for (size_t i = 0; i < NUM_ARRANGEMENTS && !done; i++) {
         if (!allowed(facts, &arrangements[i]))
             continue;
-        take_minimum(facts, &arrangements[i], &plan);
+        take_minimum(facts, &arrangements[i], sparse, &plan);
         if (total_of(facts, &plan) > facts->line)
             continue;
         const bool easy = comfortable(facts, &arrangements[i], &plan);
@@ -830,13 +831,18 @@ bool plim__load_fit(const plim__load_facts_t *facts, plim__load_plan_t *plan_out
     return found;
 }
 
+bool plim__load_fit(const plim__load_facts_t *facts, plim__load_plan_t *plan_out)
+{
+    return fit(facts, false, plan_out) || fit(facts, true, plan_out);
+}
+
 int64_t plim__load_minimum(const plim__load_facts_t *facts)
 {
     int64_t used = INT64_MAX;
     plim__load_plan_t plan;
     for (size_t i = 0; i < NUM_ARRANGEMENTS; i++)
         if (allowed(facts, &arrangements[i])) {
-            take_minimum(facts, &arrangements[i], &plan);
+            take_minimum(facts, &arrangements[i], true, &plan);
             used = plim__min_i64(used, used_by(facts, &plan));
         }
     return plim__footprint_minimum(used, plim__job_threads(facts->job));

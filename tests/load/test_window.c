@@ -160,6 +160,13 @@ static plim__load_window_params_t params_of(int num_hops, const int64_t *fanout)
     return params;
 }
 
+static void make_sparse(plim__load_window_params_t *params)
+{
+    params->sparse = true;
+    params->draws = 16 * NODES;
+    params->num_nodes = 2 * PLIM__NODE_SET_BITS * params->draws; /* so that they are smaller */
+}
+
 /* Draws for `count` nodes, as often as it takes, with room for `capacity` ids at a time. */
 static int64_t draw_all(plim__topology_t *source, int worker, const plim__hop_t *hop,
                         const int64_t *nodes, int64_t count, int64_t capacity, int64_t *indptr,
@@ -321,6 +328,8 @@ static void test_forms_and_fanouts(void **state)
             if (fanouts[i][0] == 60 && params.replace)
                 continue; /* more than the walker has room for */
             assert_int_equal(check(&params, 1), 1);
+            make_sparse(&params);
+            assert_in_range(check(&params, 1), 1, BATCHES);
         }
 }
 
@@ -333,6 +342,8 @@ static void test_threads(void **state)
         params.builders = threads[i % 3];
         params.workers = threads[i / 3];
         params.index_type = i % 2 == 0 ? PLIM_I32 : PLIM_I64;
+        if (i % 2 == 1)
+            make_sparse(&params);
         assert_int_equal(check(&params, 2), 1);
     }
 }
