@@ -172,9 +172,7 @@ const cli_option_t train_model_options[] = {
     {"heads", "N", "attention heads of gat and gatv2, which share --hidden; default 1",
      AT(training.model.heads), CLI_RANGE(1, 1024), .plans = true},
     {"edge-features", NULL, "gat and gatv2 read the dataset's features of edges (gine always does)",
-     "As PyTorch Geometric's edge_dim. Models that read features, weights or types of edges, and "
-     "gatv2, are evaluated by batches, not exactly.",
-     AT(training.edge_features), .plans = true},
+     "As PyTorch Geometric's edge_dim.", AT(training.edge_features), .plans = true},
     {"edge-categories", "LIST",
      "gine: how many values each column of integer features of edges has, for embeddings",
      "Such as 5,6,2 for the bonds of OGB's molecules.", AT(training.edge_categories),

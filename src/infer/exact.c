@@ -39,9 +39,11 @@
 
 static plim_status_t open_streams(plim__exact_t *exact)
 {
-    plim__exact_reader_t *streams[] = {&exact->lists, &exact->rows, &exact->own, &exact->states};
+    plim__exact_reader_t *streams[] = {&exact->lists, &exact->rows, &exact->own, &exact->states,
+                                       &exact->edges};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
-        PLIM_TRY(plim__exact_reader_open(streams[i], exact->job));
+        if (streams[i]->ahead > 0)
+            PLIM_TRY(plim__exact_reader_open(streams[i], exact->job));
     return plim__engine_create(exact->job, 2, &exact->writer.engine);
 }
 
@@ -60,10 +62,14 @@ static void destroy(plim__exact_t *exact)
     plim__exact_reader_close(&exact->rows);
     plim__exact_reader_close(&exact->own);
     plim__exact_reader_close(&exact->states);
+    plim__exact_reader_close(&exact->edges);
     plim__engine_destroy(exact->writer.engine);
     plim__exact_sets_end(exact);
     if (exact->features.fd >= 0)
         plim__file_close(&exact->features);
+    if (exact->column.fd >= 0)
+        plim__file_close(&exact->column);
+    plim__weight_sums_destroy(&exact->weight_sums);
     if (exact->indices.fd >= 0)
         plim__file_close(&exact->indices);
     plim__team_destroy(exact->team);
@@ -78,7 +84,7 @@ static plim_status_t make_layers(plim__exact_t *exact)
     const int count = params->model.num_layers - (params->embeddings ? 1 : 0);
     for (int i = 0; i < count; i++) {
         const int64_t fanout = params->fanout[params->model.num_layers - 1 - i];
-        PLIM_TRY(plim__exact_layer_make(&params->model, exact->info->num_features,
+        PLIM_TRY(plim__exact_layer_make(&params->model, &params->columns, exact->info->num_features,
                                         params->num_outputs, params->parameters,
                                         params->num_parameters, i, &exact->layers[i]));
         exact->layers[i].fanout = fanout > 0 ? fanout : INT64_MAX - 1;
@@ -87,19 +93,50 @@ static plim_status_t make_layers(plim__exact_t *exact)
     return PLIM_OK;
 }
 
+/* Gives each batch its part of edge_values. */
+static void place_edges(plim__exact_t *exact)
+{
+    const plim__exact_column_t *column = &exact->sizes.column;
+    const int64_t floats = PLIM__EXACT_BATCH * (column->entries + 1);
+    if (column->column == 0)
+        return;
+    for (int i = 0; i < 2 * exact->sizes.workers; i++) {
+        float *at = exact->edge_values + i * floats;
+        int32_t *rows = (int32_t *)(void *)(at + PLIM__EXACT_BATCH);
+        const bool chosen = column->categories != NULL || column->column == PLIM_EDGE_TYPE;
+        exact->batches[i / 2][i % 2].edges = (plim__stream_edges_t){
+            .weights = at,
+            .values = chosen ? NULL : at + PLIM__EXACT_BATCH,
+            .rows = chosen ? rows : NULL,
+        };
+    }
+}
+
+static plim_status_t open_column(plim__exact_t *exact)
+{
+    const unsigned column = exact->sizes.column.column;
+    char name[64];
+    if (column == 0)
+        return PLIM_OK;
+    (void)snprintf(name, sizeof name, "%s.npy", plim__column_names[__builtin_ctz(column)]);
+    return open_file(exact, name, &exact->column);
+}
+
 static plim_status_t open_all(plim__exact_t *exact)
 {
     PLIM_TRY(make_layers(exact));
+    place_edges(exact);
     PLIM_TRY(plim__team_create_for(exact->job, exact->sizes.workers, &exact->team));
     PLIM_TRY(open_streams(exact));
     PLIM_TRY(open_file(exact, "indices.npy", &exact->indices));
+    PLIM_TRY(open_column(exact));
     return open_file(exact, "features.npy", &exact->features);
 }
 
-/* Takes ownership of `offsets`, also when it fails. */
+/* Takes ownership of `offsets` and `sums`, also when it fails. */
 static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset,
                             const plim__exact_params_t *params, plim__offsets_t *offsets,
-                            plim__exact_t **exact_out)
+                            plim__weight_sums_t sums, plim__exact_t **exact_out)
 {
     plim__exact_t draft = {.job = job,
                            .dataset = dataset,
@@ -110,16 +147,22 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
                            .half_path = plim__half_best(),
                            .indices = {.fd = -1},
                            .features = {.fd = -1},
-                           .damaged = -1};
+                           .column = {.fd = -1},
+                           .weight_sums = sums,
+                           .damaged = -1,
+                           .damaged_edge = -1};
     plim__exact_t *exact;
-    plim__exact_layers_shape(draft.info, &params->model, params->num_outputs, params->embeddings,
-                             &draft.num_layers, draft.layers);
+    const plim__exact_column_t column =
+        plim__exact_column_of(draft.info, &params->model, &params->columns);
+    plim__exact_layers_shape(draft.info, &params->model, &params->columns, params->num_outputs,
+                             params->embeddings, &draft.num_layers, draft.layers);
     draft.sizes =
-        plim__exact_sizes_fit(job, draft.info, draft.layers, draft.num_layers,
+        plim__exact_sizes_fit(job, draft.info, &column, draft.layers, draft.num_layers,
                               (size_t)plim__max_i64(plim__ledger_available(job->ledger), 0));
     plim_status_t status = plim__object_create(job->ledger, "exact", plim__exact_lay_out, &draft,
                                                sizeof draft, &draft.arena, &exact);
     if (status != PLIM_OK) {
+        plim__weight_sums_destroy(&sums);
         plim__offsets_destroy(offsets);
         return status;
     }
@@ -338,9 +381,10 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
                               const plim__exact_params_t *params, const int64_t *nodes,
                               int64_t count, plim__exact_take_fn take, void *context)
 {
-    const size_t minimum = plim__exact_cost_minimum(job, dataset, &params->model,
+    const size_t minimum = plim__exact_cost_minimum(job, dataset, &params->model, &params->columns,
                                                     params->num_outputs, params->embeddings);
     plim__offsets_t *offsets;
+    plim__weight_sums_t sums = {.sums = NULL};
     plim__exact_t *exact = NULL;
     plim_status_t status = PLIM_OK;
     const int64_t all =
@@ -350,10 +394,15 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
         status = plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
                                      minimum);
     if (status == PLIM_OK)
-        status =
-            plim__offsets_create(job, dataset, plim__model_skips_loops(&params->model), &offsets);
+        status = plim__offsets_create(
+            job, dataset, plim__exact_skips_loops(&params->model, &params->columns), &offsets);
+    if (status == PLIM_OK && params->columns.edge_weights) {
+        status = plim__weight_sums_create(job, dataset, offsets, &sums);
+        if (status != PLIM_OK)
+            plim__offsets_destroy(offsets);
+    }
     if (status == PLIM_OK)
-        status = create(job, dataset, params, offsets, &exact);
+        status = create(job, dataset, params, offsets, sums, &exact);
     status = plim__peers_agree(params->peers, PLIM__STAGE_EVALUATION, status, 0, NULL, NULL, NULL);
     if (exact == NULL)
         return status;

@@ -18,6 +18,7 @@
 
 typedef struct plim__exact_params {
     plim_model_t model;
+    plim__columns_t columns;       /* of edges, that the model reads */
     int64_t fanout[PLIM_HOPS_MAX]; /* of the training: caps of GCN degrees; 0 or less: no cap */
     int64_t num_outputs;
     const plim__parameter_t *parameters; /* values by PyG's names */
@@ -33,12 +34,26 @@ typedef struct plim__exact_params {
 /* Minimum memory of an evaluation of any nodes, in addition to the ledger's current reservations.
  * Pure. */
 size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim_model_t *model, int64_t num_outputs, bool embeddings);
+                                const plim_model_t *model, const plim__columns_t *columns,
+                                int64_t num_outputs, bool embeddings);
+
+/* Whether exact passes leave edges from a node to itself out of its degree: with weights they are
+ * read, since they are the node's own. */
+static inline bool plim__exact_skips_loops(const plim_model_t *model,
+                                           const plim__columns_t *columns)
+{
+    return plim__model_skips_loops(model) && !columns->edge_weights;
+}
+
+/* Of it, what is read first and kept: offsets, and sums of weights. */
+size_t plim__exact_cost_first(const plim_dataset_t *dataset, const plim_model_t *model,
+                              const plim__columns_t *columns);
 
 /* What an evaluation of all nodes takes. */
 typedef struct plim__exact_cost {
-    int64_t bytes; /* of memory: buffers and layers */
-    int64_t disk;  /* most bytes of layers in between, of this rank */
+    int64_t bytes;        /* of memory: buffers and layers */
+    int64_t disk;         /* most bytes of layers in between, of this rank */
+    int64_t column_bytes; /* that are read of an edge beside its source */
     struct {
         int64_t slices, blocks; /* the layer goes through the lists slices x blocks times */
         int64_t columns;        /* that it sums in a slice */
@@ -48,8 +63,8 @@ typedef struct plim__exact_cost {
 
 /* The cost with `available` bytes for buffers and layers; false if that is too little. Pure. */
 bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
-                      const plim_model_t *model, int64_t num_outputs, int64_t available,
-                      plim__exact_cost_t *cost_out);
+                      const plim_model_t *model, const plim__columns_t *columns,
+                      int64_t num_outputs, int64_t available, plim__exact_cost_t *cost_out);
 
 /* Bytes that all ranks on a file system take together, if each takes `bytes` of it: a network's is
  * one for all ranks, another is a node's own. */

@@ -6,6 +6,7 @@
  *     exact_plan.c    buffer sizes, slices and blocks of each layer, memory and disk
  *     exact_set.c     the nodes that each layer needs, and the file ranges of their lists and rows
  *     exact_pass.c    one layer: fills rows into memory, aggregates lists over them
+ *     exact_columns.c what edges carry: read beside the lists, given to the aggregation
  *     exact_output.c  from aggregated states to the layer's output rows
  *     exact_reader.c  reads ahead, writes behind
  *     exact_peers.c   what the ranks of a job exchange
@@ -27,6 +28,7 @@
 #include "nn/team.h"
 #include "peers/peers.h"
 #include "source/offsets.h"
+#include "source/weight_sums.h"
 
 #include <stdatomic.h>
 
@@ -41,7 +43,10 @@ typedef enum plim__exact_scale {
      * number of edges from others, k is d capped at the fan-out, so without a cap this is GCN's
      * 1/sqrt((d_u+1)(d_v+1)) */
     PLIM__EXACT_GCN,
-    PLIM__EXACT_MEAN /* 1/d_v */
+    PLIM__EXACT_MEAN, /* 1/d_v */
+    /* GCN with sums of weights in place of k+1 and d+1; the node's own weight is that of its last
+     * self-loop, else 1 */
+    PLIM__EXACT_GCN_WEIGHTED
 } plim__exact_scale_t;
 
 /*
@@ -66,14 +71,24 @@ typedef struct plim__exact_layer {
     int64_t wide;       /* columns that are aggregated */
     const float *front; /* (wide, in); NULL: the input's columns are aggregated */
 
-    int heads; /* attention: wide = heads * channels */
+    int heads; /* attention: wide = heads * channels; R-GCN: bases, wide = bases * in */
     int64_t channels;
-    const float *att_src, *att_dst; /* (heads, channels) */
+    const float *att_src, *att_dst; /* (heads, channels); GATv2 has the first alone */
     bool mean_of_heads;             /* the result is the mean over heads, `channels` columns */
+    const float *front_bias;        /* GATv2: (wide) */
+    const float *front_dst;         /* GATv2: (wide, in) of the destinations' own rows */
+    const float *dst_bias;          /* GATv2: (wide) */
+
+    /* The terms of edges: of values, a linear layer (term_width, entries), with attention in GAT
+     * (heads, channels); or of categories, its rows themselves, embeddings. */
+    int64_t term_rows, term_width; /* of the table; 0: edges have no terms */
+    const float *term_weight, *term_bias, *att_edge;
+    const float *comp; /* R-GCN: (types, bases) */
 
     int64_t inner;       /* columns of the first epilogue */
     const float *behind; /* (inner, wide); NULL: no product after the aggregation */
     const float *root;   /* (inner, in) or NULL */
+    bool transposed;     /* R-GCN: these are (wide, inner) and (in, inner) */
     float root_scale;    /* multiplies root */
     bool residual;       /* added by the last epilogue */
     plim__epilogue_t epilogue;
@@ -83,23 +98,44 @@ typedef struct plim__exact_layer {
 
 /* Layer `index` of the model. PLIM_ERR_USAGE names a parameter that is missing or of another
  * shape. */
-plim_status_t plim__exact_layer_make(const plim_model_t *model, int64_t num_features,
-                                     int64_t num_outputs, const plim__parameter_t *parameters,
-                                     int count, int index, plim__exact_layer_t *layer_out);
+plim_status_t plim__exact_layer_make(const plim_model_t *model, const plim__columns_t *columns,
+                                     int64_t num_features, int64_t num_outputs,
+                                     const plim__parameter_t *parameters, int count, int index,
+                                     plim__exact_layer_t *layer_out);
 
 /*
  * Shapes of the layers that are computed: all, or for embeddings all but the last. Pointers to
  * parameters that will exist are not NULL and must not be read.
  */
 void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_t *model,
-                              int64_t num_outputs, bool embeddings, int *num_layers_out,
-                              plim__exact_layer_t *layers_out);
+                              const plim__columns_t *columns, int64_t num_outputs, bool embeddings,
+                              int *num_layers_out, plim__exact_layer_t *layers_out);
+
+/* Whether attention's columns go by heads, each with two floats beside them in rows and states. */
+static inline bool plim__exact_attends(const plim__exact_layer_t *layer)
+{
+    return layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION ||
+           layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION_V2;
+}
 
 /* Whether the layer reads a destination's own input row apart from the aggregation. */
 static inline bool plim__exact_wants_root(const plim__exact_layer_t *layer)
 {
     return !layer->aggregates || layer->root != NULL || layer->residual;
 }
+
+/* The column of edges that a model reads, which is one at most. */
+typedef struct plim__exact_column {
+    unsigned column; /* a plim_column_t; 0: none */
+    plim_dtype_t type;
+    int64_t entries; /* of an edge */
+    int64_t bytes;   /* of an edge */
+    int64_t totals;  /* floats of what is known of a list before its edges: see exact_columns.c */
+    const plim__categories_t *categories; /* of integers; NULL: they are values */
+} plim__exact_column_t;
+plim__exact_column_t plim__exact_column_of(const plim_dataset_info_t *info,
+                                           const plim_model_t *model,
+                                           const plim__columns_t *columns);
 
 /* A range of bytes of a file, and the positions whose rows or lists it holds. */
 typedef struct plim__exact_chunk {
@@ -199,7 +235,9 @@ typedef struct plim__exact_sizes {
     int64_t x, y, h;    /* floats a row of these */
     int64_t tile;       /* floats a row of a worker's tile */
     size_t kept;        /* bytes of an epilogue's statistics, for a range */
-    size_t front, behind, root, second, scores; /* bytes of these weights */
+    size_t front, behind, root, second, scores, dst, table; /* bytes of these weights */
+    int64_t z;                                              /* floats a row: GATv2's destinations */
+    plim__exact_column_t column;
     int peers;
     size_t bytes; /* the arena, engines and threads */
 } plim__exact_sizes_t;
@@ -209,8 +247,9 @@ typedef struct plim__exact_choice {
     int64_t slices;
     int64_t columns; /* columns of a slice; the last slice may have fewer */
     int64_t blocks;
-    int64_t rows;  /* rows of a block */
-    int64_t width; /* floats of a row of the widest slice */
+    int64_t rows;      /* rows of a block */
+    int64_t width;     /* floats of a state of the widest slice */
+    int64_t row_width; /* floats of a row */
 } plim__exact_choice_t;
 
 typedef struct plim__exact_plan {
@@ -224,9 +263,10 @@ typedef struct plim__exact_plan {
 /* Columns that are aggregated in one pass. */
 typedef struct plim__exact_slice {
     int64_t first, count;
-    int head, heads; /* attention: the heads that the columns belong to */
-    int64_t width;   /* floats of a row: the columns, and two scores a head */
-    int64_t offset;  /* offset of its states in a range of the store */
+    int head, heads;   /* attention: the heads that the columns belong to */
+    int64_t width;     /* floats of a state: the columns, and two scores a head */
+    int64_t row_width; /* floats of a row: the same, but R-GCN's bases have one row */
+    int64_t offset;    /* offset of its states in a range of the store */
 } plim__exact_slice_t;
 
 #define PLIM__EXACT_STRIPES 128 /* maximum number of stripes of a peer */
@@ -340,6 +380,7 @@ typedef struct plim__exact_batch {
     int64_t num_lists;
     int64_t places[PLIM__EXACT_BATCH];
     plim__stream_aggregate_list_t lists[PLIM__EXACT_BATCH];
+    plim__stream_edges_t edges;
 } plim__exact_batch_t;
 
 typedef struct plim__exact {
@@ -365,18 +406,24 @@ typedef struct plim__exact {
 
     plim__team_t *team;
     plim__offsets_t *offsets;
-    plim__file_t indices, features;
-    plim__exact_reader_t lists, rows, own, states;
+    plim__file_t indices, features, column;
+    plim__weight_sums_t weight_sums;
+    plim__exact_reader_t lists, rows, own, states, edges;
     plim__exact_writer_t writer;
     plim__exact_batch_t (*batches)[2]; /* (workers) */
-    float *tiles; /* (workers, PLIM__EXACT_TILE, sizes.tile): plim__exact_tile */
+    float *edge_values;                /* (workers, 2, PLIM__EXACT_BATCH, column.entries + 1) */
+    float *totals; /* (workers + 1, column.totals); the last of the list of several chunks */
+    char *long_entries, *long_edges; /* (chunk) a part of such a list */
+    float *tiles;                    /* (workers, PLIM__EXACT_TILE, sizes.tile): plim__exact_tile */
 
     float *x;     /* (range_rows, sizes.x) the destinations' own inputs */
     float *y;     /* (range_rows, sizes.y) between two products */
     float *h;     /* (range_rows, sizes.h) the output, if it is not stored */
     float *state; /* a range of the last slice's states */
     void *kept;   /* an epilogue's statistics */
-    float *packed_front, *packed_behind, *packed_root, *packed_second;
+    float *packed_front, *packed_behind, *packed_root, *packed_second, *packed_dst;
+    float *table;  /* (term_rows, term_width) of the terms of edges */
+    float *z;      /* (range_rows, sizes.z) GATv2: of a range of destinations */
     float *scores; /* (2 * heads, in) attention's vectors, multiplied with the weight */
 
     /* The current layer: */
@@ -387,11 +434,12 @@ typedef struct plim__exact {
     plim__exact_source_t source;
     plim__exact_choice_t choice;
     plim__arena_t resident_arena;
-    float *resident; /* (choice.rows, width) the slice's columns of the block's sources */
+    float *resident; /* (choice.rows, row_width) the slice's columns of the block's sources */
     plim__exact_store_t partial;                /* states between two passes */
     int64_t edges_done, edges_end, edges_total; /* so far; at the end of the pass; in all */
 
-    _Atomic int64_t damaged; /* an entry of indices.npy that is no valid node, or -1 */
+    _Atomic int64_t damaged;      /* an entry of indices.npy that is no valid node, or -1 */
+    _Atomic int64_t damaged_edge; /* an edge whose type or category is none, or -1 */
 } plim__exact_t;
 
 static inline float *plim__exact_tile(const plim__exact_t *exact, int worker)
@@ -433,6 +481,7 @@ plim__range_reader_params_t plim__exact_reorder_reader(size_t row_bytes);
 
 /* The largest buffers that are a small part of `available` bytes. Pure. */
 plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_dataset_info_t *info,
+                                          const plim__exact_column_t *column,
                                           const plim__exact_layer_t *layers, int num_layers,
                                           size_t available);
 
@@ -491,8 +540,38 @@ static inline bool plim__exact_check(plim__exact_t *exact, int64_t entry, int64_
     return false;
 }
 
-/* PLIM_ERR_DATA if plim__exact_check has found an invalid entry. */
+/* PLIM_ERR_DATA if plim__exact_check has found an invalid entry, or an edge had a type or category
+ * that there is not. */
 plim_status_t plim__exact_damage(plim__exact_t *exact);
+
+/*
+ * exact_columns.c. The chunks of the column that belong to those of the lists: its context is one
+ * of a plim__exact_lists_t of its own.
+ */
+bool plim__exact_edges_next(void *lists, plim__exact_chunk_t *chunk_out);
+
+/* What is known of a list before its edges are: that which its entries [first, first + count),
+ * whose indices and column begin at `entries` and `edges`, say. Any thread. */
+void plim__exact_totals(plim__exact_t *exact, int64_t node, int64_t first, int64_t count,
+                        const char *entries, const char *edges, float *totals);
+
+/* The same for a list that no chunk holds, read for it; its totals are the last ones. PLIM_ERR_IO,
+ * PLIM_ERR_DATA. */
+plim_status_t plim__exact_totals_long(plim__exact_t *exact, int64_t node);
+static inline float *plim__exact_totals_at(const plim__exact_t *exact, int worker)
+{
+    return exact->totals + worker * exact->sizes.column.totals;
+}
+
+/* Stores at place `at` what edge `edge` carries, whose column is at `from`; from NULL: the node's
+ * own row. */
+void plim__exact_edge_put(plim__exact_t *exact, int64_t edge, const char *from, const float *totals,
+                          plim__stream_edges_t *edges, int64_t at);
+
+/* Makes the layer's table of terms, and the terms of a slice of its columns. */
+void plim__exact_terms_make(plim__exact_t *exact, const plim__exact_layer_t *layer);
+plim__stream_terms_t plim__exact_terms(const plim__exact_t *exact,
+                                       const plim__exact_slice_t *slice);
 
 /* exact_pass.c: one layer. Ranges of its output go to the store, or to `output` in their order. */
 typedef plim_status_t (*plim__exact_output_fn)(void *context, int64_t first, int64_t rows,
@@ -512,6 +591,14 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index,
  */
 plim_status_t plim__exact_output_range(plim__exact_t *exact, int64_t range, int64_t rows,
                                        const float *states, const char *others, float *h);
+
+/* Loads the own inputs of a range's destinations, and computes GATv2's z of the slice for them;
+ * plim__exact_output_range then finds these inputs. */
+plim_status_t plim__exact_output_dst(plim__exact_t *exact, const plim__exact_slice_t *slice,
+                                     int64_t range, int64_t rows);
+
+/* GCN's factor of a source, and of a destination, by its sum of weights. */
+float plim__exact_weighted_src(const plim__exact_t *exact, int64_t node);
 
 /* exact_peers.c. Waits for all peers; an error of one becomes that of all. */
 plim_status_t plim__exact_agree(const plim__exact_t *exact, plim_status_t status);

@@ -75,10 +75,13 @@ static void place_weight(plim__exact_layer_t *layer, const float *weight, bool l
     }
 }
 
-static void make_gcn(parameter_source_t *source, int index, plim__exact_layer_t *layer)
+static void make_gcn(parameter_source_t *source, bool weighted, int index,
+                     plim__exact_layer_t *layer)
 {
-    layer->scale = PLIM__EXACT_GCN;
+    layer->scale = weighted ? PLIM__EXACT_GCN_WEIGHTED : PLIM__EXACT_GCN;
+    layer->aggregate = weighted ? PLIM__STREAM_AGGREGATE_WEIGHTED : PLIM__STREAM_AGGREGATE_SUM;
     layer->self = true;
+    layer->skips_loops = weighted;
     layer->epilogue.bias = find(source, "convs", index, "bias", layer->out);
     place_weight(layer, find(source, "convs", index, "lin.weight", layer->out * layer->in), true);
 }
@@ -94,9 +97,35 @@ static void make_sage(parameter_source_t *source, const plim_model_t *model, int
     place_weight(layer, find(source, "convs", index, "lin_l.weight", layer->out * layer->in), !max);
 }
 
-static void make_gin(parameter_source_t *source, const plim_model_t *model, int index,
-                     plim__exact_layer_t *layer)
+/* The terms of edges: a linear layer of this name, or embeddings, whose tables are one behind the
+ * other. */
+static void find_terms(parameter_source_t *source, const plim__columns_t *columns, int index,
+                       const char *linear, bool bias, plim__exact_layer_t *layer)
 {
+    const plim__categories_t *categories = &columns->edge_categories;
+    char rest[PLIM__NAME_MAX];
+    if (categories->columns > 0) {
+        for (int c = 0; c < categories->columns; c++)
+            layer->term_rows += categories->counts[c];
+        layer->term_weight =
+            find(source, "convs", index, "bond_encoder.bond_embedding_list.0.weight",
+                 categories->counts[0] * layer->term_width);
+        return;
+    }
+    layer->term_rows = columns->edge_features;
+    (void)snprintf(rest, sizeof rest, "%s.weight", linear);
+    layer->term_weight =
+        find(source, "convs", index, rest,
+             columns->edge_features * (layer->att_edge != NULL ? layer->wide : layer->term_width));
+    (void)snprintf(rest, sizeof rest, "%s.bias", linear);
+    if (bias)
+        layer->term_bias = find(source, "convs", index, rest, layer->term_width);
+}
+
+static void make_gin(parameter_source_t *source, const plim_model_t *model,
+                     const plim__columns_t *columns, int index, plim__exact_layer_t *layer)
+{
+    const bool linear = model->kind == PLIM_GIN;
     layer->self = true;
     layer->last =
         layer->epilogue; /* the layer's own norm and activation follow the second product */
@@ -106,7 +135,12 @@ static void make_gin(parameter_source_t *source, const plim_model_t *model, int 
     layer->last.bias = find(source, "convs", index, "nn.lins.1.bias", layer->out);
     layer->second = find(source, "convs", index, "nn.lins.1.weight", layer->out * layer->out);
     const float *weight = find(source, "convs", index, "nn.lins.0.weight", layer->out * layer->in);
-    place_weight(layer, weight, true);
+    place_weight(layer, weight, linear);
+    if (!linear) {
+        layer->aggregate = PLIM__STREAM_AGGREGATE_RELU;
+        layer->term_width = layer->in;
+        find_terms(source, columns, index, "lin", true, layer);
+    }
     /* The node's own row has weight 1 + epsilon: the aggregation adds it once, `root` adds epsilon
      * times it. Epsilon is normally 0; then there is no second product. */
     const float *epsilon = find(source, "convs", index, "eps", 1);
@@ -115,24 +149,57 @@ static void make_gin(parameter_source_t *source, const plim_model_t *model, int 
     layer->root_scale = epsilon != NULL ? *epsilon : 0.0f;
 }
 
-static void make_gat(parameter_source_t *source, const plim_model_t *model, int index, bool last,
+static void make_gat(parameter_source_t *source, const plim_model_t *model,
+                     const plim__columns_t *columns, int index, bool last,
                      plim__exact_layer_t *layer)
 {
-    layer->aggregate = PLIM__STREAM_AGGREGATE_ATTENTION;
+    const bool v2 = model->kind == PLIM_GATV2;
+    layer->aggregate = v2 ? PLIM__STREAM_AGGREGATE_ATTENTION_V2 : PLIM__STREAM_AGGREGATE_ATTENTION;
     layer->self = true;
     layer->skips_loops = true;
     layer->heads = model->heads;
     layer->channels = last ? layer->out : layer->out / model->heads;
     layer->mean_of_heads = last && layer->heads > 1;
     layer->wide = layer->heads * layer->channels;
-    layer->front = find(source, "convs", index, "lin.weight", layer->wide * layer->in);
-    layer->att_src = find(source, "convs", index, "att_src", layer->wide);
-    layer->att_dst = find(source, "convs", index, "att_dst", layer->wide);
+    const int64_t values = layer->wide * layer->in;
+    layer->epilogue.bias = find(source, "convs", index, "bias", layer->out);
+    if (v2) {
+        layer->front = find(source, "convs", index, "lin_l.weight", values);
+        layer->front_bias = find(source, "convs", index, "lin_l.bias", layer->wide);
+        layer->front_dst = find(source, "convs", index, "lin_r.weight", values);
+        layer->dst_bias = find(source, "convs", index, "lin_r.bias", layer->wide);
+        layer->att_src = find(source, "convs", index, "att", layer->wide);
+    } else {
+        layer->front = find(source, "convs", index, "lin.weight", values);
+        layer->att_src = find(source, "convs", index, "att_src", layer->wide);
+        layer->att_dst = find(source, "convs", index, "att_dst", layer->wide);
+    }
+    if (columns->edge_features == 0)
+        return;
+    if (!v2)
+        layer->att_edge = find(source, "convs", index, "att_edge", layer->wide);
+    layer->term_width = v2 ? layer->wide : layer->heads;
+    find_terms(source, columns, index, "lin_edge", false, layer);
+}
+
+static void make_rgcn(parameter_source_t *source, const plim__columns_t *columns, int index,
+                      plim__exact_layer_t *layer)
+{
+    const int64_t bases = columns->bases;
+    layer->aggregate = PLIM__STREAM_AGGREGATE_TYPED;
+    layer->heads = (int)bases;
+    layer->channels = layer->in;
+    layer->wide = bases * layer->in;
+    layer->transposed = true;
+    layer->behind = find(source, "convs", index, "weight", layer->wide * layer->out);
+    layer->root = find(source, "convs", index, "root", layer->in * layer->out);
+    layer->comp = find(source, "convs", index, "comp", columns->edge_types * bases);
     layer->epilogue.bias = find(source, "convs", index, "bias", layer->out);
 }
 
-static void make(parameter_source_t *source, const plim_model_t *model, int64_t num_features,
-                 int64_t num_outputs, int index, plim__exact_layer_t *layer)
+static void make(parameter_source_t *source, const plim_model_t *model,
+                 const plim__columns_t *columns, int64_t num_features, int64_t num_outputs,
+                 int index, plim__exact_layer_t *layer)
 {
     const bool last = index == model->num_layers - 1;
     memset(layer, 0, sizeof *layer);
@@ -150,46 +217,46 @@ static void make(parameter_source_t *source, const plim_model_t *model, int64_t 
         make_linear(source, index, layer);
         break;
     case PLIM_GCN:
-        make_gcn(source, index, layer);
+        make_gcn(source, columns->edge_weights, index, layer);
         break;
     case PLIM_SAGE:
         make_sage(source, model, index, layer);
         break;
     case PLIM_GAT:
-        make_gat(source, model, index, last, layer);
+    case PLIM_GATV2:
+        make_gat(source, model, columns, index, last, layer);
         break;
     case PLIM_GIN:
-        make_gin(source, model, index, layer);
+    case PLIM_GINE:
+        make_gin(source, model, columns, index, layer);
         break;
-    case PLIM_GINE: /* of datasets of many graphs, whose batches are exact */
-    case PLIM_GATV2:
     case PLIM_RGCN:
-        source->status =
-            plim__fail(PLIM_ERR_UNSUPPORTED, "exact inference reads no columns of edges");
+        make_rgcn(source, columns, index, layer);
         break;
     }
 }
 
-plim_status_t plim__exact_layer_make(const plim_model_t *model, int64_t num_features,
-                                     int64_t num_outputs, const plim__parameter_t *parameters,
-                                     int count, int index, plim__exact_layer_t *layer_out)
+plim_status_t plim__exact_layer_make(const plim_model_t *model, const plim__columns_t *columns,
+                                     int64_t num_features, int64_t num_outputs,
+                                     const plim__parameter_t *parameters, int count, int index,
+                                     plim__exact_layer_t *layer_out)
 {
     parameter_source_t source = {parameters, count, PLIM_OK};
     plim__exact_layer_t layer;
-    make(&source, model, num_features, num_outputs, index, &layer);
+    make(&source, model, columns, num_features, num_outputs, index, &layer);
     if (source.status == PLIM_OK)
         *layer_out = layer;
     return source.status;
 }
 
 void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_t *model,
-                              int64_t num_outputs, bool embeddings, int *num_layers_out,
-                              plim__exact_layer_t *layers_out)
+                              const plim__columns_t *columns, int64_t num_outputs, bool embeddings,
+                              int *num_layers_out, plim__exact_layer_t *layers_out)
 {
     parameter_source_t source = {NULL, 0, PLIM_OK};
     const int count = model->num_layers - (embeddings ? 1 : 0);
     for (int i = 0; i < count; i++)
-        make(&source, model, info->num_features, num_outputs, i, &layers_out[i]);
+        make(&source, model, columns, info->num_features, num_outputs, i, &layers_out[i]);
     if (count == 0) /* the embeddings of a model of one layer are the features themselves */
         layers_out[0] = (plim__exact_layer_t){.in = info->num_features,
                                               .out = info->num_features,

@@ -15,11 +15,12 @@ typedef struct output {
     plim__exact_t *exact;
     int64_t first; /* position of the range's first destination */
     int64_t rows;
-    const float *states;       /* states of the last slice */
-    const char *others;        /* states of the slices before it */
-    float *y;                  /* (rows, inner) */
-    float *h;                  /* (rows, out), after the second product */
-    plim__exact_chunk_t chunk; /* own inputs of the destinations */
+    const float *states;              /* states of the last slice */
+    const char *others;               /* states of the slices before it */
+    const plim__exact_slice_t *slice; /* of destinations' z */
+    float *y;                         /* (rows, inner) */
+    float *h;                         /* (rows, out), after the second product */
+    plim__exact_chunk_t chunk;        /* own inputs of the destinations */
     const char *data;
 } output_t;
 
@@ -57,9 +58,30 @@ static plim_status_t load_own(output_t *output, int64_t index)
     }
 }
 
-static float scale_of(const plim__exact_layer_t *layer, int64_t degree)
+/* The sum of weights into a node that a batch of training sees, whose fan-out is a share of them.
+ */
+static float drawn_sum(const plim__exact_t *exact, int64_t node)
 {
+    const float sum = exact->weight_sums.sums[node];
+    const int64_t degree = plim__offsets_degree(exact->offsets, node);
+    const int64_t fanout = exact->layer->fanout;
+    return degree <= fanout ? sum : 1.0f + (sum - 1.0f) * ((float)fanout / (float)degree);
+}
+
+float plim__exact_weighted_src(const plim__exact_t *exact, int64_t node)
+{
+    const float sum = drawn_sum(exact, node);
+    return sum == 0 ? 0.0f : 1.0f / sqrtf(sum);
+}
+
+static float scale_of(const plim__exact_t *exact, int64_t node, int64_t degree)
+{
+    const plim__exact_layer_t *layer = exact->layer;
+    float sum;
     switch (layer->scale) {
+    case PLIM__EXACT_GCN_WEIGHTED:
+        sum = exact->weight_sums.sums[node];
+        return sum == 0 ? 0.0f : sqrtf(drawn_sum(exact, node)) / sum;
     case PLIM__EXACT_GCN:
         /* The mean over the neighbours and the node, times sqrt(k_v+1). */
         return sqrtf((float)(plim__min_i64(degree, layer->fanout) + 1)) / (float)(degree + 1);
@@ -73,14 +95,13 @@ static float scale_of(const plim__exact_layer_t *layer, int64_t degree)
 
 /* Computes a slice's columns of one destination from its state. */
 static void columns_of_state(const plim__exact_layer_t *layer, const plim__exact_slice_t *slice,
-                             const float *state, int64_t degree, float *to)
+                             const float *state, int64_t degree, float scale, float *to)
 {
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_MAX && degree == 0) {
         memset(to, 0, (size_t)slice->count * sizeof *to);
         return;
     }
-    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION) {
-        const float scale = scale_of(layer, degree);
+    if (!plim__exact_attends(layer)) {
         for (int64_t j = 0; j < slice->count; j++)
             to[j] = state[j] * scale;
         return;
@@ -97,9 +118,11 @@ static void assemble(const output_t *output, int64_t row, int64_t rows, float *t
     const plim__exact_t *exact = output->exact;
     const plim__exact_layer_t *layer = exact->layer;
     int64_t degrees[TILE];
+    float scales[TILE];
     int64_t node = plim__exact_node_at(exact->to, output->first + row);
     for (int64_t i = 0; i < rows; i++) {
         degrees[i] = plim__offsets_degree(exact->offsets, node);
+        scales[i] = scale_of(exact, node, degrees[i]);
         node = plim__exact_node_after(exact->to, node);
     }
     for (int64_t s = 0; s < exact->choice.slices; s++) {
@@ -108,7 +131,7 @@ static void assemble(const output_t *output, int64_t row, int64_t rows, float *t
         const float *states =
             last ? output->states : (const float *)(const void *)(output->others + slice.offset);
         for (int64_t i = 0; i < rows; i++)
-            columns_of_state(layer, &slice, states + (row + i) * slice.width, degrees[i],
+            columns_of_state(layer, &slice, states + (row + i) * slice.width, degrees[i], scales[i],
                              to + i * layer->wide + slice.first);
     }
 }
@@ -175,6 +198,39 @@ static void apply_epilogue(const plim__exact_t *exact, const plim__epilogue_t *e
                            exact->kept);
 }
 
+/* GATv2's z of one tile of destinations. */
+static void dst_tile(void *context, int worker, int64_t tile)
+{
+    (void)worker;
+    const output_t *output = context;
+    const plim__exact_t *exact = output->exact;
+    const plim__exact_layer_t *layer = exact->layer;
+    const plim__exact_slice_t *slice = output->slice;
+    const int64_t row = tile * TILE;
+    const int64_t rows = plim__min_i64(TILE, output->rows - row);
+    float *z = exact->z + row * slice->count;
+    plim__tile_product(exact->packed_dst, layer->in, slice->count, rows, exact->x + row * layer->in,
+                       layer->in, false, z, slice->count);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < slice->count; j++)
+            z[i * slice->count + j] += layer->dst_bias[slice->first + j];
+}
+
+plim_status_t plim__exact_output_dst(plim__exact_t *exact, const plim__exact_slice_t *slice,
+                                     int64_t range, int64_t rows)
+{
+    const plim__exact_layer_t *layer = exact->layer;
+    output_t work = {
+        .exact = exact, .first = range * exact->sizes.range_rows, .rows = rows, .slice = slice};
+    PLIM_TRY(load_own(&work, range));
+    if (range == 0)
+        plim__tile_pack(layer->front_dst + slice->first * layer->in, layer->in, 0, slice->count,
+                        exact->packed_dst);
+    plim__team_run(exact->team, (rows + TILE - 1) / TILE,
+                   TILE * (50 + layer->in * slice->count / 32), dst_tile, &work);
+    return PLIM_OK;
+}
+
 plim_status_t plim__exact_output_range(plim__exact_t *exact, int64_t range, int64_t rows,
                                        const float *states, const char *others, float *h)
 {
@@ -189,7 +245,8 @@ plim_status_t plim__exact_output_range(plim__exact_t *exact, int64_t range, int6
                      .h = h};
     const int64_t tiles = (rows + TILE - 1) / TILE;
     const float *residual = layer->residual ? exact->x : NULL;
-    PLIM_TRY(load_own(&work, range));
+    if (layer->front_dst == NULL)
+        PLIM_TRY(load_own(&work, range));
     plim__team_run(exact->team, tiles, TILE * (200 + layer->in * layer->inner / 32), multiply_tile,
                    &work);
     apply_epilogue(exact, &layer->epilogue, rows, work.y, twice ? NULL : residual);

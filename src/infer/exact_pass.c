@@ -59,6 +59,7 @@ static void load_rows(const fill_t *fill, int64_t position, int64_t rows, float 
     const plim__exact_t *exact = fill->exact;
     const plim__exact_layer_t *layer = exact->layer;
     const plim__exact_slice_t *slice = fill->slice;
+    const int64_t first = slice->first % layer->in; /* R-GCN's bases have the same columns */
     int64_t node = plim__exact_node_at(exact->held, position);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t place = plim__exact_position(exact->source.set, node);
@@ -67,7 +68,7 @@ static void load_rows(const fill_t *fill, int64_t position, int64_t rows, float 
         if (layer->front != NULL)
             plim__exact_load(exact, row, 0, layer->in, x + i * layer->in);
         else
-            plim__exact_load(exact, row, slice->first, slice->count, to + i * slice->width);
+            plim__exact_load(exact, row, first, slice->row_width, to + i * slice->row_width);
         if (i + 1 < rows)
             node = plim__exact_node_after(exact->held, node);
     }
@@ -77,15 +78,30 @@ static void load_rows(const fill_t *fill, int64_t position, int64_t rows, float 
 static void scale_rows(const fill_t *fill, int64_t position, int64_t rows, float *to)
 {
     const plim__exact_t *exact = fill->exact;
+    const bool weighted = exact->layer->scale == PLIM__EXACT_GCN_WEIGHTED;
     int64_t node = plim__exact_node_at(exact->held, position);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t degree = plim__offsets_degree(exact->offsets, node);
-        const float scale = 1.0f / sqrtf((float)(plim__min_i64(degree, exact->layer->fanout) + 1));
+        const float scale =
+            weighted ? plim__exact_weighted_src(exact, node)
+                     : 1.0f / sqrtf((float)(plim__min_i64(degree, exact->layer->fanout) + 1));
         float *row = to + i * fill->slice->width;
         for (int64_t j = 0; j < fill->slice->width; j++)
             row[j] *= scale;
         if (i + 1 < rows)
             node = plim__exact_node_after(exact->held, node);
+    }
+}
+
+/* Adds GATv2's bias to the columns of each row. */
+static void add_bias(const fill_t *fill, int64_t rows, float *to)
+{
+    const plim__exact_slice_t *slice = fill->slice;
+    const float *bias = fill->exact->layer->front_bias + slice->first;
+    for (int64_t i = 0; i < rows; i++) {
+        float *row = to + i * slice->row_width + 2 * (int64_t)slice->heads;
+        for (int64_t j = 0; j < slice->count; j++)
+            row[j] += bias[j];
     }
 }
 
@@ -96,14 +112,16 @@ static void fill_tile(void *context, int worker, int64_t tile)
     const plim__exact_layer_t *layer = exact->layer;
     const int64_t position = fill->chunk.first + tile * TILE;
     const int64_t rows = plim__min_i64(TILE, fill->chunk.end - position);
-    const int64_t width = fill->slice->width;
+    const int64_t width = fill->slice->row_width;
     float *x = plim__exact_tile(exact, worker);
     float *to = exact->resident + (fill->whole + tile * TILE - fill->first) * width;
     load_rows(fill, position, rows, x, to);
     if (layer->front != NULL)
         plim__tile_product(exact->packed_front, layer->in, width, rows, x, layer->in, false, to,
                            width);
-    if (layer->scale == PLIM__EXACT_GCN)
+    if (layer->front_bias != NULL)
+        add_bias(fill, rows, to);
+    if (layer->scale == PLIM__EXACT_GCN || layer->scale == PLIM__EXACT_GCN_WEIGHTED)
         scale_rows(fill, position, rows, to);
 }
 
@@ -111,7 +129,7 @@ static void fill_tile(void *context, int worker, int64_t tile)
 static plim_status_t fill_until(fill_t *fill, int64_t end)
 {
     plim__exact_t *exact = fill->exact;
-    const int64_t cost = 100 + exact->layer->in * (fill->slice->width + 16) / 32;
+    const int64_t cost = 100 + exact->layer->in * (fill->slice->row_width + 16) / 32;
     for (;;) {
         const plim__exact_chunk_t *next = plim__exact_reader_peek(&exact->rows);
         char *data;
@@ -144,8 +162,8 @@ static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_slice_t *
         const plim__exact_group_t group = plim__exact_group_at(exact, at, end);
         const plim_status_t status =
             fill_until(&fill, plim__exact_part_before(exact->held, group.end));
-        PLIM_TRY(plim__exact_gather(exact, &group, status, slice->width,
-                                    exact->resident + (group.first - first) * slice->width));
+        PLIM_TRY(plim__exact_gather(exact, &group, status, slice->row_width,
+                                    exact->resident + (group.first - first) * slice->row_width));
         at = group.end;
     }
     return PLIM_OK;
@@ -160,6 +178,7 @@ typedef struct aggregation {
     float *states;
     plim__exact_chunk_t chunk;
     const char *data;
+    const char *edges;   /* the column of its entries; NULL: none is read */
     int64_t start, stop; /* the chunk's entries */
     bool own_done;       /* the chunk's first list continues and has its own row */
     bool own_left;       /* own_done of the next chunk */
@@ -172,17 +191,28 @@ typedef struct list_walk {
     int64_t lines;  /* cache lines of a row to prefetch */
     bool straddles; /* a row may reach into one more line */
     int64_t most;   /* capacity of a batch */
+    float *totals;  /* of the current list */
 } list_walk_t;
 
 static void aggregate_batch(const aggregation_t *aggregation, plim__exact_batch_t *batch)
 {
     plim__stream_aggregate_lists(&aggregation->rule, batch->lists, batch->num_lists, batch->places,
-                                 aggregation->states);
+                                 &batch->edges, aggregation->states);
     batch->count = batch->num_lists = 0;
 }
 
-/* Adds a row to the batch; `state` and `own` belong to its list. */
-static inline void push(list_walk_t *walk, int64_t place, int64_t state, int64_t own)
+/* What the edge of an entry of the chunk carries. */
+static inline const char *edge_at(const aggregation_t *aggregation, int64_t entry)
+{
+    return aggregation->edges +
+           (entry - aggregation->start) * aggregation->exact->sizes.column.bytes;
+}
+
+#define OWN (-1)
+
+/* Adds the row of an entry's source to the batch, or the node's OWN; `state` and `own` belong to
+ * its list. */
+static inline void push(list_walk_t *walk, int64_t place, int64_t state, int64_t own, int64_t entry)
 {
     const aggregation_t *aggregation = walk->aggregation;
     plim__exact_batch_t *batch = walk->batch;
@@ -192,11 +222,15 @@ static inline void push(list_walk_t *walk, int64_t place, int64_t state, int64_t
         walk->other = batch;
         batch = walk->batch;
     }
-    const char *row = (const char *)(aggregation->rule.rows + place * aggregation->rule.width);
+    const char *row = (const char *)(aggregation->rule.rows + place * aggregation->rule.row_width);
     for (int64_t line = 0; line < walk->lines; line++)
         __builtin_prefetch(row + line * (int64_t)PLIM__LINE);
     if (walk->straddles)
-        __builtin_prefetch(row + aggregation->rule.width * (int64_t)sizeof(float) - 1);
+        __builtin_prefetch(row + aggregation->rule.row_width * (int64_t)sizeof(float) - 1);
+    if (aggregation->edges != NULL)
+        plim__exact_edge_put(aggregation->exact, entry,
+                             entry == OWN ? NULL : edge_at(aggregation, entry), walk->totals,
+                             &batch->edges, batch->count);
     batch->places[batch->count++] = place;
     if (batch->num_lists == 0 || batch->lists[batch->num_lists - 1].state != state)
         batch->lists[batch->num_lists++] =
@@ -228,7 +262,7 @@ static bool walk_list(list_walk_t *walk, int64_t node, int64_t i, int64_t stop, 
         if (!own_done && source >= node) {
             own_done = true;
             if ((uint64_t)own < held)
-                push(walk, own, state, own);
+                push(walk, own, state, own, OWN);
         }
         if (skips && source == node)
             continue;
@@ -238,16 +272,33 @@ static bool walk_list(list_walk_t *walk, int64_t node, int64_t i, int64_t stop, 
             return own_done;
         }
         if ((uint64_t)(position - aggregation->first) < held)
-            push(walk, position - aggregation->first, state, own);
+            push(walk, position - aggregation->first, state, own, i);
     }
     return own_done;
+}
+
+/* The totals of the list of `node`, of which entries [begin, stop) are in the chunk. */
+static void take_totals(list_walk_t *walk, int worker, int64_t node, const plim__list_t *list,
+                        int64_t begin, int64_t stop)
+{
+    const aggregation_t *aggregation = walk->aggregation;
+    plim__exact_t *exact = aggregation->exact;
+    const bool whole = list->degree == 0 || stop - begin == list->degree;
+    walk->totals = plim__exact_totals_at(exact, whole ? worker : exact->sizes.workers);
+    if (!whole)
+        return;
+    const int64_t count = list->degree, first = count > 0 ? begin - aggregation->start : 0;
+    plim__exact_totals(exact, node, begin, count,
+                       aggregation->data +
+                           first * (int64_t)plim__index_bytes(exact->info->index_type),
+                       aggregation->edges + first * exact->sizes.column.bytes, walk->totals);
 }
 
 static void aggregate_lists(void *context, int worker, int64_t task)
 {
     aggregation_t *aggregation = context;
     plim__exact_t *exact = aggregation->exact;
-    const int64_t bytes = aggregation->rule.width * (int64_t)sizeof(float);
+    const int64_t bytes = aggregation->rule.row_width * (int64_t)sizeof(float);
     list_walk_t walk = {.aggregation = aggregation,
                         .batch = &exact->batches[worker][0],
                         .other = &exact->batches[worker][1],
@@ -267,18 +318,61 @@ static void aggregate_lists(void *context, int worker, int64_t task)
         /* The start of an empty list may be outside of the chunk. */
         const bool continues = list.degree > 0 && begin > list.start;
         bool own_done = continues ? aggregation->own_done : !exact->layer->self;
+        if (exact->sizes.column.totals > 0)
+            take_totals(&walk, worker, node, &list, begin, stop);
         own_done = walk_list(&walk, node, begin, stop, state, own_done);
         if (list.degree > 0 && stop < list_end) {
             aggregation->own_left = own_done; /* the chunk's last list: one thread writes this */
         } else if (!own_done) {
             const int64_t own = plim__exact_position(exact->from, node) - aggregation->first;
             if ((uint64_t)own < (uint64_t)(aggregation->end - aggregation->first))
-                push(&walk, own, state, own);
+                push(&walk, own, state, own, OWN);
         }
         node = plim__exact_node_after(exact->to, node);
     }
     aggregate_batch(aggregation, walk.other);
     aggregate_batch(aggregation, walk.batch);
+}
+
+static plim__stream_aggregate_t rule_of(const plim__exact_t *exact,
+                                        const plim__exact_slice_t *slice)
+{
+    const plim__exact_layer_t *layer = exact->layer;
+    const bool v2 = layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION_V2;
+    return (plim__stream_aggregate_t){.kind = layer->aggregate,
+                                      .width = slice->width,
+                                      .row_width = slice->row_width,
+                                      .heads = slice->heads,
+                                      .channels = layer->channels,
+                                      .first = slice->first,
+                                      .rows = exact->resident,
+                                      .terms = plim__exact_terms(exact, slice),
+                                      .factors = layer->comp,
+                                      .bases = layer->heads,
+                                      .att = v2 ? layer->att_src + slice->first : NULL,
+                                      .z_dst = exact->z};
+}
+
+/* Takes the chunk of the column that belongs to the chunk of the lists; if a list that is longer
+ * begins with it, its totals. */
+static plim_status_t take_edges(aggregation_t *aggregation)
+{
+    plim__exact_t *exact = aggregation->exact;
+    const plim__exact_chunk_t *chunk = &aggregation->chunk;
+    plim__exact_chunk_t edges;
+    char *data;
+    if (exact->sizes.column.column == 0)
+        return PLIM_OK;
+    PLIM_TRY(plim__exact_reader_take(&exact->edges, &edges, &data));
+    aggregation->edges = data;
+    if (exact->sizes.column.totals == 0)
+        return PLIM_OK;
+    const int64_t node = plim__exact_node_at(exact->to, chunk->end - 1);
+    const plim__list_t list = plim__offsets_list(exact->offsets, node);
+    const bool cut = list.start + list.degree > aggregation->stop;
+    return list.degree > 0 && cut && list.start >= aggregation->start
+               ? plim__exact_totals_long(exact, node)
+               : PLIM_OK;
 }
 
 /* Aggregates the lists of one range of destinations over the sources [first, end) in memory. */
@@ -287,12 +381,7 @@ static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_sli
 {
     const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
     aggregation_t aggregation = {.exact = exact,
-                                 .rule = {.kind = exact->layer->aggregate,
-                                          .width = slice->width,
-                                          .heads = slice->heads,
-                                          .channels = exact->layer->channels,
-                                          .first = slice->first,
-                                          .rows = exact->resident},
+                                 .rule = rule_of(exact, slice),
                                  .first = first,
                                  .end = end,
                                  .first_state = range * exact->sizes.range_rows,
@@ -307,6 +396,7 @@ static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_sli
         aggregation.start = (aggregation.chunk.offset - PLIM__NPY_HEADER) / bytes;
         aggregation.stop = aggregation.start + aggregation.chunk.size / bytes;
         aggregation.own_done = aggregation.own_left;
+        PLIM_TRY(take_edges(&aggregation));
         const int64_t lists = aggregation.chunk.end - aggregation.chunk.first;
         plim__team_run(exact->team, (lists + LISTS - 1) / LISTS,
                        10 * (aggregation.stop - aggregation.start) * LISTS / lists + 100,
@@ -394,6 +484,8 @@ static plim_status_t run_range(exact_pass_t *pass, int64_t range)
         plim__stream_aggregate_begin(&rule, rows, states);
     else if (read != NULL)
         memcpy(states, read + (pass->slice.offset - pass->offset), (size_t)size);
+    if (exact->layer->front_dst != NULL)
+        PLIM_TRY(plim__exact_output_dst(exact, &pass->slice, range, rows));
     PLIM_TRY(aggregate_range(exact, &pass->slice, pass->first, pass->end, range, states));
     if (pass->ends)
         return put_output(pass, range, rows, states, read);
@@ -408,14 +500,17 @@ static plim_status_t run_pass(exact_pass_t *pass, const plim__exact_plan_t *plan
     const int looks = exact->peers != NULL ? LOOKS : 1;
     plim_status_t status = PLIM_OK;
     int64_t range = 0;
-    plim__exact_lists_t lists = plim__exact_lists_of(exact, exact->to);
+    plim__exact_lists_t lists = plim__exact_lists_of(exact, exact->to), edges = lists;
     plim__exact_rows_t own = plim__exact_rows_of(exact, exact->to, 0, exact->to->count);
     if (exact->layer->aggregates) {
         start_states(pass, plan);
         plim__exact_reader_start(&exact->lists, &exact->indices, NULL, plim__exact_lists_next,
                                  &lists);
     }
-    if (pass->ends && plim__exact_wants_root(exact->layer))
+    if (exact->layer->aggregates && exact->sizes.column.column != 0)
+        plim__exact_reader_start(&exact->edges, &exact->column, NULL, plim__exact_edges_next,
+                                 &edges);
+    if ((pass->ends && plim__exact_wants_root(exact->layer)) || exact->layer->front_dst != NULL)
         plim__exact_reader_start(&exact->own, exact->source.file, exact->source.memory,
                                  plim__exact_rows_next, &own);
     for (int look = 1; look <= looks; look++) {
@@ -445,13 +540,24 @@ static void make_scores(const plim__exact_t *exact, const plim__exact_layer_t *l
         }
 }
 
+/* Packs a weight (out, in), or with `transposed` (in, out). */
+static void pack_weight(const float *weight, bool transposed, int64_t in, int64_t out,
+                        float *packed)
+{
+    if (transposed)
+        plim__tile_pack_transposed(weight, in, out, packed);
+    else
+        plim__tile_pack(weight, in, 0, out, packed);
+}
+
 /* Packs the layer's weights for products of tiles. */
-static void pack(const plim__exact_t *exact, const plim__exact_layer_t *layer)
+static void pack(plim__exact_t *exact, const plim__exact_layer_t *layer)
 {
     if (layer->behind != NULL)
-        plim__tile_pack(layer->behind, layer->wide, 0, layer->inner, exact->packed_behind);
+        pack_weight(layer->behind, layer->transposed, layer->wide, layer->inner,
+                    exact->packed_behind);
     if (layer->root != NULL) {
-        plim__tile_pack(layer->root, layer->in, 0, layer->inner, exact->packed_root);
+        pack_weight(layer->root, layer->transposed, layer->in, layer->inner, exact->packed_root);
         const size_t values = plim__tile_bytes(layer->in, layer->inner) / sizeof(float);
         for (size_t i = 0; i < values && layer->root_scale != 1.0f; i++)
             exact->packed_root[i] *= layer->root_scale;
@@ -460,6 +566,9 @@ static void pack(const plim__exact_t *exact, const plim__exact_layer_t *layer)
         plim__tile_pack(layer->second, layer->inner, 0, layer->out, exact->packed_second);
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
         make_scores(exact, layer);
+    else if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION_V2)
+        memset(exact->scores, 0, 2 * (size_t)(layer->heads * layer->in) * sizeof *exact->scores);
+    plim__exact_terms_make(exact, layer);
 }
 
 static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *plan,
@@ -499,6 +608,7 @@ static void end_layer(plim__exact_t *exact)
     plim__exact_reader_drop(&exact->rows);
     plim__exact_reader_drop(&exact->own);
     plim__exact_reader_drop(&exact->states);
+    plim__exact_reader_drop(&exact->edges);
     (void)plim__exact_writer_flush(&exact->writer);
     (void)plim__fail_restore(PLIM_OK, &failure);
     plim__exact_store_destroy(&exact->partial);

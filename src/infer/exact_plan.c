@@ -34,6 +34,8 @@
 #define BLOCKS_MAX 4096
 #define SLICES_MAX 64 /* attention may have more, since it has no blocks */
 
+#define PARTS_MAX 16 /* of a basis */
+
 #define UNIT_MAX ((int64_t)1 << 20) /* bytes of a chunk */
 #define UNIT_MIN ((int64_t)1 << 16)
 #define RANGE_UNITS 4 /* approximate chunks in a range's matrices */
@@ -57,6 +59,13 @@ void plim__exact_lay_out(plim__arena_t *arena, void *object)
     const plim__exact_sizes_t *sizes = &exact->sizes;
     const int64_t rows = sizes->range_rows, workers = sizes->workers;
     exact->batches = plim__arena_carve(arena, (size_t)workers, sizeof *exact->batches, 1);
+    exact->edge_values =
+        carve_floats(arena, sizes->column.column != 0 ? 2 * workers * PLIM__EXACT_BATCH : 0,
+                     sizes->column.entries + 1);
+    exact->totals = carve_floats(arena, workers + 1, sizes->column.totals);
+    const size_t part = sizes->column.totals > 0 ? (size_t)sizes->chunk + 2 * PLIM__PAGE : 0;
+    exact->long_entries = plim__arena_carve(arena, 1, part, PLIM__PAGE);
+    exact->long_edges = plim__arena_carve(arena, 1, part, PLIM__PAGE);
     exact->tiles = carve_floats(arena, workers * PLIM__EXACT_TILE, sizes->tile);
     exact->x = carve_floats(arena, rows, sizes->x);
     exact->y = carve_floats(arena, rows, sizes->y);
@@ -67,6 +76,9 @@ void plim__exact_lay_out(plim__arena_t *arena, void *object)
     exact->packed_behind = plim__arena_carve(arena, 1, sizes->behind, 1);
     exact->packed_root = plim__arena_carve(arena, 1, sizes->root, 1);
     exact->packed_second = plim__arena_carve(arena, 1, sizes->second, 1);
+    exact->packed_dst = plim__arena_carve(arena, 1, sizes->dst, 1);
+    exact->table = plim__arena_carve(arena, 1, sizes->table, 1);
+    exact->z = carve_floats(arena, rows, sizes->z);
     exact->scores = plim__arena_carve(arena, 1, sizes->scores, 1);
     exact->kept = plim__arena_carve(arena, 1, sizes->kept, 1);
     exact->send_sizes = carve_sizes(arena, sizes->peers);
@@ -77,6 +89,8 @@ void plim__exact_lay_out(plim__arena_t *arena, void *object)
     plim__exact_reader_lay_out(arena, &exact->rows, PLIM__EXACT_AHEAD, sizes->chunk);
     plim__exact_reader_lay_out(arena, &exact->own, PLIM__EXACT_AHEAD, sizes->chunk);
     plim__exact_reader_lay_out(arena, &exact->states, PLIM__EXACT_AHEAD_STATES, sizes->states);
+    if (sizes->column.column != 0)
+        plim__exact_reader_lay_out(arena, &exact->edges, PLIM__EXACT_AHEAD, sizes->chunk);
     plim__exact_writer_lay_out(arena, &exact->writer, sizes->written);
 }
 
@@ -119,24 +133,38 @@ static int64_t matrix_bytes(int64_t rows, int64_t width)
 
 size_t plim__exact_resident_bytes(const plim__exact_choice_t *choice)
 {
-    return (size_t)matrix_bytes(choice->rows, choice->width);
+    return (size_t)matrix_bytes(choice->rows, choice->row_width);
 }
 
-/* Floats of a row of so many columns. */
+/* Floats of a state of so many columns. */
 static int64_t slice_width(const plim__exact_layer_t *layer, int64_t columns)
 {
-    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION)
+    if (!plim__exact_attends(layer))
         return columns;
     /* Whole heads, or a part of one: see slice_columns. */
     const int64_t heads = (columns + layer->channels - 1) / layer->channels;
     return columns + 2 * heads;
 }
 
+/* Floats of a row: R-GCN's bases have the same. */
+static int64_t slice_row_width(const plim__exact_layer_t *layer, int64_t columns)
+{
+    return layer->aggregate == PLIM__STREAM_AGGREGATE_TYPED
+               ? plim__min_i64(columns, layer->channels)
+               : slice_width(layer, columns);
+}
+
+/* Whether slices are whole heads (or bases), or a part of one. */
+static bool by_heads(const plim__exact_layer_t *layer)
+{
+    return plim__exact_attends(layer) || layer->aggregate == PLIM__STREAM_AGGREGATE_TYPED;
+}
+
 /* Columns of each of `slices` of about equal width; a slice of attention is whole heads, or a part
  * of one head. */
 static int64_t slice_columns(const plim__exact_layer_t *layer, int64_t slices)
 {
-    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION)
+    if (!by_heads(layer))
         return (layer->wide + slices - 1) / slices;
     if (slices <= layer->heads)
         return (layer->heads + slices - 1) / slices * layer->channels;
@@ -146,7 +174,7 @@ static int64_t slice_columns(const plim__exact_layer_t *layer, int64_t slices)
 
 static int64_t count_slices(const plim__exact_layer_t *layer, int64_t columns)
 {
-    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION || columns >= layer->channels)
+    if (!by_heads(layer) || columns >= layer->channels)
         return (layer->wide + columns - 1) / columns;
     return layer->heads * ((layer->channels + columns - 1) / columns);
 }
@@ -155,7 +183,9 @@ static int64_t slices_max(const plim__exact_layer_t *layer)
 {
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
         return layer->wide;
-    return plim__min_i64(layer->wide, SLICES_MAX);
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION_V2) /* logits need whole heads */
+        return layer->heads;
+    return plim__min_i64(layer->wide, by_heads(layer) ? layer->heads * PARTS_MAX : SLICES_MAX);
 }
 
 static double seconds(const plim__exact_layer_t *layer, const plim__exact_choice_t *choice,
@@ -165,7 +195,7 @@ static double seconds(const plim__exact_layer_t *layer, const plim__exact_choice
     const double states = (double)num_dst * (double)(slice_width(layer, layer->wide) * 4);
     const double disk = slices * (double)input_bytes + slices * blocks * (double)index_bytes +
                         2 * states * (blocks - 1 + (slices - 1) / slices);
-    const double lines = (double)(choice->width * 4 + 48) / 64; /* mean over all alignments */
+    const double lines = (double)(choice->row_width * 4 + 48) / 64; /* mean over all alignments */
     return disk / DISK_RATE + slices * (double)edges * (lines < 1 ? 1 : lines) / FETCH_RATE +
            slices * blocks * (double)edges / ENTRY_RATE;
 }
@@ -178,7 +208,14 @@ static int64_t minimum_floats(const plim__exact_layer_t *layer, int64_t num_src)
     /* Attention finds a destination's scores in its own row: all rows must be in memory. */
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
         return plim__mul_saturating_i64(num_src, 3);
-    return plim__max_i64(num_src / 16, (layer->wide + SLICES_MAX - 1) / SLICES_MAX) + 1024;
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION_V2) {
+        const int64_t width = slice_width(layer, layer->channels);
+        return plim__mul_saturating_i64(num_src / (BLOCKS_MAX / 2) + 1, width) + 1024;
+    }
+    const int64_t wide = layer->aggregate == PLIM__STREAM_AGGREGATE_TYPED
+                             ? layer->channels * (SLICES_MAX / PARTS_MAX)
+                             : layer->wide;
+    return plim__max_i64(num_src / 16, (wide + SLICES_MAX - 1) / SLICES_MAX) + 1024;
 }
 
 /* The fastest choice within `capacity` floats; 0 slices if that is too little. */
@@ -192,7 +229,8 @@ static plim__exact_choice_t choose(const plim__exact_layer_t *layer, int64_t num
         plim__exact_choice_t choice = {.columns = slice_columns(layer, slices)};
         choice.slices = count_slices(layer, choice.columns);
         choice.width = slice_width(layer, choice.columns);
-        choice.rows = plim__min_i64(capacity / choice.width, num_src);
+        choice.row_width = slice_row_width(layer, choice.columns);
+        choice.rows = plim__min_i64(capacity / choice.row_width, num_src);
         if (choice.rows < 1 ||
             (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION && choice.rows < num_src))
             continue;
@@ -215,7 +253,7 @@ plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
     const plim__exact_choice_t *choice = &exact->choice;
     plim__exact_slice_t slice = {.first = index * choice->columns};
     int64_t end = layer->wide;
-    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION && choice->columns < layer->channels) {
+    if (by_heads(layer) && choice->columns < layer->channels) {
         const int64_t parts = choice->slices / layer->heads;
         const int64_t head = index / parts;
         slice.first = head * layer->channels + index % parts * choice->columns;
@@ -223,19 +261,26 @@ plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
     }
     slice.count = plim__min_i64(choice->columns, end - slice.first);
     slice.width = slice.count;
+    slice.row_width = slice_row_width(layer, slice.count);
     slice.offset = index * matrix_bytes(exact->sizes.range_rows, choice->width);
-    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION) {
+    if (plim__exact_attends(layer)) {
         slice.head = (int)(slice.first / layer->channels);
         slice.heads = (int)((slice.first + slice.count - 1) / layer->channels) - slice.head + 1;
         slice.width += 2 * (int64_t)slice.heads;
+        slice.row_width = slice.width;
     }
     return slice;
 }
 
-/* Floats of a row, or a state, of all columns. */
+/* Floats of a state, and of a row, of all columns. */
 static int64_t state_floats(const plim__exact_layer_t *layer)
 {
     return layer->aggregates ? slice_width(layer, layer->wide) : 0;
+}
+
+static int64_t row_floats(const plim__exact_layer_t *layer)
+{
+    return layer->aggregates ? slice_row_width(layer, layer->wide) : 0;
 }
 
 /* Maximum floats of the states of all slices: every slice of attention repeats the scores. */
@@ -243,7 +288,7 @@ static int64_t stored_floats(const plim__exact_layer_t *layer)
 {
     if (!layer->aggregates)
         return 0;
-    return layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION ? 3 * layer->wide : layer->wide;
+    return plim__exact_attends(layer) ? 3 * layer->wide : layer->wide;
 }
 
 static size_t larger(size_t a, size_t b)
@@ -258,6 +303,7 @@ static int64_t choose_rows(const plim__exact_layer_t *layers, int num_layers, in
     for (int i = 0; i < num_layers; i++) {
         const plim__exact_layer_t *layer = &layers[i];
         floats = plim__max_i64(floats, (plim__exact_wants_root(layer) ? layer->in : 0) +
+                                           (layer->front_dst != NULL ? layer->wide : 0) +
                                            2 * layer->out + 2 * state_floats(layer));
     }
     int64_t rows = RANGE_UNITS * unit / (4 * floats);
@@ -276,8 +322,16 @@ static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *lay
                                                          (int64_t)PLIM__PAGE);
     sizes->written =
         plim__max_i64(sizes->written, matrix_bytes(rows, plim__max_i64(layer->out, states)));
-    if (plim__exact_wants_root(layer))
+    if (plim__exact_wants_root(layer) || layer->front_dst != NULL)
         sizes->x = plim__max_i64(sizes->x, layer->in);
+    if (layer->front_dst != NULL) {
+        sizes->z = plim__max_i64(sizes->z, layer->wide);
+        sizes->dst = larger(sizes->dst, plim__tile_bytes(layer->in, layer->wide));
+    }
+    if (sizes->column.categories == NULL)
+        sizes->table = larger(sizes->table,
+                              plim__mul_saturating_size((size_t)layer->term_rows,
+                                                        (size_t)layer->term_width * sizeof(float)));
     if (layer->second != NULL)
         sizes->y = plim__max_i64(sizes->y, layer->inner);
     sizes->h = plim__max_i64(sizes->h, layer->out);
@@ -293,66 +347,84 @@ static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *lay
         sizes->behind = larger(sizes->behind, plim__tile_bytes(layer->wide, layer->inner));
     if (layer->root != NULL)
         sizes->root = larger(sizes->root, plim__tile_bytes(layer->in, layer->inner));
-    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
+    if (plim__exact_attends(layer))
         sizes->scores =
             larger(sizes->scores, (size_t)layer->heads * 2 * (size_t)layer->in * sizeof(float));
 }
 
 static plim__exact_sizes_t sizes_of(const plim_job_t *job, const plim_dataset_info_t *info,
+                                    const plim__exact_column_t *column,
                                     const plim__exact_layer_t *layers, int num_layers, int64_t unit)
 {
     plim__exact_t draft = {
         .sizes = {.workers = plim__job_threads(job),
                   .peers = job->core->transport.num_ranks,
-                  .chunk = plim__max_i64(unit, job->core->transport.num_ranks *
-                                                   (int64_t)sizeof(plim__node_set_line_t)),
+                  .column = *column,
+                  .chunk = plim__max_i64(plim__max_i64(unit, column->bytes),
+                                         job->core->transport.num_ranks *
+                                             (int64_t)sizeof(plim__node_set_line_t)),
                   .range_rows = choose_rows(layers, num_layers, info->num_nodes, unit)}};
     plim__exact_sizes_t *sizes = &draft.sizes;
     for (int i = 0; i < num_layers; i++)
         add_layer(sizes, &layers[i]);
     sizes->chunk = (int64_t)plim__round_up((size_t)sizes->chunk, PLIM__PAGE);
-    sizes->bytes = plim__object_bytes(plim__exact_lay_out, &draft, sizeof draft) +
-                   plim__team_estimate(sizes->workers) +
-                   3 * plim__engine_estimate(job->io_engine, PLIM__EXACT_AHEAD) +
-                   plim__engine_estimate(job->io_engine, PLIM__EXACT_AHEAD_STATES) +
-                   plim__engine_estimate(job->io_engine, 2);
+    sizes->bytes =
+        plim__object_bytes(plim__exact_lay_out, &draft, sizeof draft) +
+        plim__team_estimate(sizes->workers) +
+        (column->column != 0 ? 4 : 3) * plim__engine_estimate(job->io_engine, PLIM__EXACT_AHEAD) +
+        plim__engine_estimate(job->io_engine, PLIM__EXACT_AHEAD_STATES) +
+        plim__engine_estimate(job->io_engine, 2);
     return *sizes;
 }
 
 plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_dataset_info_t *info,
+                                          const plim__exact_column_t *column,
                                           const plim__exact_layer_t *layers, int num_layers,
                                           size_t available)
 {
     int64_t unit = UNIT_MAX;
-    plim__exact_sizes_t sizes = sizes_of(job, info, layers, num_layers, unit);
+    plim__exact_sizes_t sizes = sizes_of(job, info, column, layers, num_layers, unit);
     while (unit > UNIT_MIN && sizes.bytes > available / 8) {
         unit /= 2;
-        sizes = sizes_of(job, info, layers, num_layers, unit);
+        sizes = sizes_of(job, info, column, layers, num_layers, unit);
     }
     return sizes;
 }
 
+size_t plim__exact_cost_first(const plim_dataset_t *dataset, const plim_model_t *model,
+                              const plim__columns_t *columns)
+{
+    const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    const size_t offsets = plim__offsets_estimate(dataset, plim__exact_skips_loops(model, columns));
+    return plim__add_saturating_size(plim__round_up(offsets, PLIM__PAGE),
+                                     columns->edge_weights ? plim__weight_sums_estimate(num_nodes)
+                                                           : 0);
+}
+
 size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim_model_t *model, int64_t num_outputs, bool embeddings)
+                                const plim_model_t *model, const plim__columns_t *columns,
+                                int64_t num_outputs, bool embeddings)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const plim__exact_column_t column = plim__exact_column_of(info, model, columns);
     plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
     int num_layers;
     int64_t floats = 0;
-    plim__exact_layers_shape(info, model, num_outputs, embeddings, &num_layers, layers);
+    plim__exact_layers_shape(info, model, columns, num_outputs, embeddings, &num_layers, layers);
     for (int i = 0; i < num_layers; i++)
         floats = plim__max_i64(floats, minimum_floats(&layers[i], info->num_nodes));
-    const plim__exact_sizes_t sizes = sizes_of(job, info, layers, num_layers, UNIT_MIN);
+    const plim__exact_sizes_t sizes = sizes_of(job, info, &column, layers, num_layers, UNIT_MIN);
     const size_t parts[] = {(size_t)matrix_bytes(floats, 1),
                             reorder_bytes(job, sizes.range_rows, layers[num_layers - 1].out),
                             (size_t)(num_layers + 1) * plim__exact_set_bytes(info->num_nodes)};
     size_t bytes = sizes.bytes;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         bytes = plim__add_saturating_size(bytes, parts[i]);
-    /* The offsets are read before anything else is allocated. */
+    /* These are read before anything else is allocated. */
     bytes = larger(bytes, plim__offsets_work_minimum(job));
-    return plim__add_saturating_size(
-        bytes, plim__offsets_estimate(dataset, plim__model_skips_loops(model)));
+    if (columns->edge_weights)
+        bytes = larger(bytes, plim__weight_sums_work_minimum(job));
+    return plim__add_saturating_size(bytes, plim__exact_cost_first(dataset, model, columns));
 }
 
 /* The nodes and edges to compute: count[i] and edges[i] are those of the inputs of layer i. */
@@ -365,6 +437,7 @@ typedef struct exact_work {
     int64_t edges[PLIM_HOPS_MAX + 1];  /* edges into all of them */
     int64_t capacity[PLIM_HOPS_MAX];   /* most floats of a pass, for all peers; 0: not agreed yet */
     int64_t range_rows;
+    int64_t edge_bytes;  /* of a list's entry, and of what its edge carries */
     int64_t most_rows;   /* as in plim__exact_params_t */
     bool stored;         /* stores the last layer's output */
     bool scratch_counts; /* scratch is a file system in memory */
@@ -381,8 +454,7 @@ static int64_t resident_bytes(const exact_work_t *work, int index)
 {
     return index >= work->num_layers
                ? 0
-               : plim__mul_saturating_i64(work->count[index],
-                                          4 * state_floats(&work->layers[index]));
+               : plim__mul_saturating_i64(work->count[index], 4 * row_floats(&work->layers[index]));
 }
 
 /* The same, but at least the minimum of a pass over it. */
@@ -441,8 +513,8 @@ static bool fit_layer(const exact_work_t *work, int index, int64_t available, in
     if (work->capacity[index] > 0)
         floats = plim__min_i64(floats, work->capacity[index]);
     plan->capacity = floats;
-    const int64_t lists = plim__min_i64(work->info->num_edges, edges) *
-                          (int64_t)plim__index_bytes(work->info->index_type);
+    const int64_t lists =
+        plim__mul_saturating_i64(plim__min_i64(work->info->num_edges, edges), work->edge_bytes);
     if (floats > 0)
         plan->choice =
             choose(layer, from, to, edges, plim__mul_saturating_i64(from, row), lists, floats);
@@ -487,22 +559,29 @@ static int64_t most_own(int64_t num_nodes, int peers)
     return plim__min_i64(num_nodes, plim__exact_stripe_node(shift, (stripes + peers - 1) / peers));
 }
 
-bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
-                      const plim_model_t *model, int64_t num_outputs, int64_t available,
-                      plim__exact_cost_t *cost_out)
+static int64_t edge_bytes(const plim_dataset_info_t *info, const plim__exact_column_t *column)
 {
+    return (int64_t)plim__index_bytes(info->index_type) + column->bytes;
+}
+
+bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
+                      const plim_model_t *model, const plim__columns_t *columns,
+                      int64_t num_outputs, int64_t available, plim__exact_cost_t *cost_out)
+{
+    const plim__exact_column_t column = plim__exact_column_of(info, model, columns);
     plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
     fit_t fit;
     int num_layers;
     if (available < 0)
         return false;
-    plim__exact_layers_shape(info, model, num_outputs, false, &num_layers, layers);
+    plim__exact_layers_shape(info, model, columns, num_outputs, false, &num_layers, layers);
     const plim__exact_sizes_t sizes =
-        plim__exact_sizes_fit(job, info, layers, num_layers, (size_t)available);
+        plim__exact_sizes_fit(job, info, &column, layers, num_layers, (size_t)available);
     exact_work_t work = {.info = info,
                          .num_layers = num_layers,
                          .layers = layers,
                          .range_rows = sizes.range_rows,
+                         .edge_bytes = edge_bytes(info, &column),
                          .stored = sizes.peers > 1};
     for (int i = 0; i <= num_layers; i++) {
         work.count[i] = info->num_nodes;
@@ -514,7 +593,8 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
         reorder_bytes(job, sizes.range_rows, layers[num_layers - 1].out), PLIM__PAGE);
     if (available < buffers + reorder || !fit_layers(&work, available - buffers - reorder, &fit))
         return false;
-    *cost_out = (plim__exact_cost_t){.bytes = buffers + fit.held, .disk = fit.disk};
+    *cost_out = (plim__exact_cost_t){
+        .bytes = buffers + fit.held, .disk = fit.disk, .column_bytes = column.bytes};
     for (int i = 0; i < num_layers; i++) {
         const plim__exact_choice_t *choice = &fit.plans[i].choice;
         cost_out->layers[i].slices = choice->slices;
@@ -612,6 +692,7 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
                          .num_layers = exact->num_layers,
                          .layers = exact->layers,
                          .range_rows = exact->sizes.range_rows,
+                         .edge_bytes = edge_bytes(exact->info, &exact->sizes.column),
                          .most_rows = exact->params->most_rows,
                          .stored = exact->stored,
                          .scratch_counts = system.memory};

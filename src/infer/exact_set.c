@@ -13,7 +13,12 @@
 
 plim_status_t plim__exact_damage(plim__exact_t *exact)
 {
-    const int64_t entry = atomic_load(&exact->damaged);
+    const int64_t entry = atomic_load(&exact->damaged), edge = atomic_load(&exact->damaged_edge);
+    if (edge >= 0)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: row %lld has a type or a category that is not below the number of "
+                          "them",
+                          exact->column.path, (long long)edge);
     if (entry < 0)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
@@ -28,13 +33,14 @@ plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim_
     return (plim__exact_lists_t){.exact = exact,
                                  .set = set,
                                  .range_rows = exact->sizes.range_rows,
-                                 .most = exact->sizes.chunk / bytes,
+                                 .most = exact->sizes.chunk /
+                                         plim__max_i64(bytes, exact->sizes.column.bytes),
                                  .node = set->count > 0 ? plim__exact_node_at(set, 0) : -1,
                                  .entry = -1};
 }
 
-/* All nodes of a stripe: their lists are adjacent, so a chunk is the next `most` entries. A node is
- * its position + `away`. */
+/* All nodes of a stripe: their lists are adjacent, so a chunk is the next `most` entries, or where
+ * totals of lists are needed as many whole lists. A node is its position + `away`. */
 static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end, int64_t away)
 {
     const plim__offsets_t *offsets = lists->exact->offsets;
@@ -56,6 +62,11 @@ static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end
     }
     const plim__list_t cut = plim__offsets_list(offsets, low + away);
     const bool split = cut.start + cut.degree > stop;
+    if (split && lists->exact->sizes.column.totals > 0 && low > lists->position) {
+        lists->position = low;
+        lists->entry = -1;
+        return cut.start;
+    }
     lists->position = split ? low : low + 1;
     lists->entry = split ? stop : -1;
     return stop;

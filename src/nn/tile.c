@@ -33,6 +33,13 @@ void plim__tile_pack(const float *weight, int64_t in, int64_t first, int64_t cou
     }
 }
 
+void plim__tile_pack_transposed(const float *weight, int64_t in, int64_t count, float *packed)
+{
+    for (int64_t k = 0; k < in; k++)
+        for (int64_t column = 0; column < count; column++)
+            packed[(column / PANEL * in + k) * PANEL + column % PANEL] = weight[k * count + column];
+}
+
 /* `height` is a constant where this is inlined. */
 PLIM__KERNEL void block(const float *panel, int64_t in, const float *x, int64_t x_stride,
                         panel_t *sums, const int height)

@@ -556,16 +556,20 @@ static double exact_layer_bytes(const expect_view_t *view, const plim_model_t *m
     const double slices = fmax((double)cost->layers[index].slices, 1);
     const double blocks = fmax((double)cost->layers[index].blocks, 1);
     const double columns = (double)cost->layers[index].columns;
-    const double lists = rows / fmax(nodes, 1) * (double)view->info->num_edges *
-                         (double)plim__index_bytes(view->info->index_type);
+    const double edges = rows / fmax(nodes, 1) * (double)view->info->num_edges;
+    const double ids = edges * (double)plim__index_bytes(view->info->index_type);
+    const double lists = ids + edges * (double)cost->column_bytes;
     const double states = /* written by a pass, read by the next */
         rows * slices * columns * sizeof(float) * (blocks - 1 + (slices - 1) / slices);
-    const double own = model->kind == PLIM_SAGE ? rows / fmax(sources, 1) : 0;
+    const double own =
+        model->kind == PLIM_SAGE || model->kind == PLIM_RGCN || model->kind == PLIM_GATV2
+            ? rows / fmax(sources, 1)
+            : 0;
     const double inputs = first ? nodes * view->row_bytes
                           : cost->layers[index - 1].stored
                               ? sources * (double)model->hidden * sizeof(float)
                               : 0;
-    const double needed = rows < nodes ? lists : 0; /* to find whose inputs are needed */
+    const double needed = rows < nodes ? ids : 0; /* to find whose inputs are needed */
     return (slices + own) * inputs + slices * blocks * lists + states + needed;
 }
 

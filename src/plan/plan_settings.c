@@ -242,19 +242,6 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     return PLIM_OK;
 }
 
-bool plim__plan_settings_passes(const plim_training_t *training)
-{
-    return columns_read(training) == 0 && training->model.kind != PLIM_GATV2;
-}
-
-plim_status_t plim__plan_settings_no_pass(void)
-{
-    return plim__fail(PLIM_ERR_UNSUPPORTED,
-                      "exact evaluation and predictions of all nodes do not read columns of edges "
-                      "yet, nor compute gatv2: take batches (`eval_fanout` -1 draws all "
-                      "neighbours), or gcn, sage, gat or gin without columns");
-}
-
 /* Whether evaluation can be made as the settings say. */
 static plim_status_t check_evaluation(const plim_dataset_info_t *info,
                                       const plim_training_t *training)
@@ -283,8 +270,6 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
                           "`eval_exact`",
                           info->num_graphs > 0 ? "a dataset of many graphs gives whole graphs"
                                                : "an MLP uses no neighbours");
-    if (training->eval_exact && !plim__plan_settings_passes(training))
-        return plim__plan_settings_no_pass();
     if (count > 0 && training->eval_exact)
         return plim__fail(PLIM_ERR_USAGE,
                           "`eval_exact` takes all neighbours: leave out `eval_fanout`");

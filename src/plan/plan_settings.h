@@ -41,10 +41,6 @@ unsigned plim__plan_settings_splits(const plim_training_t *training);
 /* Whether scores are of drawn neighbourhoods: a fan-out of evaluation may leave neighbours out. */
 bool plim__plan_settings_sampled(const plim_training_t *training);
 
-/* Whether exact passes compute the model, and the error if they do not. */
-bool plim__plan_settings_passes(const plim_training_t *training);
-plim_status_t plim__plan_settings_no_pass(void);
-
 /* Whether the model reads drawn neighbourhoods: a single graph, and not an MLP. */
 bool plim__plan_settings_draws(const plim_dataset_info_t *info, const plim_training_t *training);
 

@@ -19,6 +19,7 @@
 #include "plan/plan_settings.h"
 #include "plan/run_settings.h"
 #include "source/offsets.h"
+#include "source/weight_sums.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -297,10 +298,11 @@ typedef struct pass_cost {
 /* Bytes held before the buffers, besides those on the ledger already. */
 static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t *training)
 {
-    return weight_bytes(plim_dataset_info(dataset), training) +
-           plim__cost_pages(plim__team_estimate(1)) + plim__cost_pages(OUTPUT_BYTES) +
-           plim__cost_pages(
-               plim__offsets_estimate(dataset, plim__model_skips_loops(&training->model)));
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const plim__columns_t columns = plim__plan_settings_columns(info, training);
+    return weight_bytes(info, training) + plim__cost_pages(plim__team_estimate(1)) +
+           plim__cost_pages(OUTPUT_BYTES) +
+           plim__cost_pages(plim__exact_cost_first(dataset, &training->model, &columns));
 }
 
 int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -311,9 +313,10 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
                               plim__footprint_reserve(line, plim__job_threads(job)) -
                               before_exact(dataset, training);
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const plim__columns_t columns = plim__plan_settings_columns(info, training);
     plim__exact_cost_t cost;
-    return plim__exact_cost(job, info, &training->model, plim__plan_settings_outputs(info),
-                            available, &cost)
+    return plim__exact_cost(job, info, &training->model, &columns,
+                            plim__plan_settings_outputs(info), available, &cost)
                ? cost.bytes
                : 0;
 }
@@ -344,21 +347,26 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int64_t outputs = plim__plan_settings_outputs(info);
     const int64_t weights = weight_bytes(info, training);
-    const int64_t offsets = plim__cost_pages(
-        plim__offsets_estimate(dataset, plim__model_skips_loops(&training->model)));
+    const plim__columns_t columns = plim__plan_settings_columns(info, training);
+    const int64_t first =
+        plim__cost_pages(plim__exact_cost_first(dataset, &training->model, &columns));
+    const int64_t sums =
+        columns.edge_weights ? plim__cost_pages(plim__weight_sums_estimate(info->num_nodes)) : 0;
     const int64_t team = plim__cost_pages(plim__team_estimate(1));
-    const int64_t exact_minimum =
-        plim__cost_pages(plim__exact_cost_minimum(job, dataset, &training->model, outputs, false));
+    const int64_t exact_minimum = plim__cost_pages(
+        plim__exact_cost_minimum(job, dataset, &training->model, &columns, outputs, false));
     const int threads = plim__job_threads(job);
     const int64_t before = sum_entered(plan, phase) + before_exact(dataset, training);
     const int64_t available = plan->line - before - plim__footprint_reserve(plan->line, threads);
     cost->minimum =
-        plim__footprint_minimum(plim__add_saturating_i64(before - offsets, exact_minimum), threads);
-    if (!plim__exact_cost(job, info, &training->model, outputs, available, &cost->exact))
-        cost->exact = (plim__exact_cost_t){.bytes = exact_minimum - offsets};
+        plim__footprint_minimum(plim__add_saturating_i64(before - first, exact_minimum), threads);
+    if (!plim__exact_cost(job, info, &training->model, &columns, outputs, available, &cost->exact))
+        cost->exact = (plim__exact_cost_t){.bytes = exact_minimum - first};
     add_bytes(plan, "weights and optimiser", phase, weights);
     add_bytes(plan, "threads", phase, team);
-    add_bytes(plan, "offsets", phase, offsets);
+    add_bytes(plan, "offsets", phase, first - sums);
+    if (sums > 0)
+        add_bytes(plan, "edge columns", phase, sums);
     add_bytes(plan, "evaluation", phase,
               plim__add_saturating_i64(cost->exact.bytes, plim__cost_pages(OUTPUT_BYTES)));
     enter_reserve(job, plan, phase);
@@ -446,7 +454,7 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     pass_cost_t cost = {.minimum = 0};
     char line[PLIM__SIZE_TEXT];
-    if (!plim__plan_settings_draws(info, training) || !plim__plan_settings_passes(training))
+    if (!plim__plan_settings_draws(info, training))
         enter_sampled(job, dataset, training, plan, &cost);
     else
         enter_exact(job, dataset, training, PLIM_PHASE_PREDICT, plan, &cost);

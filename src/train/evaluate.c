@@ -138,6 +138,7 @@ static plim__exact_params_t exact_params(const plim__session_t *session, const c
                                          const plim_inference_t *inference, bool embeddings)
 {
     plim__exact_params_t params = {.model = session->training.model,
+                                   .columns = session->params.columns,
                                    .num_outputs = session->num_outputs,
                                    .parameters = session->parameters,
                                    .num_parameters = session->num_parameters,
@@ -345,9 +346,6 @@ static plim_status_t evaluate(plim__session_t *session, const char *run,
                                             inference->hits, &table);
         session->hits = &table.hits;
     }
-    if (status == PLIM_OK && inference->exact && draws(session) &&
-        !plim__plan_settings_passes(&session->training))
-        status = plim__plan_settings_no_pass();
     status = agree(session, status);
     session->errors = session->info->label_kind == PLIM_LABELS_VALUES ? inference->errors : NULL;
     for (size_t i = 0; session->errors != NULL && i < errors_count(session); i++)
@@ -515,9 +513,6 @@ static plim_status_t check_prediction(const plim__session_t *session,
         return plim__fail(PLIM_ERR_USAGE,
                           "neighbourhoods are drawn for the nodes of a split; predict all of them "
                           "exactly, or one split");
-    if (inference->exact || split == PLIM_ALL_NODES)
-        if (draws(session) && !plim__plan_settings_passes(&session->training))
-            return plim__plan_settings_no_pass();
     *rows_out = split == PLIM_ALL_NODES ? info->num_nodes : info->num_split[split];
     if (*rows_out == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s: that split is empty", path);

@@ -18,8 +18,15 @@
 #define CLASSES 5
 #define TIMEOUT_SECONDS 60
 
-static const test_graph_t graph = {
-    .num_nodes = NODES, .num_features = FEATURES, .num_classes = CLASSES, .half = true, .seed = 3};
+static const test_graph_t graph = {.num_nodes = NODES,
+                                   .num_features = FEATURES,
+                                   .num_classes = CLASSES,
+                                   .half = true,
+                                   .columns =
+                                       PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT | PLIM_EDGE_TYPE,
+                                   .edge_width = 3,
+                                   .drawable = true,
+                                   .seed = 3};
 
 static char scratch[512];
 
@@ -77,6 +84,7 @@ static void body(const plim_job_t *given, int rank, int num_ranks, void *context
     rank_ok(plim__peers_open(job, &peers));
     const int64_t before = plim__ledger_reserved(job->ledger);
     plim__exact_params_t params = {.model = call->weights.model,
+                                   .columns = call->weights.columns,
                                    .num_outputs = CLASSES,
                                    .parameters = call->weights.table,
                                    .num_parameters = call->weights.count,
@@ -108,15 +116,21 @@ static void run(int num_ranks, call_t *call)
     test_ranks_threads(num_ranks, TIMEOUT_SECONDS, NULL, body, call);
 }
 
-static call_t make_call(const plim_model_t *model)
+static call_t make_call_of(const plim_model_t *model, const plim__columns_t *columns)
 {
     test_loader_t world = test_loader_open("ranks", &graph, 2, PLIM_IO_THREADS);
     test_loader_close(&world);
-    return (call_t){.weights = test_weights_make(model, FEATURES, CLASSES),
+    return (call_t){.weights = test_weights_of(model, columns, FEATURES, CLASSES),
                     .count = NODES,
                     .width = CLASSES,
                     .other = -1,
                     .values = calloc((size_t)NODES * 2 * FEATURES, sizeof(float))};
+}
+
+static call_t make_call(const plim_model_t *model)
+{
+    const plim__columns_t none = {.edge_features = 0};
+    return make_call_of(model, &none);
 }
 
 static void end_call(call_t *call)
@@ -176,6 +190,28 @@ static void test_every_model(void **state)
         if (kind == PLIM_GAT)
             model.heads = 2;
         check_model(&model);
+    }
+}
+
+static void test_columns(void **state)
+{
+    (void)state;
+    static const struct {
+        plim_model_kind_t kind;
+        plim__columns_t columns;
+    } kinds[] = {{PLIM_GCN, {.edge_weights = true}},
+                 {PLIM_RGCN, {.edge_types = 7, .bases = 2}},
+                 {PLIM_GAT, {.edge_features = 3, PLIM_F32}},
+                 {PLIM_GATV2, {.edge_features = 3, PLIM_F32}},
+                 {PLIM_GINE, {.edge_features = 3, PLIM_F32}}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        plim_model_t model = base_model;
+        model.kind = kinds[i].kind;
+        model.hidden = 16;
+        model.heads = model.kind == PLIM_GAT || model.kind == PLIM_GATV2 ? 2 : 1;
+        call_t call = make_call_of(&model, &kinds[i].columns);
+        check(&call);
+        end_call(&call);
     }
 }
 
@@ -272,9 +308,13 @@ static void test_disk_of_all_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_model), cmocka_unit_test(test_deep_and_wide),
-        cmocka_unit_test(test_embeddings),  cmocka_unit_test(test_an_error_of_one_is_that_of_all),
-        cmocka_unit_test(test_bytes_moved), cmocka_unit_test(test_disk_of_all_ranks),
+        cmocka_unit_test(test_every_model),
+        cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_deep_and_wide),
+        cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_an_error_of_one_is_that_of_all),
+        cmocka_unit_test(test_bytes_moved),
+        cmocka_unit_test(test_disk_of_all_ranks),
     };
     test_directory_make(scratch);
     const int failed = cmocka_run_group_tests(tests, test_loader_begin, test_loader_end);

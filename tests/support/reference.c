@@ -40,13 +40,24 @@ static void add_norm(test_weights_t *weights, const char *list, int index, const
 test_weights_t test_weights_make(const plim_model_t *model, int64_t num_features,
                                  int64_t num_outputs)
 {
-    test_weights_t weights = {
-        .model = *model, .num_features = num_features, .num_outputs = num_outputs};
+    const plim__columns_t none = {.edge_features = 0};
+    return test_weights_of(model, &none, num_features, num_outputs);
+}
+
+test_weights_t test_weights_of(const plim_model_t *model, const plim__columns_t *columns,
+                               int64_t num_features, int64_t num_outputs)
+{
+    const int64_t entries = columns->edge_features;
+    test_weights_t weights = {.model = *model,
+                              .columns = *columns,
+                              .num_features = num_features,
+                              .num_outputs = num_outputs};
     for (int i = 0; i < model->num_layers; i++) {
         const bool last = i == model->num_layers - 1;
         const int64_t in = i == 0 ? num_features : model->hidden;
         const int64_t out = last ? num_outputs : model->hidden;
-        const int64_t wide = model->kind == PLIM_GAT && last ? out * model->heads : out;
+        const bool attends = model->kind == PLIM_GAT || model->kind == PLIM_GATV2;
+        const int64_t wide = attends && last ? out * model->heads : out;
         switch (model->kind) {
         case PLIM_MLP:
             add(&weights, "lins", i, "weight", out * in, -0.5, 0.5);
@@ -66,7 +77,31 @@ test_weights_t test_weights_make(const plim_model_t *model, int64_t num_features
             add(&weights, "convs", i, "att_src", wide, -1, 1);
             add(&weights, "convs", i, "att_dst", wide, -1, 1);
             add(&weights, "convs", i, "bias", out, -0.5, 0.5);
+            if (entries > 0) { /* the features of edges are large */
+                add(&weights, "convs", i, "att_edge", wide, -0.05, 0.05);
+                add(&weights, "convs", i, "lin_edge.weight", wide * entries, -0.05, 0.05);
+            }
             break;
+        case PLIM_GATV2:
+            add(&weights, "convs", i, "lin_l.weight", wide * in, -0.5, 0.5);
+            add(&weights, "convs", i, "lin_l.bias", wide, -0.5, 0.5);
+            add(&weights, "convs", i, "lin_r.weight", wide * in, -0.5, 0.5);
+            add(&weights, "convs", i, "lin_r.bias", wide, -0.5, 0.5);
+            add(&weights, "convs", i, "att", wide, -1, 1);
+            add(&weights, "convs", i, "bias", out, -0.5, 0.5);
+            if (entries > 0)
+                add(&weights, "convs", i, "lin_edge.weight", wide * entries, -0.01, 0.01);
+            break;
+        case PLIM_RGCN:
+            add(&weights, "convs", i, "weight", columns->bases * in * out, -0.5, 0.5);
+            add(&weights, "convs", i, "comp", columns->edge_types * columns->bases, -0.5, 0.5);
+            add(&weights, "convs", i, "root", in * out, -0.5, 0.5);
+            add(&weights, "convs", i, "bias", out, -0.5, 0.5);
+            break;
+        case PLIM_GINE:
+            add(&weights, "convs", i, "lin.weight", in * entries, -0.01, 0.01);
+            add(&weights, "convs", i, "lin.bias", in, -0.5, 0.5);
+            /* fall through */
         case PLIM_GIN:
             add(&weights, "convs", i, "eps", 1, i == 0 ? 0.25 : 0, i == 0 ? 0.25 : 0);
             add(&weights, "convs", i, "nn.lins.0.weight", out * in, -0.2, 0.2);

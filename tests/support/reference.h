@@ -4,13 +4,14 @@
 
 #include "support/loader.h"
 
-#include "nn/optimiser.h"
+#include "nn/model.h"
 
 #define TEST_PARAMETERS_MAX 64
 
 /* A model with weights of all names that PyG would give it. */
 typedef struct test_weights {
     plim_model_t model;
+    plim__columns_t columns;
     int64_t num_features;
     int64_t num_outputs;
     int count;
@@ -20,6 +21,9 @@ typedef struct test_weights {
 /* Weights of a model, drawn once and for all. */
 test_weights_t test_weights_make(const plim_model_t *model, int64_t num_features,
                                  int64_t num_outputs);
+/* The same for a model that reads columns of edges, of which there is no reference. */
+test_weights_t test_weights_of(const plim_model_t *model, const plim__columns_t *columns,
+                               int64_t num_features, int64_t num_outputs);
 void test_weights_free(test_weights_t *weights);
 
 /* (nodes, width) after so many layers; the caller's. Not for datasets of many graphs. */

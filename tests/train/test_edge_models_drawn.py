@@ -1,4 +1,5 @@
 """Models that read columns of edges, on one graph: PyTorch Geometric's gradients and outputs; the same bits however they are computed."""
+import json
 import pathlib
 import sys
 
@@ -64,6 +65,11 @@ def assert_close(ours, theirs):
     assert np.abs(ours - theirs.detach().numpy()).max() <= 1e-4 * max(1, theirs.abs().max().item())
 
 
+def predicted(place, *options):
+    call('predict', place / 'run', '--out', place / 'out.npy', *options, '--quiet')
+    return np.load(place / 'out.npy')
+
+
 @pytest.mark.parametrize('kind', CASES)
 def test_as_pyg(kind, tmp_path):
     """A step of plain gradient descent at rate 1 takes PyG's gradients away from PyG's weights; then outputs are the same."""
@@ -73,7 +79,7 @@ def test_as_pyg(kind, tmp_path):
     model = Layers(kind)
     safe.save_file(model.state_dict(), tmp_path / 'init.safetensors')
     call('train', tmp_path / 'data', '--run', tmp_path / 'run', *CASES[kind][0], '--fanout=-1,-1', '--batch', 90, '--hidden', HIDDEN, '--layers', 2,
-         '--optimizer', 'sgd', '--lr', 1, '--epochs', 1, '--init', tmp_path / 'init.safetensors', '--quiet')
+         '--optimizer', 'sgd', '--lr', 1, '--epochs', 1, '--eval-exact', 1, '--init', tmp_path / 'init.safetensors', '--quiet')
     arguments = data.arguments(kind)
     train = data.splits['train']
     torch.nn.functional.cross_entropy(model(*arguments)[train], torch.from_numpy(data.y[train])).backward()
@@ -83,8 +89,42 @@ def test_as_pyg(kind, tmp_path):
             assert_close(ours[key].numpy(), value - value.grad)
             value -= value.grad
     theirs = model(*arguments).detach()
-    call('predict', tmp_path / 'run', '--split', 'test', '--sampled', '--out', tmp_path / 'drawn.npy', '--quiet')
-    assert_close(np.load(tmp_path / 'drawn.npy'), theirs[data.splits['test']])
+    assert_close(predicted(tmp_path, '--split', 'all'), theirs)
+    assert_close(predicted(tmp_path, '--split', 'test'), theirs[data.splits['test']])
+    assert_close(predicted(tmp_path, '--split', 'test', '--sampled'), theirs[data.splits['test']])
+    valid = data.splits['valid']
+    loss = torch.nn.functional.cross_entropy(theirs[valid], torch.from_numpy(data.y[valid])).item()
+    metrics = [json.loads(line) for line in (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()]
+    assert metrics[-1]['valid_loss'] == pytest.approx(loss, abs=1e-4)
+    assert last('evaluate', tmp_path / 'run', '--exact', '--split', 'valid')['valid']['loss'] == pytest.approx(loss, abs=1e-4)
+
+
+@pytest.mark.parametrize('kind', CASES)
+def test_exactly_as_pyg_on_long_lists(kind, tmp_path):
+    """A list that is longer than what is read at once; the same bits with little memory."""
+    data = Nodes(kind, nodes=3000, edges=600000)
+    data.columns['edge_weight'][data.edges[0] == data.edges[1]] = 0.5  # of several loops of a node, PyG takes any one's
+    data.write(tmp_path / 'data')
+    torch.manual_seed(4)
+    model = Layers(kind)
+    safe.save_file(model.state_dict(), tmp_path / 'init.safetensors')
+    call('train', tmp_path / 'data', '--run', tmp_path / 'run', *CASES[kind][0], '--fanout=-1,-1', '--batch', 1500, '--hidden', HIDDEN,
+         '--layers', 2, '--lr', 0, '--epochs', 1, '--eval-every', 0, '--init', tmp_path / 'init.safetensors', '--quiet')
+    theirs = model(*data.arguments(kind))
+    assert theirs.std(0).max() > 1e-3
+    ours = predicted(tmp_path, '--split', 'all')
+    assert_close(ours, theirs)
+    for options in ['--threads', 1], ['--memory', '64M', '--io', 'threads']:
+        assert np.array_equal(predicted(tmp_path, '--split', 'all', *options), ours)
+
+
+@pytest.mark.parametrize('kind, name, value', [('rgcn', 'edge_type', TYPES), ('bonds', 'edge_features', -1)])
+def test_an_exact_pass_finds_damage(kind, name, value, tmp_path):
+    Nodes(kind).write(tmp_path / 'data')
+    call('train', tmp_path / 'data', '--run', tmp_path / 'run', *CASES[kind][0], '--fanout', '3,3', '--epochs', 1, '--quiet')
+    np.load(tmp_path / 'data' / f'{name}.npy', mmap_mode='r+')[50] = value
+    done = call('predict', tmp_path / 'run', '--out', tmp_path / 'out.npy', '--quiet', code=4)
+    assert 'row 50' in done.stderr and name in done.stderr
 
 
 @pytest.fixture(name='drawn', scope='module', params=list(CASES))
