@@ -91,18 +91,13 @@ static plim_status_t read_entries(const sums_reading_t *reading, const sums_work
         plim__round_up((size_t)(offset + count * bytes - start), (size_t)unit));
 }
 
-static bool is_loop(const plim_dataset_info_t *info, const char *entries, int64_t i, int64_t node)
-{
-    return info->index_type == PLIM_I32 ? ((const int32_t *)(const void *)entries)[i] == node
-                                        : ((const int64_t *)(const void *)entries)[i] == node;
-}
-
 static list_sum_t sum_list(const plim_dataset_info_t *info, const float *weights,
                            const char *entries, int64_t begin, int64_t end, int64_t node)
 {
+    const bool wide = info->index_type == PLIM_I64;
     list_sum_t sum = {.node = node, .own = 1};
     for (int64_t i = begin; i < end; i++) {
-        if (entries == NULL || !is_loop(info, entries, i, node)) {
+        if (entries == NULL || plim__index_at(entries, wide, i) != node) {
             sum.others += (double)weights[i];
         } else {
             sum.own = (double)weights[i];

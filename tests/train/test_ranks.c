@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "nn/score.h"
 #include "peers/share_tree.h"
+#include "support/dataset.h"
 #include "support/ranks.h"
 #include "support/training.h"
 #include "support/wrapped.h"
@@ -27,6 +28,7 @@ typedef struct call {
     const char *name; /* of the run */
     plim_training_t training;
     const plim_training_t *training_other; /* of rank `other`; NULL: the same */
+    const char *dataset;                   /* NULL: the generated graph */
     const char *dataset_other;             /* of rank `other`; NULL: the same */
     bool resume;
     plim_status_t expected;
@@ -90,9 +92,9 @@ static void body(const plim_job_t *given, int rank, int num_ranks, void *context
     const bool other = rank == call->other;
     const plim_training_t *training =
         other && call->training_other != NULL ? call->training_other : &call->training;
+    const char *given_path = call->dataset != NULL ? call->dataset : test_training_graph();
     rank_ok(plim_dataset_open(
-        job, other && call->dataset_other != NULL ? call->dataset_other : test_training_graph(),
-        &dataset));
+        job, other && call->dataset_other != NULL ? call->dataset_other : given_path, &dataset));
     plim_status_t status =
         plim_train_plan(job, dataset, training, other ? &call->wanted_other : &call->wanted, &plan);
     rank_assert(status == call->expected_plan);
@@ -130,6 +132,7 @@ static void run_alone(const char *name, const call_t *like)
 {
     plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     test_way_t way = test_plain_way;
+    way.dataset = like->dataset;
     way.wanted = like->other >= 0 ? like->wanted_other : like->wanted;
     assert_ok(test_train(name, &like->training, &way, &result));
 }
@@ -159,6 +162,42 @@ static void test_any_number_of_ranks_gives_the_same_bits(void **state)
         call.name = names[i];
         (i == 1 ? run_threads : run_processes)(ranks[i], &call);
         test_assert_same_run("alone", names[i]);
+    }
+}
+
+/* Models that read what edges carry: sampled, and GCN and GATv2 exactly too. */
+static void test_columns_of_edges(void **state)
+{
+    (void)state;
+    static const test_graph_t graph = {.num_nodes = 3000,
+                                       .num_features = 7,
+                                       .num_classes = 5,
+                                       .columns =
+                                           PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT | PLIM_EDGE_TYPE,
+                                       .edge_width = 3,
+                                       .drawable = true,
+                                       .seed = 8};
+    static const plim_model_kind_t kinds[] = {PLIM_GCN, PLIM_GATV2, PLIM_GINE, PLIM_RGCN};
+    char path[700];
+    plim_job_t job = test_job_make((int64_t)256 << 20, 1, PLIM_IO_THREADS);
+    test_training_path("columns-of-edges", path);
+    assert_ok(test_dataset_make(&job, path, &graph));
+    test_job_end(&job);
+    for (int i = 0; i < 4; i++) {
+        char alone[32], together[32];
+        (void)snprintf(alone, sizeof alone, "edges-alone-%d", i);
+        (void)snprintf(together, sizeof together, "edges-together-%d", i);
+        call_t call = call_of(together);
+        call.dataset = path;
+        call.training.epochs = 2;
+        call.training.model.kind = kinds[i];
+        call.training.model.norm = PLIM_NORM_LAYER;
+        call.training.edge_weight = kinds[i] == PLIM_GCN;
+        call.training.edge_features = kinds[i] == PLIM_GATV2;
+        call.training.eval_exact = i < 2;
+        run_alone(alone, &call);
+        run_processes(2 + i % 2, &call);
+        test_assert_same_run(alone, together);
     }
 }
 
@@ -429,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_other_arithmetic_is_refused),
         cmocka_unit_test(test_any_number_of_ranks_gives_the_same_bits),
         cmocka_unit_test(test_other_settings),
+        cmocka_unit_test(test_columns_of_edges),
         cmocka_unit_test(test_a_run_continues_with_any_number_of_ranks),
         cmocka_unit_test(test_one_rank_plans_again),
         cmocka_unit_test(test_a_training_diverges_on_all_ranks),
