@@ -149,7 +149,8 @@ def stores(dataset: Dataset, x_dtype: Any = torch.float32) -> tuple[FeatureStore
 
 
 class NeighborSampler(BaseSampler):  # type: ignore[misc]
-    """Draws neighbourhoods for torch_geometric's NodeLoader(node_sampler=…) and NeighborLoader(neighbor_sampler=…).
+    """Draws neighbourhoods for torch_geometric's NodeLoader(node_sampler=…), LinkLoader(link_sampler=…), NeighborLoader and
+    LinkNeighborLoader(neighbor_sampler=…). PyG itself draws the negatives of links.
 
     Arguments mean what they mean in plimsoll.NeighborLoader, and all loaders and samplers of a dataset share one memory line. The draws
     of a node depend on (seed, epoch, hop, node). `epoch` counts up when a seed comes for the second time.
@@ -178,12 +179,26 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self._loader: SeedLoader | None = None
 
     def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
+        self._begin(index, index.node)
+        out = self._draw(index.node)
+        out.metadata = (index.input_id, index.time)
+        return out
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
+        from torch_geometric.sampler.neighbor_sampler import edge_sample
+
+        self._begin(index, index.row)
+        return edge_sample(index, lambda seeds, times: self._draw(seeds), self.data.num_nodes, False, None, neg_sampling)
+
+    def _begin(self, index: Any, entries: Any) -> None:
         if torch.utils.data.get_worker_info() is not None:
             raise UsageError('num_workers must be 0: threads of the library draw, in this process and under one memory line')
         if index.time is not None or index.input_type is not None:
             raise UsageError("times and types of nodes are not drawn by: use torch_geometric's own stores and sampler")
-        self._count_epoch(index.node if index.input_id is None else index.input_id)
-        batch = self._loader_for(index.node).draw(index.node, self.epoch)
+        self._count_epoch(entries if index.input_id is None else index.input_id)
+
+    def _draw(self, seeds: Any) -> Any:
+        batch = self._loader_for(seeds).draw(seeds, self.epoch)
         node = batch.n_id
         node._plimsoll = {name: batch[name] for name in ('x', *_EDGES) if name in batch}  # for FeatureStore: this very tensor is its index
         row, col = batch.edge_index
@@ -194,7 +209,6 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             edge=batch.e_id if 'e_id' in batch else None,  # its place in the source's edge_index, if the dataset keeps it
             num_sampled_nodes=batch.num_sampled_nodes,
             num_sampled_edges=batch.num_sampled_edges,
-            metadata=(index.input_id, index.time),
         )
 
     def _loader_for(self, seeds: Any) -> SeedLoader:
@@ -215,9 +229,6 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
                 seed=self.seed,
             )
         return kept
-
-    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
-        raise UsageError("links are not sampled: draw for their end nodes (NodeLoader), or use torch_geometric's own sampler")
 
     def _count_epoch(self, ids: Any) -> None:
         if len(ids) == 0:

@@ -369,10 +369,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_added_later),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_batches),     cmocka_unit_test(test_file),
+        cmocka_unit_test(test_added_later), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_left_out),
     };
     return cmocka_run_group_tests(tests, begin, end);

@@ -168,11 +168,31 @@ def test_what_the_stores_hold(ds, whole):
     assert torch.equal(again[0].get_tensor(None, 'y', rows), whole.y[rows]) and again[2].seed == 5
 
 
+@pytest.mark.parametrize('mode', [None, 'binary', 'triplet'])
+def test_links(ds, whole, mode):
+    """PyG's loader of links has the batches of ours; with negatives, those of the nodes that PyG drew."""
+    pairs = whole.edge_index[:, 5:600:3]
+    sampler = NeighborSampler(ds, [4, 3], seed=7)
+    theirs = LinkNeighborLoader(
+        stores(ds), [4, 3], edge_label_index=(None, pairs), neg_sampling=mode, batch_size=32, neighbor_sampler=sampler
+    )
+    ours = plimsoll.LinkNeighborLoader(plimsoll.open(ds.path), [4, 3], pairs, batch_size=32, seed=7)
+    for one, other in zip(theirs, ours, strict=True):
+        assert torch.equal(one.input_id, other.input_id) and torch.equal(one.x, whole.x[one.n_id])
+        if mode is None:
+            assert torch.equal(one.n_id, other.n_id) and torch.equal(one.edge_index, other.edge_index)
+            assert torch.equal(one.edge_label_index, other.edge_label_index)
+        elif mode == 'binary':
+            assert torch.equal(one.n_id[one.edge_label_index[:, : len(one.input_id)]], pairs[:, one.input_id])
+            assert one.edge_label.sum() == len(one.input_id) and len(one.edge_label) == 2 * len(one.input_id)
+        else:
+            assert torch.equal(one.n_id[torch.stack([one.src_index, one.dst_pos_index])], pairs[:, one.input_id])
+            assert one.dst_neg_index.shape == one.src_index.shape
+
+
 def test_what_stores_and_sampler_refuse(ds, whole):
     with pytest.raises(plimsoll.UsageError, match='num_workers'):
         next(iter(NodeLoader(stores(ds), node_sampler=NeighborSampler(ds, [2]), input_nodes=whole.train, num_workers=1)))
-    with pytest.raises(plimsoll.UsageError, match='NodeLoader'):
-        LinkNeighborLoader(stores(ds), [2], edge_label_index=(None, whole.edge_index[:, :8]), neighbor_sampler=NeighborSampler(ds, [2]))([0])
     with pytest.raises(plimsoll.UsageError, match='times'):
         NodeLoader(stores(ds), node_sampler=NeighborSampler(ds, [2]), input_nodes=whole.train, input_time=whole.train)([0])
     with pytest.raises(plimsoll.UsageError, match='sampler'), warnings.catch_warnings():
