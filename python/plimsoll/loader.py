@@ -434,6 +434,7 @@ class _StreamLoader:
     x_dtype: Any
     _fanout: tuple[int, ...]
     _times: _Nodes | None = None  # of the seeds
+    _padded_times: _Nodes | None = None  # the same, as many as seeds are listed for the ranks
     _bare = False  # without labels, and the seeds can be replaced: for plimsoll.pyg's sampler
 
     def _terms(self) -> str:
@@ -526,9 +527,9 @@ class _StreamLoader:
         kind = 'graphs' if self.data.num_graphs else 'nodes'
         source = repr(self._split) if self._split is not None else f'{self._count} {kind}'
         count = padded if listed else 0
-        if self._times is not None and count > 0:
-            self._times = self._times.repeated(count)
-        times = self._times.address if self._times is not None else 0
+        if self._times is not None:
+            self._padded_times = self._times.repeated(count)
+        times = self._padded_times.address if self._padded_times is not None else 0
         seeds = (split, address, count, bool(self.shuffle), self.batch_size * ranks)
         return *seeds, self._fanout, rank, ranks, own, self._seed, self._bare, source, times, None
 

@@ -769,17 +769,18 @@ static bool comfortable(const plim__load_facts_t *facts, const arrangement_t *ar
     return total_of(facts, &self) - smallest <= (facts->line - smallest) / ADJACENCY_PART;
 }
 
-/* Takes columns into memory, the narrowest first: with windows and caches as far as half of what is
- * free holds them, else as far as they fit. */
+/* Takes columns into memory, first the one that decides draws, then the narrowest: with windows and
+ * caches as far as half of what is free holds them, else as far as they fit. */
 static void grow_columns(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    static const unsigned order[] = {PLIM_EDGE_TYPE, PLIM_EDGE_WEIGHT, PLIM_EDGE_TIME,
-                                     PLIM_NODE_TIME, PLIM_EDGE_ID,     PLIM_EDGE_FEATURES};
+    const unsigned order[] = {plan->recipe.draw_by, PLIM_EDGE_TYPE, PLIM_EDGE_WEIGHT,
+                              PLIM_EDGE_TIME,       PLIM_NODE_TIME, PLIM_EDGE_ID,
+                              PLIM_EDGE_FEATURES};
     const int64_t part = plan->window_steps > 0 ? COLUMNS_PART : 1;
     const int64_t limit = share(facts, total_of(facts, plan), part);
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         plim__load_plan_t tried = *plan;
-        if ((plim__load_columns(&plan->recipe) & order[i]) == 0)
+        if ((plim__load_columns(&plan->recipe) & order[i] & ~plan->columns_in_memory) == 0)
             continue;
         tried.columns_in_memory |= order[i];
         if (total_of(facts, &tried) <= limit)

@@ -176,6 +176,28 @@ def test_never_late(tmp_path, strategy):
     assert found[0] == found[1] and found[0][0] != found[0][10]
 
 
+def test_ranks_share_seeds_and_times(tmp_path):
+    fake = pytest.importorskip('torch.testing._internal.distributed.fake_pg')
+    _, ds = graph(tmp_path / 'made')
+    input_time = torch.arange(NODES) % 25 - 5
+    found = {}
+    for rank in range(4):  # which do not divide 150 nodes
+        torch.distributed.init_process_group('fake', rank=rank, world_size=4, store=fake.FakeStore())
+        try:
+            loader = plimsoll.NeighborLoader(
+                plimsoll.open(ds.path), [3], batch_size=10, input_nodes='train', time_attr='edge_time', input_time=input_time, shuffle=True
+            )
+            state = loader.state_dict()
+            for batch in loader:
+                assert torch.equal(batch.seed_time, input_time[batch.input_id])
+                assert (batch.edge_time <= batch.seed_time[batch.batch[batch.edge_index[1]]]).all()
+                found.update((node, rank) for node in batch.n_id[: batch.batch_size].tolist())
+            assert loader.state_dict()['input_time'] == state['input_time']
+        finally:
+            torch.distributed.destroy_process_group()
+    assert len(found) == NODES and set(found.values()) == {0, 1, 2, 3}
+
+
 def test_refused(tmp_path):
     data, ds = graph(tmp_path / 'made')
     times = torch.zeros(NODES, dtype=torch.long)
