@@ -395,6 +395,36 @@ static void test_every_failing_arena_is_survived(void **state)
     small_end(small);
 }
 
+/* With what weights need beside the lists, and GATv2 with features of edges. */
+static void test_every_failing_arena_of_columns_is_survived(void **state)
+{
+    (void)state;
+    static const plim__columns_t columns[] = {{.edge_weights = true},
+                                              {.edge_features = 3, PLIM_F16}};
+    static const test_graph_t graph = {.num_nodes = NODES,
+                                       .num_features = FEATURES,
+                                       .num_classes = CLASSES,
+                                       .half = true,
+                                       .columns = PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT,
+                                       .edge_width = 3,
+                                       .edge_form = PLIM_F16,
+                                       .drawable = true,
+                                       .seed = 7};
+    for (int i = 0; i < 2; i++) {
+        small_t *small = small_make();
+        plim_model_t model = base_model;
+        model.hidden = 16;
+        model.kind = i == 0 ? PLIM_GCN : PLIM_GATV2;
+        test_weights_free(&small->weights);
+        test_loader_close(&small->world);
+        small->world = test_loader_open("few columns", &graph, 2, PLIM_IO_AUTO);
+        small->weights = test_weights_of(&model, &columns[i], FEATURES, CLASSES);
+        small->trial.most_rows = 60000;
+        test_fail_each_arena(&small->world.job, run, &small->trial);
+        small_end(small);
+    }
+}
+
 /* Refused before anything is started, with the line that would do. */
 static void test_too_little_memory_is_refused(void **state)
 {
@@ -572,6 +602,7 @@ int main(void)
         cmocka_unit_test(test_nodes_in_the_order_asked_for),
         cmocka_unit_test(test_embeddings),
         cmocka_unit_test(test_every_failing_arena_is_survived),
+        cmocka_unit_test(test_every_failing_arena_of_columns_is_survived),
         cmocka_unit_test(test_too_little_memory_is_refused),
         cmocka_unit_test(test_any_line_fits_or_is_refused),
         cmocka_unit_test(test_missing_weights_are_named),

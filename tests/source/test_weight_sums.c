@@ -3,6 +3,8 @@
 #include "support/dataset.h"
 #include "support/harness.h"
 
+#include "base/check.h"
+#include "base/fail.h"
 #include "io/npy.h"
 #include "source/weight_sums.h"
 
@@ -71,8 +73,51 @@ static void brute_force(void **state)
         check_threads(threads, (int64_t)256 << 20);
 }
 
+static plim_status_t create_and_destroy(plim_job_t *job, void *context)
+{
+    plim__offsets_t *offsets;
+    plim__weight_sums_t sums = {.sums = NULL};
+    PLIM_TRY(plim__offsets_create(job, context, false, &offsets));
+    const plim_status_t status = plim__weight_sums_create(job, context, offsets, &sums);
+    plim__weight_sums_destroy(&sums);
+    plim__offsets_destroy(offsets);
+    return status;
+}
+
+static const test_graph_t small = {
+    .num_nodes = 3000, .columns = PLIM_EDGE_WEIGHT, .drawable = true, .seed = 5};
+
+static void every_failed_arena_is_survived(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&small, (int64_t)256 << 20, 2, PLIM_IO_THREADS);
+    test_fail_each_arena(&place.job, create_and_destroy, place.dataset);
+    test_place_close(&place);
+}
+
+static void a_low_line_is_enough(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&small, (int64_t)256 << 20, 8, PLIM_IO_THREADS);
+    plim__offsets_t *offsets;
+    plim__weight_sums_t sums;
+    plim__arena_t rest;
+    assert_ok(plim__offsets_create(&place.job, place.dataset, false, &offsets));
+    const size_t minimum =
+        plim__weight_sums_estimate(small.num_nodes) + plim__weight_sums_work_minimum(&place.job);
+    const size_t left = (size_t)plim__ledger_available(place.job.ledger) - minimum;
+    assert_ok(plim__arena_create(place.job.ledger, "rest", left / PLIM__PAGE * PLIM__PAGE, &rest));
+    assert_ok(plim__weight_sums_create(&place.job, place.dataset, offsets, &sums));
+    plim__weight_sums_destroy(&sums);
+    plim__arena_destroy(&rest);
+    plim__offsets_destroy(offsets);
+    test_place_close(&place);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(brute_force)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(brute_force),
+                                       cmocka_unit_test(every_failed_arena_is_survived),
+                                       cmocka_unit_test(a_low_line_is_enough)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
