@@ -6,6 +6,7 @@
 #include "plan/load_plan.h"
 #include "support/harness.h"
 #include "support/loader.h"
+#include "support/wrapped.h"
 
 #include <math.h>
 #include <plimsoll/plimsoll.h>
@@ -306,6 +307,38 @@ static void test_file(void **state)
     }
 }
 
+/* Creating them under an allocator that fails each time later, until it succeeds. */
+static void test_out_of_memory(void **state)
+{
+    double sums[TEST_NODES];
+    plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 1);
+    char path[600];
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/pairs.npy", test_loader_directory);
+    write_pairs(path, false);
+    for (int i = 0; i < TEST_NODES; i++)
+        sums[i] = i + 1;
+    links.source_sums = links.target_sums = sums;
+    for (int in_file = 0; in_file < 2; in_file++) {
+        plim_status_t status = PLIM_ERR_NOMEM;
+        const int64_t reserved = plim__ledger_reserved(fixture.job.ledger);
+        links.path = in_file ? path : NULL;
+        for (int n = 1; status != PLIM_OK; n++) {
+            plim__seeds_t *seeds;
+            test_map_fail_at(n);
+            status = plim__seeds_create_links(&fixture.job, fixture.dataset, 1, &links, 10, true,
+                                              &seeds);
+            test_map_fail_at(0);
+            if (status == PLIM_OK)
+                plim__seeds_destroy(seeds);
+            else
+                assert_int_equal(status, PLIM_ERR_NOMEM);
+            assert_int_equal(plim__ledger_reserved(fixture.job.ledger), reserved);
+            assert_true(n < 100);
+        }
+    }
+}
+
 /* A loader that was planned without links is planned again for them. */
 static void test_added_later(void **state)
 {
@@ -369,9 +402,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batches),     cmocka_unit_test(test_file),
-        cmocka_unit_test(test_added_later), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_batches),       cmocka_unit_test(test_file),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_added_later),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_left_out),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -233,6 +233,25 @@ def test_pairs_in_a_file(tmp_path, dtype):
             next(iter(linked(tmp_path / 'made', tmp_path / f'{name}.npy')))
 
 
+def test_rehearsed(tmp_path):
+    pairs = made(tmp_path / 'made')
+    loader = linked(tmp_path / 'made', pairs)
+    model = torch.nn.Linear(64, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(batch):
+        h = model(batch.x)
+        source, target = batch.edge_label_index
+        torch.nn.functional.binary_cross_entropy_with_logits((h[source] * h[target]).sum(-1), batch.edge_label).backward()
+        optimizer.step()
+
+    before = model.weight.clone()
+    found = loader.rehearse(step, model, optimizer)
+    assert found.fits and torch.equal(model.weight, before)
+    assert [facts(batch) for batch in loader] == [facts(batch) for batch in linked(tmp_path / 'made', pairs)]
+    assert {'seeds and labels'} <= {account['name'] for account in loader.memory_plan['accounts']}
+
+
 def test_refused(tmp_path):
     pairs = made(tmp_path / 'made')
     ds = plimsoll.open(tmp_path / 'made')
