@@ -486,8 +486,9 @@ static void close_columns(plim__load_context_t *context)
 
 plim_status_t plim__load_sources_open(plim__load_context_t *context)
 {
-    PLIM_TRY(plim__offsets_create(context->asked, context->dataset, context->plan.recipe.skip_loops,
-                                  &context->offsets));
+    if (!context->plan.offsets_on_disk)
+        PLIM_TRY(plim__offsets_create(context->asked, context->dataset,
+                                      context->plan.recipe.skip_loops, &context->offsets));
     PLIM_TRY(open_working_set(context));
     leave_small_set(context);
     PLIM_TRY(choose(context));

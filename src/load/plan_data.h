@@ -76,6 +76,7 @@ struct plim__load_plan {
     bool links;         /* a stream has links: slots have arrays for them */
     int workers;        /* threads that build batches, the caller's included */
     bool topology_in_memory;
+    bool offsets_on_disk; /* read where they are needed: without caches, columns and edge ids */
     bool rows_in_memory;
     unsigned columns_in_memory; /* a set of plim_column_t: those of the recipe's that are */
     size_t list_cache_bytes;

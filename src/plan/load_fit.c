@@ -245,9 +245,27 @@ static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
     return size;
 }
 
-/* The smallest choices of an arrangement. */
+/* How the smallest choices are made: each of these only where the one before does not fit. */
+typedef enum tight {
+    AMPLE,
+    TIGHT,   /* sparse sets in windows */
+    TIGHTEST /* offsets on disk, too */
+} tight_t;
+
+/* Whether the loader can do without offsets in memory: draws alone need them, and degrees. */
+static bool spares_offsets(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+{
+    const plim_recipe_t *recipe = facts->recipe;
+    return !plan->topology_in_memory && facts->params->row_cache <= 0 &&
+           facts->params->list_cache <= 0 && plim_dataset_info(facts->dataset)->num_graphs == 0 &&
+           plim__load_columns(recipe) == 0 && recipe->draw_by == 0 && !recipe->edge_ids &&
+           !recipe->disjoint &&
+           (!recipe->skip_loops || plim__dataset_max_self_loops(facts->dataset) == 0);
+}
+
+/* The smallest choices of an arrangement; `tight`: with what takes more time, too. */
 static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *arrangement,
-                         bool sparse, plim__load_plan_t *plan)
+                         tight_t tight, plim__load_plan_t *plan)
 {
     const plim_plan_params_t *params = facts->params;
     memset(plan, 0, sizeof *plan);
@@ -277,10 +295,11 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
         if (params->window > 0)
             plan->window_steps = plim__min_i64(params->window, plan->window_steps);
         const plim__load_size_t minimum = window_minimum(facts);
-        plan->window_sparse = sparse;
+        plan->window_sparse = tight != AMPLE;
         plan->window_draws = minimum.edges;
         plan->window_rows = plan->rows_in_memory ? 0 : minimum.nodes;
     }
+    plan->offsets_on_disk = tight == TIGHTEST && reads && spares_offsets(facts, plan);
     if (params->row_cache > 0)
         plan->row_cache_bytes = (size_t)most_cached_rows(facts, plan);
     if (params->list_cache > 0)
@@ -380,8 +399,11 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
     int64_t work_bytes = plim__cost_pages(plim__offsets_work_minimum(job));
     enter(plan, "seeds and labels",
           plim__add_saturating_i64(plim__cost_pages(plim__seeds_stays(dataset)), plan->list_bytes));
-    enter(plan, "offsets",
-          plim__cost_pages(plim__offsets_estimate(dataset, plan->recipe.skip_loops)));
+    if (plan->offsets_on_disk)
+        work_bytes = 0;
+    else
+        enter(plan, "offsets",
+              plim__cost_pages(plim__offsets_estimate(dataset, plan->recipe.skip_loops)));
     if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
         const bool packed = plan->working_rows > 0;
         enter(plan, "choosing", plim__cost_pages(plim__access_estimate(num_nodes, packed)));
@@ -758,13 +780,13 @@ static void grow_caches(const plim__load_facts_t *facts, plim__load_plan_t *plan
 
 /* Whether topology in memory leaves enough for the rest. */
 static bool comfortable(const plim__load_facts_t *facts, const arrangement_t *arrangement,
-                        const plim__load_plan_t *plan)
+                        tight_t tight, const plim__load_plan_t *plan)
 {
     if (!arrangement->topology_in_memory || arrangement->rows_in_memory ||
         facts->params->topology == PLIM_PLACE_MEMORY)
         return true;
     plim__load_plan_t self = *plan, other;
-    take_minimum(facts, &(arrangement_t){false, false}, plan->window_sparse, &other);
+    take_minimum(facts, &(arrangement_t){false, false}, tight, &other);
     const int64_t smallest = total_of(facts, &other);
     return total_of(facts, &self) - smallest <= (facts->line - smallest) / ADJACENCY_PART;
 }
@@ -796,26 +818,28 @@ static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
         grow_columns(facts, plan);
     if (plan->window_steps > 0 && !facts->trial) {
         grow_depth(facts, plan);
-        take_working_set(facts, plan);
+        if (!plan->offsets_on_disk) /* choosing what is packed and cached needs them */
+            take_working_set(facts, plan);
         if (!plan->recipe.disjoint)
             grow_windows(facts, plan);
-        grow_caches(facts, plan);
+        if (!plan->offsets_on_disk)
+            grow_caches(facts, plan);
         drop_small_set(facts, plan);
     }
     return good;
 }
 
-static bool fit(const plim__load_facts_t *facts, bool sparse, plim__load_plan_t *plan_out)
+static bool fit(const plim__load_facts_t *facts, tight_t tight, plim__load_plan_t *plan_out)
 {
     plim__load_plan_t plan;
     bool found = false, whole = false, done = false;
     for (size_t i = 0; i < NUM_ARRANGEMENTS && !done; i++) {
         if (!allowed(facts, &arrangements[i]))
             continue;
-        take_minimum(facts, &arrangements[i], sparse, &plan);
+        take_minimum(facts, &arrangements[i], tight, &plan);
         if (total_of(facts, &plan) > facts->line)
             continue;
-        const bool easy = comfortable(facts, &arrangements[i], &plan);
+        const bool easy = comfortable(facts, &arrangements[i], tight, &plan);
         const bool good = grow_all(facts, &plan);
         plan.line = facts->line;
         done = good && easy;
@@ -834,7 +858,8 @@ static bool fit(const plim__load_facts_t *facts, bool sparse, plim__load_plan_t 
 
 bool plim__load_fit(const plim__load_facts_t *facts, plim__load_plan_t *plan_out)
 {
-    return fit(facts, false, plan_out) || fit(facts, true, plan_out);
+    return fit(facts, AMPLE, plan_out) || fit(facts, TIGHT, plan_out) ||
+           fit(facts, TIGHTEST, plan_out);
 }
 
 int64_t plim__load_minimum(const plim__load_facts_t *facts)
@@ -843,7 +868,7 @@ int64_t plim__load_minimum(const plim__load_facts_t *facts)
     plim__load_plan_t plan;
     for (size_t i = 0; i < NUM_ARRANGEMENTS; i++)
         if (allowed(facts, &arrangements[i])) {
-            take_minimum(facts, &arrangements[i], true, &plan);
+            take_minimum(facts, &arrangements[i], TIGHTEST, &plan);
             used = plim__min_i64(used, used_by(facts, &plan));
         }
     return plim__footprint_minimum(used, plim__job_threads(facts->job));

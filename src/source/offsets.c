@@ -338,7 +338,7 @@ void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node)
 
 bool plim__offsets_skip_loops(const plim__offsets_t *offsets)
 {
-    return offsets->loops.bits > 0;
+    return offsets != NULL && offsets->loops.bits > 0;
 }
 
 int64_t plim__offsets_degree(const plim__offsets_t *offsets, int64_t node)

@@ -4,6 +4,8 @@
  *     nodes ─► lists (offsets) ─► positions drawn ─┬─► list cache ────────────────► ids
  *                                                  └─► reads, ascending ─► staging ─► ids
  *
+ * Without offsets in memory a task's are read from indptr.npy first: a page of it for each list.
+ *
  * Everything between is kept in the ids' own places: first the position drawn, then, negative, the
  * place in staging where its entry will arrive, at last the entry. So a task needs no memory
  * besides its reads and their staging, and the order of the draws is never lost.
@@ -57,8 +59,10 @@ typedef struct lists_worker {
 typedef struct disk {
     plim__topology_t face; /* first */
     plim__source_t source;
-    const plim__offsets_t *offsets;
+    const plim__offsets_t *offsets; /* NULL: they are read from indptr.npy */
+    plim__file_t indptr;
     plim__list_cache_t *cache; /* NULL: none */
+    const plim_dataset_info_t *info;
     int64_t num_nodes;
     size_t width; /* bytes of an entry */
     const sizes_t *sizes;
@@ -94,6 +98,38 @@ static bool reads_range(const plim__hop_t *hop, int64_t degree, int64_t count)
     return is_whole(hop, degree) || degree <= ENTRIES_PER_READ * (count + 1);
 }
 
+/* Reads where the lists of at most sizes->task nodes are. */
+static plim_status_t read_offsets(disk_t *disk, lists_worker_t *worker, const int64_t *nodes,
+                                  int64_t count)
+{
+    const plim_dataset_info_t *info = disk->info;
+    const int bits = 64 - __builtin_clzll((unsigned long long)disk->num_nodes);
+    for (int64_t i = 0; i < count; i++)
+        worker->io->keys[i] = (uint64_t)nodes[i] << TASK_BITS | (uint64_t)i;
+    const uint64_t *sorted =
+        plim__radix_sort(worker->io->keys, worker->io->sort_scratch, count, bits + TASK_BITS);
+    for (int64_t i = 0; i < count; i++)
+        worker->io->reads[i] = (plim__read_t){
+            .offset = PLIM__NPY_HEADER + (int64_t)((sorted[i] >> TASK_BITS) * sizeof(int64_t)),
+            .size = 2 * sizeof(int64_t),
+            .to = &worker->lists[sorted[i] & (((uint64_t)1 << TASK_BITS) - 1)]};
+    PLIM_TRY(plim__source_read(&disk->source, worker->number, &disk->indptr, 0, count));
+    for (int64_t i = 0; i < count; i++) {
+        plim__list_t *list = &worker->lists[i];
+        const int64_t end = list->degree;
+        if (list->start < 0 || end < list->start || end > info->num_edges ||
+            end - list->start > info->max_degree)
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: offset %lld is %lld after %lld; offsets ascend from 0 to %lld, "
+                              "in steps of at most %lld; copy or import the dataset again",
+                              disk->indptr.path, (long long)nodes[i] + 1, (long long)end,
+                              (long long)list->start, (long long)info->num_edges,
+                              (long long)info->max_degree);
+        list->degree = end - list->start;
+    }
+    return PLIM_OK;
+}
+
 /* Cuts the next task off `count` nodes: as many as fit staging and reads, at least one. */
 static void measure(const disk_t *disk, const lists_worker_t *worker, int64_t count,
                     int64_t capacity, lists_task_t *task)
@@ -105,9 +141,10 @@ static void measure(const disk_t *disk, const lists_worker_t *worker, int64_t co
     task->ascending = true;
     task->full = task->long_list = false;
     for (; i < most; i++) {
-        if (i + AHEAD < count)
+        if (disk->offsets != NULL && i + AHEAD < count)
             plim__offsets_prefetch(disk->offsets, nodes[i + AHEAD]);
-        plim__list_t list = plim__offsets_list(disk->offsets, nodes[i]);
+        plim__list_t list =
+            disk->offsets != NULL ? plim__offsets_list(disk->offsets, nodes[i]) : worker->lists[i];
         int64_t drawn = plim__draw_count(task->hop, list.degree);
         if (drawn > capacity - task->indptr[i]) {
             task->full = true;
@@ -450,6 +487,9 @@ static plim_status_t draw(plim__topology_t *source, int number, const plim__draw
         task.nodes = draws->nodes + taken;
         task.owners = draws->owners + taken;
         task.indptr = drawn->indptr + taken;
+        if (disk->offsets == NULL)
+            PLIM_TRY(read_offsets(disk, &disk->workers[number], task.nodes,
+                                  plim__min_i64(count - taken, disk->sizes->task)));
         measure(disk, &disk->workers[number], count - taken, drawn->capacity, &task);
         PLIM_TRY(draw_task(disk, number, &task));
         taken += task.count;
@@ -601,8 +641,17 @@ static plim_status_t entries(plim__topology_t *source, int number, const int64_t
 static plim_status_t degrees(plim__topology_t *source, int number, const int64_t *nodes,
                              int64_t count, int32_t *degrees_out)
 {
-    (void)number;
-    plim__offsets_degrees(((const disk_t *)source)->offsets, nodes, count, degrees_out);
+    disk_t *disk = (disk_t *)source;
+    lists_worker_t *worker = &disk->workers[number];
+    if (disk->offsets != NULL)
+        plim__offsets_degrees(disk->offsets, nodes, count, degrees_out);
+    for (int64_t done = 0; disk->offsets == NULL && done < count;) {
+        const int64_t task = plim__min_i64(count - done, disk->sizes->task);
+        PLIM_TRY(read_offsets(disk, worker, nodes + done, task));
+        for (int64_t i = 0; i < task; i++)
+            degrees_out[done + i] = (int32_t)worker->lists[i].degree;
+        done += task;
+    }
     return PLIM_OK;
 }
 
@@ -612,6 +661,7 @@ void plim__topology_disk_destroy(plim__topology_t *source)
     if (disk == NULL)
         return;
     plim__list_cache_destroy(disk->cache);
+    plim__file_close(&disk->indptr);
     plim__source_close(&disk->source);
 }
 
@@ -648,6 +698,8 @@ static disk_t draft_of(const plim_dataset_t *dataset, const plim__source_params_
                                .num_reads = sizes->reads,
                                .num_keys = sizes->task,
                                .num_workers = params->workers},
+                    .indptr.fd = -1,
+                    .info = info,
                     .num_nodes = info->num_nodes,
                     .width = plim__index_bytes(info->index_type),
                     .sizes = sizes};
@@ -679,7 +731,12 @@ size_t plim__topology_disk_filling(const plim_job_t *job, const plim__source_par
 static plim_status_t open_lists(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__source_params_t *params, disk_t *disk)
 {
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     PLIM_TRY(plim__source_open(job, dataset, params, &disk->source));
+    if (disk->offsets == NULL)
+        PLIM_TRY(plim__dataset_file_open(
+            dataset, &manifest->files[manifest->topologies[params->number].indptr], true,
+            &disk->indptr));
     if (!is_cached(params))
         return PLIM_OK;
     return plim__list_cache_create(job, dataset, disk->offsets, params, &disk->source,

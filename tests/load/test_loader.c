@@ -128,6 +128,9 @@ static void the_stream_is_one(void **state)
         plan.num_slots = mode % 5 + 1;
         plan.list_cache_bytes = cached[mode / 3 % 3];
         plan.row_cache_bytes = cached[(mode + 1) / 3 % 3];
+        plan.window_sparse = mode % 2 == 1;
+        plan.offsets_on_disk =
+            !plan.topology_in_memory && plan.list_cache_bytes == 0 && plan.row_cache_bytes == 0;
         plan.part_seeds = mode % 4 == 2 ? 7 : 0;
         if (mode / 6 == 3)
             plan.slot_nodes = 100;
@@ -195,6 +198,7 @@ static void degrees_come_from_every_source(void **state)
         plan.recipe.degrees = true;
         plan.topology_in_memory = mode % 2 == 0;
         plan.rows_in_memory = mode / 2 % 2 == 0;
+        plan.offsets_on_disk = !plan.topology_in_memory && mode >= 4;
         plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
         plan.slot_nodes = mode == 6 ? 100 : plan.slot_nodes;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
@@ -226,6 +230,7 @@ static void edges_come_from_every_source(void **state)
         plan = test_plan_disk(fixture.info, &recipe, 2, 3);
         plan.topology_in_memory = mode % 2 == 0;
         plan.rows_in_memory = mode / 2 % 2 == 0;
+        plan.offsets_on_disk = !plan.topology_in_memory && mode >= 4;
         plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected && parts == whole);
         plim_loader_t *loader = test_loader_start(&fixture, &plan);

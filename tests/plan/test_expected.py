@@ -23,3 +23,14 @@ def test_rare_nodes_are_expected_to_be_read(tmp_path):
     one, five = (read_bytes('train', graph, *words, '--eval-every', '0', '--epochs', str(epochs), '--run', tmp_path / f'run{epochs}')
                  for epochs in (1, 5))
     assert expected > (five - one) / 4 / 4
+
+
+def test_the_minimum_hardly_grows_with_nodes_that_are_not_reached():
+    words = ['--model', 'gcn', '--hidden', '16', '--fanout', '3,2', '--batch', '128', '--memory', '1500M', '--json']
+    plans = [json.loads(subprocess.run([PLIMSOLL, 'plan', 'papers100M', '--scale', str(scale), *words], check=True, capture_output=True).stdout)
+             for scale in (3, 10)]
+    labels, offsets = ([sum(account['phases']['train'] for account in plan['accounts'] if account['name'] == name) for plan in plans]
+                       for name in ('seeds and labels', 'offsets'))
+    growth = plans[1]['minimum_bytes'] - plans[0]['minimum_bytes']
+    assert growth - 3 * (labels[1] - labels[0]) < 0.3 * 7 * 111_059_956  # reading seeds takes more for a moment
+    assert offsets[0] > 0 and offsets[1] == 0  # where they fit they are in memory

@@ -2,6 +2,7 @@
 /* labels: plain */
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/lists.h"
 #include "support/pages.h"
 #include "support/sources.h"
 
@@ -200,8 +201,8 @@ static void equals_memory(void **state)
         for (size_t p = 0; p < sizeof params / sizeof params[0]; p++) {
             plim__topology_t *source;
             int64_t before = plim__ledger_reserved(world.job.ledger);
-            assert_ok(plim__topology_disk_create(&world.job, world.dataset, world.offsets,
-                                                 &params[p], &source));
+            assert_ok(plim__topology_disk_create(
+                &world.job, world.dataset, p == 1 ? NULL : world.offsets, &params[p], &source));
             int64_t reserved = plim__ledger_reserved(world.job.ledger) - before;
             assert_true(reserved <= (int64_t)plim__topology_disk_estimate(&world.job, world.dataset,
                                                                           &params[p]));
@@ -382,6 +383,33 @@ static void wide_entries_are_read(void **state)
     (void)state;
     check_entries(PLIM__NPY_I64, PLIM_I64);
     check_entries(PLIM__NPY_U32, PLIM_U32);
+}
+
+static void offsets_on_disk_are_checked(void **state)
+{
+    (void)state;
+    const plim__source_params_t params = {.workers = 1, .depth = 8, .merge_distance = 0};
+    const int64_t nodes[] = {100, 99}, wrong[] = {-1, INT64_MAX, INT64_MIN, 0};
+    world_t world;
+    world_make(&world, PLIM_IO_AUTO);
+    const plim__list_t list = plim__offsets_list(world.offsets, 100);
+    plim__topology_t *source;
+    assert_ok(plim__topology_disk_create(&world.job, world.dataset, NULL, &params, &source));
+    plim__drawn_t drawn = drawn_make(2, 10);
+    int32_t found[2];
+    for (int i = 0; i < 4; i++) {
+        test_overwrite(dataset_path, "indptr.npy", 100, &wrong[i], sizeof wrong[i]);
+        assert_int_equal(test_topology_draw(source, 0, &hops[1], nodes, 2, &drawn), PLIM_ERR_DATA);
+        assert_non_null(strstr(plim_last_error(), "indptr.npy"));
+        assert_int_equal(plim__topology_degrees(source, 0, nodes, 2, found), PLIM_ERR_DATA);
+    }
+    test_overwrite(dataset_path, "indptr.npy", 100, &list.start, sizeof list.start);
+    assert_ok(plim__topology_degrees(source, 0, nodes, 2, found));
+    assert_int_equal(found[0], list.degree);
+    assert_int_equal(found[1], plim__offsets_degree(world.offsets, 99));
+    drawn_free(&drawn);
+    plim__topology_disk_destroy(source);
+    world_end(&world);
 }
 
 static void large_ids_are_loaded(void **state)
@@ -636,6 +664,7 @@ int main(void)
         cmocka_unit_test(the_kernel_may_take_all),
         cmocka_unit_test(wide_entries_are_read),
         cmocka_unit_test(large_ids_are_loaded),
+        cmocka_unit_test(offsets_on_disk_are_checked),
         cmocka_unit_test(stops_where_ids_are_full),
         cmocka_unit_test(workers_draw_at_once),
         cmocka_unit_test(says_which_entry_is_no_node),
