@@ -63,7 +63,8 @@ def main():
             run = plimsoll.train(dataset, model='sage', hidden=16, fanout=[5, 3], epochs=5, precision=precision, run=f'{folder}/{precision}',
                                  quiet=True)
             losses = [row['loss'] for row in run.metrics]
-            assert losses[-1] < losses[0] and pathlib.Path(run.weights_path()).exists() and run.weights()
+            assert losses[-1] < losses[0] and pathlib.Path(run.weights_path()).exists()
+            assert not importlib.util.find_spec('numpy') or run.weights()
             facts[f'trained_{precision}'] = {'epochs': len(losses), 'loss': losses[-1], **run.scores}
         facts['mpi_plugin'] = try_mpi_plugin(folder)
     assert not mapped('libgomp') and not mapped('libiomp') and not mapped('libdnnl')
