@@ -142,7 +142,7 @@ class StepGuard:
         usual = now.held + now.cached + steps.growth
         self._alarm = usual + (now.free + now.cached - usual) // 4
         self._owner, self._before, self._batches = weakref.ref(owner), now, 0
-        reserve = now.reserve
+        reserve: float = now.reserve
         if self._measured >= _FEW:  # then what steps left is enough, unless they grow
             reserve = min(reserve, max(self._margin, 2 * steps.rise))
         if thrashing:
