@@ -38,8 +38,8 @@ html_theme_options = {'light_css_variables': {'color-brand-primary': '#0b5c8a', 
 
 # The pages by what a reader wants; every page of docs/ stands in one of the groups, or Sphinx warns.
 PAGES = {
-    'Using it': ['docs/getting-started', 'docs/from-pyg', 'docs/links', 'docs/importing-data', 'docs/planning', 'docs/what-fits', 'docs/training',
-                 'docs/clusters', 'docs/why-jobs-die', 'docs/memory-line'],
+    'Using it': ['docs/getting-started', 'docs/from-pyg', 'docs/links', 'docs/importing-data', 'docs/planning', 'docs/what-fits',
+                 'docs/training', 'docs/clusters', 'docs/why-jobs-die', 'docs/memory-line'],
     'Reference': ['reference/command', 'docs/python', 'reference/python', 'docs/c', 'reference/c', 'docs/format', 'docs/glossary'],
     'How it is built': ['docs/tour', 'docs/design', 'docs/design/*', 'docs/scale', 'docs/benchmarks', 'docs/proofs', 'docs/dependencies'],
     'Project': ['CONTRIBUTING', 'packaging/README', 'SECURITY', 'CHANGELOG'],
