@@ -486,7 +486,11 @@ static void close_columns(plim__load_context_t *context)
 
 plim_status_t plim__load_sources_open(plim__load_context_t *context)
 {
-    if (!context->plan.offsets_on_disk)
+    if (context->plan.offsets_on_disk)
+        plim__log(context->asked, PLIM_LOG_INFO,
+                  "offsets do not fit: they are read with each list, and nothing is cached; a "
+                  "larger line is faster");
+    else
         PLIM_TRY(plim__offsets_create(context->asked, context->dataset,
                                       context->plan.recipe.skip_loops, &context->offsets));
     PLIM_TRY(open_working_set(context));
