@@ -21,6 +21,8 @@ __all__ = ['LinkNeighborLoader']
 
 _MODES = {None: 0, 'binary': 1, 'triplet': 2}
 _EXCLUDED = {None: 0, 'self': 1, 'reverse': 2}
+_HEADER_MOST = 16384  # bytes of a .npy header, as in the library
+_END_BYTES = 1 << 20
 
 
 class _Negatives:
@@ -55,8 +57,9 @@ def _running_sums(weights: Any, num_nodes: int, name: str) -> Any:
     """The running sums of weights of all nodes, as float64."""
     if weights is None:
         return None
-    if len(weights) != num_nodes:
-        raise UsageError(f'{name} has {len(weights)} entries, and the dataset {num_nodes} nodes')
+    shape = tuple(getattr(weights, 'shape', (len(weights),)))
+    if shape != (num_nodes,):
+        raise UsageError(f'{name} has {" x ".join(map(str, shape))} entries, and the dataset {num_nodes} nodes')
     torch = sys.modules.get('torch')
     if torch is not None:
         return torch.as_tensor(weights).detach().to(device='cpu', dtype=torch.float64).cumsum(0)
@@ -76,21 +79,28 @@ class _PairsFile:
             if start[:6] != b'\x93NUMPY':
                 raise UsageError(f'edge_label_index={self.path!r} is no .npy file: write the pairs with numpy.save')
             file.seek(12 if wide else 10)
-            text = file.read(int.from_bytes(start[8 : 12 if wide else 10], 'little'))
+            text = file.read(min(int.from_bytes(start[8 : 12 if wide else 10], 'little'), _HEADER_MOST))
         try:
             shape = tuple(ast.literal_eval(text.decode('latin-1').strip())['shape'])
-        except (ValueError, SyntaxError, KeyError, TypeError):
+            if not all(type(size) is int and 0 <= size < 2**61 for size in shape):
+                raise ValueError(shape)
+        except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
             raise DataError(f'{self.path}: its header is damaged') from None
         if len(shape) != 2 or 2 not in shape:
             raise UsageError(f'{self.path} has the shape {list(shape)}; pairs have the shape [2, pairs] or [pairs, 2]')
-        self.count = int(shape[1] if shape[0] == 2 else shape[0])
+        self.count = shape[1] if shape[0] == 2 else shape[0]
 
-    def checksum(self) -> int:
-        """Of the header and the first and the last pairs: reading them all may take as long as an epoch."""
-        with open(self.path, 'rb') as file:
-            check = zlib.crc32(file.read(1 << 20))
-            file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 20)))
-            return zlib.crc32(file.read(), check)
+    def checksum(self) -> list[int]:
+        return _file_checksum(self.path)
+
+
+def _file_checksum(path: Any) -> list[int]:
+    """Its size, and a checksum of the header and of the first and the last values: reading all may take as long as an epoch."""
+    with open(path, 'rb') as file:
+        size = os.fstat(file.fileno()).st_size
+        check = zlib.crc32(file.read(_END_BYTES))
+        file.seek(max(0, size - _END_BYTES))
+        return [size, zlib.crc32(file.read(_END_BYTES), check)]
 
 
 def _labels_of(path: Any) -> Any:
@@ -244,16 +254,34 @@ class LinkNeighborLoader(NeighborLoader):
         return super()._settings(seed) if self._file is None else (self._plan_settings(seed), None)
 
     def _nodes(self) -> Any:
-        return super()._nodes() if self._file is None else self._file
+        if self._file is not None:
+            return self._file
+        nodes = super()._nodes()
+        if nodes.by_id or nodes.count != 2 * self._count:  # a mask, or a tensor that was changed
+            raise UsageError(f'edge_label_index must be {self._count} pairs of integers')
+        return nodes
 
     def _description(self) -> dict[str, Any]:
         description = super()._description()
         description['edge_label_index'] = description.pop('input_nodes')
         description['neg_sampling'] = [self._negatives.mode, float(self._negatives.amount)]
+        description['edge_label'] = self._labels_checksum()
         description['exclude'] = self.exclude
         sums = [each.numpy() if hasattr(each, 'numpy') else each for each in self._sums]
         description['weights'] = [None if each is None else zlib.crc32(each) for each in sums]
         return description
+
+    def _labels_checksum(self) -> Any:
+        labels = self.edge_label
+        if labels is None:
+            return None
+        if isinstance(labels, (str, os.PathLike)):
+            return _file_checksum(labels)
+        import numpy
+
+        if hasattr(labels, 'detach'):
+            labels = labels.detach().cpu().contiguous().view(self._tools.torch.uint8)  # NumPy does not have all types
+        return zlib.crc32(numpy.ascontiguousarray(labels))
 
     def _add_seeds(self, fields: dict[str, Any], arrays: dict[str, Any], batch: _core.Batch) -> None:
         index, pairs = arrays['pair_index'], batch.num_pairs

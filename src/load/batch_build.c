@@ -503,6 +503,18 @@ static void hash_block(const plim__load_context_t *context, const plim_batch_t *
     memcpy(hashes + block->first_dst, results, (size_t)block->num_dst * sizeof *results);
 }
 
+/* Which of the seeds are pairs. */
+static uint64_t hash_pairs(const plim_batch_t *batch, uint64_t hash)
+{
+    const plim_array_t *array;
+    for (int i = 0; (array = plim_batch_array(batch, i)) != NULL; i++) {
+        const size_t count = (size_t)(array->shape[0] * array->shape[1]);
+        if (array->data == batch->pair_ids || array->data == batch->pair_index)
+            hash = hash_add(hash, XXH3_64bits(array->data, count * sizeof(int64_t)));
+    }
+    return hash;
+}
+
 uint64_t plim__batch_hash(const plim__load_context_t *context, const plim__slots_t *slots,
                           const plim_batch_t *batch, uint64_t hash)
 {
@@ -533,5 +545,5 @@ uint64_t plim__batch_hash(const plim__load_context_t *context, const plim__slots
             seed = hash_add(seed, hashes[j]);
         hash = hash_add(hash, seed);
     }
-    return hash;
+    return batch->num_pairs > 0 ? hash_pairs(batch, hash) : hash;
 }

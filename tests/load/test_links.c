@@ -307,6 +307,34 @@ static void test_file(void **state)
     }
 }
 
+/* Batches of the same seeds in other pairs have other hashes. */
+static void test_hash(void **state)
+{
+    static const int64_t nodes[2][2] = {{5, 6}, {8, 9}}, others[] = {9, 8};
+    plim_loader_t *loader = open_loader(0);
+    uint64_t hashes[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        plim_links_t links = PLIM_LINKS_INIT;
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_stream_t *stream;
+        links.sources = nodes[0];
+        links.targets = i == 0 ? nodes[1] : others;
+        links.num_pairs = 2;
+        params.links = &links;
+        params.batch_size = 2;
+        params.shuffle = false;
+        assert_ok(plim_loader_stream(loader, &params, &stream));
+        assert_ok(plim_stream_start(stream, 0, 0));
+        plim_batch_t *batch = test_next(stream);
+        hashes[i] = plim_loader_hash(loader, batch, 0);
+        plim_batch_release(batch);
+        plim_stream_release(stream);
+    }
+    assert_true(hashes[0] != hashes[1]);
+    plim_loader_release(loader);
+}
+
 /* Creating them under an allocator that fails each time later, until it succeeds. */
 static void test_out_of_memory(void **state)
 {
@@ -405,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_batches),       cmocka_unit_test(test_file),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_added_later),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_hash),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

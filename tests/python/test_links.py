@@ -181,6 +181,12 @@ def test_same_bits(tmp_path):
     other = linked(tmp_path / 'made', pairs.flip(0))
     with pytest.raises(plimsoll.UsageError, match='edge_label_index'):
         other.load_state_dict(state)
+    np.save(tmp_path / 'labels.npy', np.arange(1000))
+    for labels in torch.arange(1000), tmp_path / 'labels.npy', torch.ones(1000, 2, dtype=torch.bfloat16).t().contiguous().t():
+        labelled = linked(tmp_path / 'made', pairs, edge_label=labels)
+        with pytest.raises(plimsoll.UsageError, match='edge_label='):
+            labelled.load_state_dict(state)
+        labelled.load_state_dict(labelled.state_dict())
 
 
 def test_beside_other_loaders(tmp_path):
@@ -233,6 +239,38 @@ def test_pairs_in_a_file(tmp_path, dtype):
             next(iter(linked(tmp_path / 'made', tmp_path / f'{name}.npy')))
 
 
+def header_of(shape):
+    text = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
+    return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode()
+
+
+def test_damaged_files(tmp_path):
+    pairs = made(tmp_path / 'made')
+    file = tmp_path / 'pairs.npy'
+    damaged = header_of("(2, 'many')"), header_of((2, -5)), header_of((2, 10**30)), header_of((2, 1.5)), header_of('(' * 5000 + ')' * 5000)
+    for content in *damaged, b'\x93NUMPY\x02\x00\xff\xff\xff\xff' + bytes(100), b'\x93NUMPY':
+        file.write_bytes(content)
+        with pytest.raises(plimsoll.DataError, match='damaged'):
+            linked(tmp_path / 'made', file)
+    # A file that became longer is another one, whatever it has at its ends.
+    np.save(file, np.zeros((2, 300000), np.int64))
+    loader = linked(tmp_path / 'made', file)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    with open(file, 'ab') as grown:
+        grown.write(bytes(16))
+    with pytest.raises(plimsoll.UsageError, match='edge_label_index'):
+        loader.load_state_dict(state)
+    mask = torch.zeros(2, 1500, dtype=torch.bool)  # as long as there are nodes
+    with pytest.raises(plimsoll.UsageError, match='integers'):
+        linked(tmp_path / 'made', mask)
+    changed = pairs.clone()
+    loader = linked(tmp_path / 'made', changed)
+    changed.resize_(2, 10)
+    with pytest.raises(plimsoll.UsageError, match='1000 pairs'):
+        next(iter(loader))
+
+
 def test_rehearsed(tmp_path):
     pairs = made(tmp_path / 'made')
     loader = linked(tmp_path / 'made', pairs)
@@ -267,6 +305,7 @@ def test_refused(tmp_path):
         ({'neg_sampling': {'mode': 'binary', 'amount': 0}}, ValueError, 'more than 0'),
         ({'neg_sampling': {'mode': 'triplet', 'amount': 1.5}}, ValueError, 'whole number'),
         ({'neg_sampling': {'mode': 'binary', 'dst_weight': torch.ones(3)}}, plimsoll.UsageError, 'dst_weight has 3 entries'),
+        ({'neg_sampling': {'mode': 'binary', 'dst_weight': torch.ones(3000, 2)}}, plimsoll.UsageError, 'dst_weight has 3000 x 2 entries'),
         ({'neg_sampling': {'mode': 'binary', 'dst_weight': -torch.ones(3000)}}, plimsoll.UsageError, 'negative'),
         ({'neg_sampling': {'mode': 'binary', 'dst_weight': torch.zeros(3000)}}, plimsoll.UsageError, 'all 0'),
         ({'exclude': 'all'}, ValueError, 'exclude'),
