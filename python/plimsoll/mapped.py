@@ -14,13 +14,13 @@ from typing import Any, BinaryIO
 import torch
 
 from .dataset import DATA_OFFSET, Dataset
-from .errors import DataError, StorageError
+from .errors import DataError, StorageError, UnsupportedError
 
 __all__ = ['Mapped', 'Stored']
 
-_TYPES = {
+_TYPES: dict[str, Any] = {
     '|i1': torch.int8, '|u1': torch.uint8, '<i2': torch.int16, '<i4': torch.int32, '<i8': torch.int64,
-    '<f2': torch.float16, '<f4': torch.float32,
+    '<u4': getattr(torch, 'uint32', None), '<f2': torch.float16, '<f4': torch.float32,
 }
 # A read of one byte maps up to 64 KiB around it: so many bytes of a file, or so many rows, are read before their pages are let go.
 _HELD_BYTES = 32 << 20
@@ -32,7 +32,10 @@ _NEAR_BYTES = 16 << 10  # rows that lie closer are read as one: copying this muc
 def _of(dataset: Dataset, name: str) -> tuple[str, Any, tuple[int, ...], int]:
     """File, type, shape and offset of an array, such as 'features'."""
     dtype, shape = next((dtype, shape) for file, dtype, shape, _ in dataset.files() if file == f'{name}.npy')
-    return os.path.join(dataset.path, f'{name}.npy'), _TYPES[dtype], shape, DATA_OFFSET
+    path = os.path.join(dataset.path, f'{name}.npy')
+    if _TYPES[dtype] is None:
+        raise UnsupportedError(f'{path} is uint32, which torch {torch.__version__} does not have: install torch 2.3 or later')
+    return path, _TYPES[dtype], shape, DATA_OFFSET
 
 
 class Mapped:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from torch_geometric.data import Data  # noqa: E402
 from torch_geometric.nn.models.basic_gnn import BasicGNN  # noqa: E402
 
 from plimsoll import layerwise, mapped  # noqa: E402
+from plimsoll.dataset import DATA_OFFSET  # noqa: E402
 from plimsoll.mapped import Stored  # noqa: E402
 
 SOURCE = pathlib.Path(os.environ.get('PLIMSOLL_SOURCE', '.')).resolve()
@@ -304,6 +306,18 @@ def umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def test_entries_of_four_bytes_have_no_sign(tmp_path):
+    """As indices.npy has them from 2^31 nodes on."""
+    nodes = np.array([0, 2**31 - 1, 2**31, 2**32 - 2], np.uint32)
+    (tmp_path / 'indices.npy').write_bytes(bytes(DATA_OFFSET) + nodes.tobytes())
+    dataset = types.SimpleNamespace(path=str(tmp_path), files=lambda: [('indices.npy', '<u4', (4,), 0)])
+    assert Stored.of(dataset, 'indices').read(1, 4).long().tolist() == [2**31 - 1, 2**31, 2**32 - 2]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(mapped._TYPES, '<u4', None)
+        with pytest.raises(plimsoll.UnsupportedError, match='torch 2.3'):
+            Stored.of(dataset, 'indices')
 
 
 @pytest.mark.parametrize('staged, near', [(1 << 20, 1 << 14), (1 << 12, 64), (1, 0)])
