@@ -124,7 +124,7 @@ static void every_line_draws_the_same(void **state)
 #endif
     for (int kind = 4; kind < 6; kind++) {
         uint64_t hash = 0;
-        for (int64_t line = (int64_t)20 << 20; line <= (int64_t)400 << 20; line += line / 5) {
+        for (int64_t line = (int64_t)20 << 20; line <= (int64_t)600 << 20; line += line / 5) {
             test_loader_t fixture = test_loader_open("weighted", &graph, 2, PLIM_IO_AUTO);
             const plim_recipe_t recipe = weighted(kind);
             plim__load_plan_t plan;
