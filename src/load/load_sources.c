@@ -357,6 +357,7 @@ static plim_status_t open_working_set(plim__load_context_t *context)
     const plim__load_plan_t *plan = &context->plan;
     const uint64_t key = set_key(context);
     int lock;
+    context->packed_elsewhere = false;
     if (plan->working_rows == 0 || plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
         return PLIM_OK;
     PLIM_TRY(find_working_set(context));

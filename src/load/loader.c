@@ -468,7 +468,9 @@ plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t s
     stream->epoch = epoch;
     stream->step = step;
     stream->microbatch = stream->seed = stream->part = 0;
+    const int64_t before = plim__ledger_thread_bytes();
     plim__load_sources_renew(&loader->context);
+    loader->bytes += plim__ledger_thread_bytes() - before;
     if (!loader->ring.run.started) /* else plim_stream_next interrupts the stream being served */
         begin(loader, stream, false);
     return PLIM_OK;

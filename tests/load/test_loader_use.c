@@ -533,8 +533,19 @@ static void rows_packed_by_another_are_taken_up(void **state)
     check_epoch(&fixture, &plan, loader, 0);
     assert_null(loader->context.working_set);
     assert_int_equal(rename(aside, path), 0);
+    assert_ok(plim__loader_remake(loader, &plan)); /* takes it up, and no epoch does so again */
+    const plim__working_set_t *set = loader->context.working_set;
+    assert_non_null(set);
+    check_epoch(&fixture, &plan, loader, 1);
+    assert_ptr_equal(loader->context.working_set, set);
+    plim_loader_release(loader);
+    assert_int_equal(rename(path, aside), 0);
+    loader = test_loader_start(&fixture, &plan);
+    const int64_t own = plim__ledger_reserved(fixture.job.ledger) - loader->bytes;
+    assert_int_equal(rename(aside, path), 0);
     check_epoch(&fixture, &plan, loader, 1);
     assert_non_null(loader->context.working_set);
+    assert_int_equal(plim__ledger_reserved(fixture.job.ledger) - loader->bytes, own);
     (void)snprintf(features, sizeof features, "%s/another/features.npy", test_loader_directory);
     spoil(features);
     check_epoch(&fixture, &plan, loader, 2);
