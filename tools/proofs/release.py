@@ -49,6 +49,8 @@ class Roots:
         if not root.exists():
             run('debootstrap', '--variant=minbase', f'--cache-dir={self.cache}', suite, root, self.mirror)
             (root / 'etc' / 'dpkg' / 'dpkg.cfg.d' / 'unsafe').write_text('force-unsafe-io\n')
+            # A mirror may be a snapshot: signed, and past the date until which it says it is the newest.
+            (root / 'etc' / 'apt' / 'apt.conf.d' / 'snapshot').write_text('Acquire::Check-Valid-Until "false";\n')
             for name in ('resolv.conf', 'hosts'):
                 shutil.copy(f'/etc/{name}', root / 'etc' / name)
         return root
