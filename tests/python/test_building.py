@@ -334,7 +334,7 @@ def test_floats_train_a_regression(tmp_path, shape):
 
 
 @pytest.mark.parametrize('y, dtype, shape', [(3.0, np.float32, (6,)), ([3.0], np.float32, (6,)), ([[3.0]], np.float32, (6, 1)),
-                                             (3, np.int64, (6,)), ([[3]], np.int64, (6,)), ([[3.0, 4.0]], np.float32, (6, 2))], ids=str)
+                                             (3, np.int8, (6,)), ([[3]], np.int8, (6,)), ([[3.0, 4.0]], np.float32, (6, 2))], ids=str)
 def test_labels_of_graphs(tmp_path, y, dtype, shape):
     """From PyG and from .pt files, in the shape that PyG gives a batch of them."""
     torch = pytest.importorskip('torch')
