@@ -159,7 +159,7 @@ def make_old_dataset(dataset):
     """Without the count of loops."""
     about = json.loads((dataset / 'dataset.json').read_text())
     del about['self'], about['max_self_loops']
-    sealed(dataset / 'dataset.json', {**about, 'format': 1})
+    sealed(dataset / 'dataset.json', {**about, 'format': 1, 'readable_by': 1})
 
 
 def old_meaning(model, x, edges):
