@@ -336,6 +336,19 @@ void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node)
     __builtin_prefetch(&offsets->lines[(uint64_t)node / LINE_NODES]);
 }
 
+int64_t plim__offsets_node_of(const plim__offsets_t *offsets, int64_t entry)
+{
+    int64_t low = 0, high = offsets->num_nodes;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (plim__offsets_list(offsets, middle).start <= entry)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 bool plim__offsets_skip_loops(const plim__offsets_t *offsets)
 {
     return offsets != NULL && offsets->loops.bits > 0;

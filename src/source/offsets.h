@@ -39,6 +39,9 @@ void plim__offsets_destroy(plim__offsets_t *offsets);
 
 /* Any thread; 0 ≤ node < num_nodes. */
 plim__list_t plim__offsets_list(const plim__offsets_t *offsets, int64_t node);
+
+/* The node whose list holds an entry of indices.npy. */
+int64_t plim__offsets_node_of(const plim__offsets_t *offsets, int64_t entry);
 void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node);
 
 /* Whether degrees leave self-loops out, and there are any. */

@@ -46,20 +46,6 @@ size_t plim__self_loops_words(int64_t num_nodes, unsigned bits)
     return bits > 0 ? ((size_t)num_nodes + each - 1) / each : 0;
 }
 
-/* The node whose list holds an entry. */
-static int64_t node_of(const loops_reading_t *reading, int64_t entry)
-{
-    int64_t low = 0, high = plim_dataset_info(reading->dataset)->num_nodes;
-    while (high - low > 1) {
-        const int64_t middle = low + (high - low) / 2;
-        if (plim__offsets_list(reading->offsets, middle).start <= entry)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 #define COUNT_NODE(name, type)                                                                     \
     static int64_t name(const type *entries, int64_t count, int64_t node)                          \
     {                                                                                              \
@@ -95,7 +81,8 @@ static plim_status_t process(void *context, int worker, int64_t chunk, void *dat
     const int64_t bytes = (int64_t)plim__index_bytes(info->index_type);
     const int64_t first = chunk * (CHUNK_BYTES / bytes), stop = first + (int64_t)size / bytes;
     loops_tally_t tally = {0};
-    for (int64_t node = node_of(reading, first); node < info->num_nodes; node++) {
+    for (int64_t node = plim__offsets_node_of(reading->offsets, first); node < info->num_nodes;
+         node++) {
         const plim__list_t list = plim__offsets_list(reading->offsets, node);
         const int64_t begin = plim__max_i64(list.start, first);
         const int64_t end = plim__min_i64(list.start + list.degree, stop);

@@ -62,20 +62,6 @@ size_t plim__weight_sums_work_minimum(const plim_job_t *job)
            4 * PLIM__PAGE;
 }
 
-/* The node whose list holds an entry. */
-static int64_t node_of(const sums_reading_t *reading, int64_t entry)
-{
-    int64_t low = 0, high = plim_dataset_info(reading->dataset)->num_nodes;
-    while (high - low > 1) {
-        const int64_t middle = low + (high - low) / 2;
-        if (plim__offsets_list(reading->offsets, middle).start <= entry)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Reads entries [first, first + count) of indices.npy. */
 static plim_status_t read_entries(const sums_reading_t *reading, const sums_worker_t *worker,
                                   int64_t first, int64_t count, const char **entries_out)
@@ -123,7 +109,8 @@ static plim_status_t process(void *context, int number, int64_t chunk, void *dat
     if (reading->indices.fd >= 0)
         PLIM_TRY(read_entries(reading, worker, first, stop - first, &entries));
     worker->num_parts = 0;
-    for (int64_t node = node_of(reading, first); node < info->num_nodes; node++) {
+    for (int64_t node = plim__offsets_node_of(reading->offsets, first); node < info->num_nodes;
+         node++) {
         const plim__list_t list = plim__offsets_list(reading->offsets, node);
         const int64_t begin = plim__max_i64(list.start, first);
         const int64_t end = plim__min_i64(list.start + list.degree, stop);
