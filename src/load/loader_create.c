@@ -214,7 +214,7 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
 {
     plim_loader_t *loader;
     PLIM_TRY(plim__load_recipe_check(dataset, &plan->recipe));
-    PLIM_TRY(plim__load_cut_check(&plan->recipe, plan->part_seeds));
+    PLIM_TRY(plim__load_cut_check(plim__load_envelope(plan), plan->part_seeds));
     PLIM_TRY(check_slots(plan));
     const int64_t before = plim__ledger_thread_bytes();
     PLIM_TRY(make_loader(job, dataset, plan, &loader));

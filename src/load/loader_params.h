@@ -50,8 +50,8 @@ typedef struct plim__loader_params {
 
 /*
  * Whether batches can be drawn as the recipe says; the sizes of a recipe that passes can be added,
- * and multiplied by a few, without overflow. And whether its batches may come in parts of so many
- * seeds (0 = whole). PLIM_ERR_USAGE.
+ * and multiplied by a few, without overflow. And whether its batches, or those of an envelope, may
+ * come in parts of so many seeds (0 = whole). PLIM_ERR_USAGE.
  */
 plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_recipe_t *recipe);
 plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_seeds);

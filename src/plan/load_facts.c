@@ -268,8 +268,8 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
 {
     PLIM_TRY(check_recipe(dataset, recipe, params));
     PLIM_TRY(check_params(params));
-    PLIM_TRY(plim__load_cut_check(recipe, params->part_seeds));
     PLIM_TRY(find_streams(job, dataset, recipe, params, client, streams_out));
+    PLIM_TRY(plim__load_cut_check(&streams_out->envelope, params->part_seeds));
     const int64_t batch = plim__min_i64(streams_out->largest.batch_size, streams_out->most_seeds);
     *facts_out = (plim__load_facts_t){
         .job = job,

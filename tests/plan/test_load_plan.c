@@ -68,6 +68,19 @@ static void test_recipes_that_cannot_be(void **state)
     const plim_plan_params_t parts = {.part_seeds = 31};
     assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[8], &parts, &plan),
                      PLIM_ERR_USAGE);
+    /* A batch of 30 pairs and as many negatives has 120 seeds. */
+    plim_links_t links = PLIM_LINKS_INIT;
+    plim_stream_params_t pairs = PLIM_STREAM_PARAMS_INIT;
+    links.num_pairs = 300;
+    links.negatives = PLIM_NEGATIVE_PAIRS;
+    pairs.links = &links;
+    pairs.batch_size = 30;
+    for (int64_t part = 119; part <= 120; part++) {
+        const plim_plan_params_t of_pairs = {
+            .part_seeds = part, .streams = &pairs, .num_streams = 1};
+        assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[8], &of_pairs, &plan),
+                         part < 120 ? PLIM_ERR_USAGE : PLIM_OK);
+    }
     assert_ok(plim__load_plan(&place.job, place.dataset, &recipes[9], &wanted, &plan));
     test_place_close(&place);
 }
