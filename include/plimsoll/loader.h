@@ -195,8 +195,8 @@ typedef enum plim_exclude {
 
 /*
  * Pairs of nodes, for link prediction. A batch has pairs in place of seeds, negatives that are
- * drawn for it, and the neighbourhoods of their nodes. Negatives depend on (seed, epoch, step)
- * alone, and may be edges of the graph.
+ * drawn for it, and the neighbourhoods of their nodes. A negative depends on (seed, epoch, the
+ * place of its pair in the epoch) alone, and may be an edge of the graph.
  */
 typedef struct plim_links {
     size_t size;
@@ -216,12 +216,16 @@ typedef struct plim_links {
     const char *path; /* a .npy file of pairs in place of sources and targets, (2, num_pairs) or
                          (num_pairs, 2) of int32, uint32 or int64: its pairs are read when they are
                          needed. It must stay as it is. NULL: none */
+    /* The pairs are those of one rank of several, each of which has pairs of its own: with the same
+     * seed, each draws other negatives. */
+    int rank;
+    int num_ranks;
 } plim_links_t;
 
 #define PLIM_LINKS_INIT                                                                            \
     {                                                                                              \
         sizeof(plim_links_t), NULL, NULL, 0, PLIM_NEGATIVES_NONE, 1, NULL, NULL,                   \
-            PLIM_EXCLUDE_NONE, NULL                                                                \
+            PLIM_EXCLUDE_NONE, NULL, 0, 1                                                          \
     }
 
 /* Seeds, and how their batches are drawn. */

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import ast
 import math
+import mmap
 import os
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .dataset import Dataset
@@ -23,6 +24,7 @@ _MODES = {None: 0, 'binary': 1, 'triplet': 2}
 _EXCLUDED = {None: 0, 'self': 1, 'reverse': 2}
 _HEADER_MOST = 16384  # bytes of a .npy header, as in the library
 _END_BYTES = 1 << 20
+_BLOCK_VALUES = 1 << 20
 
 
 class _Negatives:
@@ -103,6 +105,16 @@ def _file_checksum(path: Any) -> list[int]:
         return [size, zlib.crc32(file.read(_END_BYTES), check)]
 
 
+def _blocks(labels: Any) -> Iterator[Any]:
+    """Labels in blocks of rows. Pages of a mapped file leave memory behind them."""
+    step = max(1, _BLOCK_VALUES // max(1, math.prod(labels.shape[1:])))
+    mapped = getattr(labels, '_mmap', None) if getattr(labels, 'mode', 'c') != 'c' else None
+    for first in range(0, len(labels), step):
+        yield labels[first : first + step]
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
 def _labels_of(path: Any) -> Any:
     """Labels of pairs in a .npy file, mapped."""
     import numpy
@@ -131,7 +143,8 @@ class LinkNeighborLoader(NeighborLoader):
 
     Batches have the fields of NeighborLoader's, but for batch_size and y, and edge_label_index, edge_label and input_id; or, with
     "triplet", src_index, dst_pos_index, dst_neg_index and input_id. The first nodes of a batch are the distinct nodes of its pairs and
-    negatives, ascending. Negatives may be real edges. They depend on the seed, the epoch and the step alone.
+    negatives, ascending. Negatives may be real edges. They depend on the seed, the epoch and the place of their pair in it alone; ranks
+    of torch.distributed, which give pairs of their own, draw other ones.
 
         loader = plimsoll.LinkNeighborLoader(dataset, [10, 10], edge_label_index=pairs, neg_sampling='binary', batch_size=512, shuffle=True)
         for batch in loader:
@@ -239,7 +252,7 @@ class LinkNeighborLoader(NeighborLoader):
             return
         if len(self._labels_given) != self._count:
             raise UsageError(f'edge_label has {len(self._labels_given)} entries, and edge_label_index {self._count} pairs')
-        if negatives.mode == 'binary' and self._labels_given.min() == 0:
+        if negatives.mode == 'binary' and min(block.min() for block in _blocks(self._labels_given)) == 0:
             self._raised = 1
 
     def _plan_settings(self, seed: int, address: int = 0) -> Any:
@@ -247,8 +260,14 @@ class LinkNeighborLoader(NeighborLoader):
         amount, path = float(negatives.amount), self._file.path if self._file is not None else None
         targets = address + 8 * self._count if self._file is None else 0
         links = (address, targets, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums), _EXCLUDED[self.exclude], path)
+        links += self._place()
         seeds = (0, 0, 0, bool(self.shuffle), self.batch_size)
         return *seeds, self._fanout, 0, 1, own, self._seed, True, f'{self._count} links', 0, links
+
+    def _place(self) -> tuple[int, int]:
+        """This rank and the number of ranks, which give pairs of their own."""
+        ranks = self._ranks() if self._tools.torch is not None else 1
+        return (self._tools.torch.distributed.get_rank() if ranks > 1 else 0), ranks
 
     def _settings(self, seed: int) -> tuple[Any, _Nodes | None]:
         return super()._settings(seed) if self._file is None else (self._plan_settings(seed), None)
@@ -267,6 +286,7 @@ class LinkNeighborLoader(NeighborLoader):
         description['neg_sampling'] = [self._negatives.mode, float(self._negatives.amount)]
         description['edge_label'] = self._labels_checksum()
         description['exclude'] = self.exclude
+        description['ranks'] = list(self._place())
         sums = [each.numpy() if hasattr(each, 'numpy') else each for each in self._sums]
         description['weights'] = [None if each is None else zlib.crc32(each) for each in sums]
         return description
@@ -281,7 +301,10 @@ class LinkNeighborLoader(NeighborLoader):
 
         if hasattr(labels, 'detach'):
             labels = labels.detach().cpu().contiguous().view(self._tools.torch.uint8)  # NumPy does not have all types
-        return zlib.crc32(numpy.ascontiguousarray(labels))
+        check = 0
+        for block in _blocks(labels):
+            check = zlib.crc32(numpy.ascontiguousarray(block), check)
+        return check
 
     def _add_seeds(self, fields: dict[str, Any], arrays: dict[str, Any], batch: _core.Batch) -> None:
         index, pairs = arrays['pair_index'], batch.num_pairs

@@ -72,6 +72,9 @@ static plim_status_t check_negatives(const plim_links_t *links)
         return plim__fail(PLIM_ERR_USAGE,
                           "%g negative targets of a pair; it must be a whole number",
                           links->amount);
+    if (links->rank < 0 || links->rank >= links->num_ranks)
+        return plim__fail(PLIM_ERR_USAGE, "rank %d of %d: they are numbered from 0", links->rank,
+                          links->num_ranks);
     return PLIM_OK;
 }
 
@@ -130,23 +133,31 @@ static int64_t draw_weighted(const double *sums, int64_t num_nodes, double point
     return low;
 }
 
-static void draw_nodes(const double *sums, int64_t num_nodes, uint64_t key, uint64_t *counter,
-                       int64_t count, int64_t *ids_out)
+static int64_t draw_node(const double *sums, int64_t num_nodes, uint64_t key, uint64_t *counter)
 {
-    for (int64_t i = 0; i < count; i++)
-        ids_out[i] = sums != NULL
-                         ? draw_weighted(sums, num_nodes, plim__rng_double(key, (*counter)++))
-                         : (int64_t)plim__rng_below(key, counter, (uint64_t)num_nodes);
+    return sums != NULL ? draw_weighted(sums, num_nodes, plim__rng_double(key, (*counter)++))
+                        : (int64_t)plim__rng_below(key, counter, (uint64_t)num_nodes);
+}
+
+/* The numbers that a negative of a batch is drawn by; see above. */
+static uint64_t negative_key(const plim_links_t *links, uint64_t prefix, int64_t first,
+                             int64_t pairs, int64_t negative, uint64_t *counter_out)
+{
+    const int64_t each = links->negatives == PLIM_NEGATIVE_TARGETS ? (int64_t)links->amount : 0;
+    const int64_t pair = each > 0 ? negative / each : negative % pairs;
+    const int64_t number = each > 0 ? negative % each : negative / pairs; /* of the pair's */
+    const uint64_t place = (uint64_t)(first + pair) * (uint64_t)links->num_ranks;
+    *counter_out = (uint64_t)number << 32;
+    return plim__rng_key_of(prefix, place + (uint64_t)links->rank);
 }
 
 plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *file,
-                                int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t step,
+                                int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t first,
                                 int64_t pairs, int64_t *ids)
 {
     const int64_t negatives = plim__links_negatives(links, pairs);
     const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
-    const uint64_t key = plim__rng_key(seed, (uint64_t)epoch, (uint64_t)step, NEGATIVE_STREAM);
-    uint64_t counter = 0;
+    const uint64_t prefix = plim__rng_prefix(seed, (uint64_t)epoch, NEGATIVE_STREAM);
     int64_t *targets = ids + pairs + (both ? negatives : 0);
     if (file != NULL)
         PLIM_TRY(plim__links_file_read(file, ids, pairs, ids, targets));
@@ -155,9 +166,13 @@ plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *f
         ids[i] = links->sources[position];
         targets[i] = links->targets[position];
     }
-    if (both)
-        draw_nodes(links->source_sums, num_nodes, key, &counter, negatives, ids + pairs);
-    draw_nodes(links->target_sums, num_nodes, key, &counter, negatives, targets + pairs);
+    for (int64_t i = 0; i < negatives; i++) {
+        uint64_t counter;
+        const uint64_t key = negative_key(links, prefix, first, pairs, i, &counter);
+        if (both)
+            ids[pairs + i] = draw_node(links->source_sums, num_nodes, key, &counter);
+        targets[pairs + i] = draw_node(links->target_sums, num_nodes, key, &counter);
+    }
     return PLIM_OK;
 }
 

@@ -6,9 +6,12 @@
  *     negative pairs     | sources | of negatives | targets | of negatives |
  *     negative targets   | sources | targets | negatives |
  *
- * The nodes of places are a function of (links, seed, epoch, step); windows draw for them as they
- * are. When a batch is built, its seeds are made of them: its distinct nodes, ascending. The batch
- * keeps which seed each place is.
+ * The nodes of places are a function of (links, seed, epoch, places of the pairs in the epoch);
+ * windows draw for them as they are. When a batch is built, its seeds are made of them: its
+ * distinct nodes, ascending. The batch keeps which seed each place is.
+ *
+ * Negative j of a batch of b pairs belongs to pair j mod b, or of targets to pair j / amount. It is
+ * drawn by the pair's place in the epoch of all ranks, not by its batch.
  */
 #ifndef PLIM_LOAD_LINKS_H
 #define PLIM_LOAD_LINKS_H
@@ -35,10 +38,11 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
 /* PLIM_ERR_USAGE for running sums that descend, are not finite, or end with 0. */
 plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes);
 
-/* The nodes of the places of a batch: `ids` has the positions of its pairs in the list, or in the
- * file unless it is NULL, at first. Errors of plim__links_file_read. */
+/* The nodes of the places of a batch, whose first pair is the first-th of the epoch: `ids` has the
+ * positions of its pairs in the list, or in the file unless it is NULL, at first. Errors of
+ * plim__links_file_read. */
 plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *file,
-                                int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t step,
+                                int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t first,
                                 int64_t pairs, int64_t *ids);
 
 /*

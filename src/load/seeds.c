@@ -663,7 +663,7 @@ plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, bool shuffled, 
         const bool present = plim__seeds_positions(seeds, shuffled, epoch, pair, pairs, ids_out);
         assert(present && places <= count);
         (void)present;
-        PLIM_TRY(plim__links_nodes(links, seeds->file, seeds->num_nodes, seeds->seed, epoch, step,
+        PLIM_TRY(plim__links_nodes(links, seeds->file, seeds->num_nodes, seeds->seed, epoch, pair,
                                    pairs, ids_out));
         ids_out += places;
         count -= places;

@@ -279,6 +279,55 @@ static void test_batches(void **state)
     }
 }
 
+/* The negatives of each pair in an epoch: sources, or -1, and targets. */
+static void list_negatives(const plim_links_t *links, int64_t batch_size, int64_t each,
+                           int64_t found[][2])
+{
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_loader_t *loader = open_loader(1);
+    plim_stream_t *stream;
+    plim_batch_t *batch;
+    params.links = links;
+    params.batch_size = batch_size;
+    assert_ok(plim_loader_stream(loader, &params, &stream));
+    assert_ok(plim_stream_start(stream, 4, 0));
+    while ((batch = test_next(stream)) != NULL) {
+        const int64_t pairs = batch->num_pairs;
+        const bool triples = links->negatives == PLIM_NEGATIVE_TARGETS;
+        assert_int_equal(batch->num_negatives, each * pairs);
+        for (int64_t i = 0; i < batch->num_negatives; i++) {
+            const int64_t pair = batch->pair_ids[triples ? i / each : i % pairs];
+            int64_t *to = found[pair * each + (triples ? i % each : i / pairs)];
+            to[0] = triples ? -1 : node_of(batch, pairs + i);
+            to[1] = node_of(batch, triples ? 2 * pairs + i : 2 * pairs + each * pairs + i);
+        }
+        plim_batch_release(batch);
+    }
+    plim_stream_release(stream);
+    plim_loader_release(loader);
+}
+
+/* Negatives go with the place of their pair in the epoch, whatever the batches; and ranks draw
+ * others. */
+static void test_negatives_by_place(void **state)
+{
+    static int64_t found[3][3 * PAIRS][2];
+    (void)state;
+    for (int kind = PLIM_NEGATIVE_PAIRS; kind <= PLIM_NEGATIVE_TARGETS; kind++) {
+        plim_links_t links = links_of((plim_negatives_t)kind, 3);
+        int64_t same = 0;
+        list_negatives(&links, 40, 3, found[0]);
+        list_negatives(&links, 7, 3, found[1]);
+        links.rank = 1;
+        links.num_ranks = 2;
+        list_negatives(&links, 40, 3, found[2]);
+        assert_memory_equal(found[0], found[1], sizeof found[0]);
+        for (int i = 0; i < 3 * PAIRS; i++)
+            same += found[0][i][1] == found[2][i][1];
+        assert_true(same < 3 * PAIRS / 10);
+    }
+}
+
 /* Batches of pairs in a file are those of the same pairs in memory. */
 static void test_file(void **state)
 {
@@ -417,6 +466,9 @@ static void test_refused(void **state)
     refuse(loader, links_of(PLIM_NEGATIVE_PAIRS, (double)NAN), 10);
     refuse(loader, links_of(PLIM_NEGATIVE_TARGETS, 1.5), 10);
     refuse(loader, links_of(PLIM_NEGATIVE_PAIRS, 1000000), INT64_MAX / 2);
+    links = links_of(PLIM_NEGATIVE_PAIRS, 1);
+    links.rank = links.num_ranks = 2;
+    refuse(loader, links, 10);
     links = links_of(PLIM_NEGATIVES_NONE, 1);
     links.targets = NULL;
     refuse(loader, links, 10);
@@ -433,7 +485,7 @@ int main(void)
         cmocka_unit_test(test_batches),       cmocka_unit_test(test_file),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_added_later),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_hash),          cmocka_unit_test(test_negatives_by_place),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

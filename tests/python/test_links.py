@@ -239,6 +239,43 @@ def test_pairs_in_a_file(tmp_path, dtype):
             next(iter(linked(tmp_path / 'made', tmp_path / f'{name}.npy')))
 
 
+def test_ranks_draw_other_negatives(tmp_path):
+    """Each rank has pairs of its own; with the same seed, the ranks' negatives are as those of one list that they share by turns."""
+    fake = pytest.importorskip('torch.testing._internal.distributed.fake_pg')
+    pairs = made(tmp_path / 'made')
+    options = {'neg_sampling': 'binary', 'batch_size': 50, 'seed': 3, 'copy': True}
+    alone = plimsoll.LinkNeighborLoader(plimsoll.open(tmp_path / 'made'), [2], pairs, **options)
+    whole = torch.cat([torch.stack(list(negatives_of(batch, 'binary').values())) for batch in alone], 1)
+    states = [alone.state_dict()]
+    for rank in range(2):
+        torch.distributed.init_process_group('fake', rank=rank, world_size=2, store=fake.FakeStore())
+        try:
+            loader = plimsoll.LinkNeighborLoader(plimsoll.open(tmp_path / 'made'), [2], pairs[:, rank::2], **options)
+            found = torch.cat([torch.stack(list(negatives_of(batch, 'binary').values())) for batch in loader], 1)
+            states.append(loader.state_dict())
+        finally:
+            torch.distributed.destroy_process_group()
+        assert torch.equal(found, whole[:, rank::2])
+    assert [state['ranks'] for state in states] == [[0, 1], [0, 2], [1, 2]]
+
+
+def test_mapped_labels_leave_no_pages(tmp_path):
+    pairs = made(tmp_path / 'made')
+    labels = np.ones((1000, 8192))
+    np.save(tmp_path / 'labels.npy', labels)
+    sums = []
+    for lowest in (1, 0):
+        mapped = np.load(tmp_path / 'labels.npy', mmap_mode='r+')
+        mapped[-1, -1] = labels[-1, -1] = lowest
+        for given in mapped, tmp_path / 'labels.npy':
+            before = plimsoll._core.sample()['rss_bytes']
+            loader = linked(tmp_path / 'made', pairs, edge_label=given)
+            sums.append(loader.state_dict()['edge_label'])
+            assert plimsoll._core.sample()['rss_bytes'] - before < 40 << 20, 'the file has 66 MB'
+            assert loader._raised == 1 - lowest
+        assert sums[-2] == linked(tmp_path / 'made', pairs, edge_label=labels).state_dict()['edge_label'] != sums[-1]
+
+
 def header_of(shape):
     text = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
     return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode()
