@@ -196,7 +196,7 @@ typedef enum plim_exclude {
 /*
  * Pairs of nodes, for link prediction. A batch has pairs in place of seeds, negatives that are
  * drawn for it, and the neighbourhoods of their nodes. A negative depends on (seed, epoch, the
- * place of its pair in the epoch) alone, and may be an edge of the graph.
+ * place of its pair in the epoch) alone.
  */
 typedef struct plim_links {
     size_t size;
@@ -220,12 +220,15 @@ typedef struct plim_links {
      * seed, each draws other negatives. */
     int rank;
     int num_ranks;
+    bool no_edges; /* no negative is an edge of the graph, or a node with itself: each is looked up
+                      in the list of its target. plim_stream_next fails with PLIM_ERR_USAGE for a
+                      node with edges to all others. false: negatives may be edges */
 } plim_links_t;
 
 #define PLIM_LINKS_INIT                                                                            \
     {                                                                                              \
         sizeof(plim_links_t), NULL, NULL, 0, PLIM_NEGATIVES_NONE, 1, NULL, NULL,                   \
-            PLIM_EXCLUDE_NONE, NULL, 0, 1                                                          \
+            PLIM_EXCLUDE_NONE, NULL, 0, 1, false                                                   \
     }
 
 /* Seeds, and how their batches are drawn. */

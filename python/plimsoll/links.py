@@ -140,10 +140,11 @@ class LinkNeighborLoader(NeighborLoader):
     neg_sampling:     "binary", "triplet", or a dict or NegativeSampling with mode, amount, src_weight, dst_weight.
     exclude:          "self" leaves the edges that a batch's pairs are out of its edge_index, so that a model cannot read the answer
                       there; "reverse" also those from target to source.
+    neg_exclude:      "edges": no negative is an edge of the dataset, or a node with itself. Each is looked up in the list of its target.
 
     Batches have the fields of NeighborLoader's, but for batch_size and y, and edge_label_index, edge_label and input_id; or, with
     "triplet", src_index, dst_pos_index, dst_neg_index and input_id. The first nodes of a batch are the distinct nodes of its pairs and
-    negatives, ascending. Negatives may be real edges. They depend on the seed, the epoch and the place of their pair in it alone; ranks
+    negatives, ascending. Negatives depend on the seed, the epoch and the place of their pair in it alone; ranks
     of torch.distributed, which give pairs of their own, draw other ones.
 
         loader = plimsoll.LinkNeighborLoader(dataset, [10, 10], edge_label_index=pairs, neg_sampling='binary', batch_size=512, shuffle=True)
@@ -186,6 +187,7 @@ class LinkNeighborLoader(NeighborLoader):
         x_dtype: Any = 'float32',
         y: str | None = None,
         exclude: str | None = None,
+        neg_exclude: str | None = None,
         copy: bool = False,
         device: Any = None,
         seed: int | None = None,
@@ -204,7 +206,7 @@ class LinkNeighborLoader(NeighborLoader):
         collate_fn: Any = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
-        own = ('edge_label_index', 'edge_label', 'edge_label_time', 'neg_sampling', 'neg_sampling_ratio', 'y', 'exclude')
+        own = ('edge_label_index', 'edge_label', 'edge_label_time', 'neg_sampling', 'neg_sampling_ratio', 'y', 'exclude', 'neg_exclude')
         _refuse(
             disjoint=(disjoint, False, 'the pairs of a batch share one subgraph; batch_size=1 gives each its own'),
             time_attr=(time_attr, None, 'Plimsoll does not sample links by time'),
@@ -216,7 +218,9 @@ class LinkNeighborLoader(NeighborLoader):
         )
         if exclude not in _EXCLUDED:
             raise ValueError(f'exclude is {exclude!r}; use "self", "reverse" or None')
-        self.exclude = exclude
+        if neg_exclude not in (None, 'edges'):
+            raise ValueError(f'neg_exclude is {neg_exclude!r}; use "edges" or None')
+        self.exclude, self.neg_exclude = exclude, neg_exclude
         self.edge_label_index = edge_label_index
         self.edge_label = edge_label
         self._negatives = _Negatives.of(neg_sampling, neg_sampling_ratio)
@@ -260,7 +264,7 @@ class LinkNeighborLoader(NeighborLoader):
         amount, path = float(negatives.amount), self._file.path if self._file is not None else None
         targets = address + 8 * self._count if self._file is None else 0
         links = (address, targets, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums), _EXCLUDED[self.exclude], path)
-        links += self._place()
+        links += (*self._place(), self.neg_exclude == 'edges')
         seeds = (0, 0, 0, bool(self.shuffle), self.batch_size)
         return *seeds, self._fanout, 0, 1, own, self._seed, True, f'{self._count} links', 0, links
 
@@ -286,6 +290,7 @@ class LinkNeighborLoader(NeighborLoader):
         description['neg_sampling'] = [self._negatives.mode, float(self._negatives.amount)]
         description['edge_label'] = self._labels_checksum()
         description['exclude'] = self.exclude
+        description['neg_exclude'] = self.neg_exclude
         description['ranks'] = list(self._place())
         sums = [each.numpy() if hasattr(each, 'numpy') else each for each in self._sums]
         description['weights'] = [None if each is None else zlib.crc32(each) for each in sums]

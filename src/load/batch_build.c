@@ -300,7 +300,7 @@ static void begin_links(const plim__load_context_t *context, const plim_stream_t
     if (links == NULL)
         return;
     batch->num_pairs = plim__links_pairs(links, *count);
-    batch->num_negatives = plim__links_negatives(links, batch->num_pairs);
+    batch->num_negatives = plim__negatives_count(links, batch->num_pairs);
     batch->pair_ids = slot->pair_ids;
     batch->pair_index = slot->pair_index;
     *count = unite_links(context, slot, *count);
@@ -346,8 +346,9 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     int64_t count = cut.end - batch->first_seed;
     if (slot->part > 0) /* no larger than the part before */
         count = plim__min_i64(count, slot->part);
-    PLIM_TRY(plim__stream_take(stream, epoch, cut.batch_first + batch->first_seed, count,
-                               slot->seeds, slot->labels));
+    PLIM_TRY(plim__stream_take(stream, worker->negatives, epoch,
+                               cut.batch_first + batch->first_seed, count, slot->seeds,
+                               slot->labels));
     if (slot->seed_times != NULL)
         PLIM_TRY(take_times(context, run, worker, cut.place + batch->first_seed, count, slot));
     plim__blocks_trees(worker->blocks, cut.place + batch->first_seed, slot->seed_times);
@@ -420,8 +421,8 @@ plim_status_t plim__batch_count(const plim__load_context_t *context, const plim_
     params.num_hops = stream->num_hops;
     memcpy(params.fanout, stream->fanout, sizeof stream->fanout);
     int64_t count = cut.end - cut.first;
-    PLIM_TRY(plim__stream_take(stream, run->epoch, cut.batch_first + cut.first, count, slot->seeds,
-                               NULL));
+    PLIM_TRY(plim__stream_take(stream, worker->negatives, run->epoch, cut.batch_first + cut.first,
+                               count, slot->seeds, NULL));
     if (plim__seeds_links(stream->seeds) != NULL)
         count = unite_links(context, slot, count);
     slot->more = false;

@@ -17,8 +17,9 @@ typedef struct plim__load_worker {
     _Alignas(64) plim_loader_t *loader;
     int number;
     plim__blocks_t *blocks;
-    plim__block_count_t *count; /* NULL unless the plan is counted */
-    int64_t *nodes;             /* (slot_nodes) of graphs; NULL in one graph */
+    plim__block_count_t *count;   /* NULL unless the plan is counted */
+    plim__negatives_t *negatives; /* in the slots; NULL unless they are looked up */
+    int64_t *nodes;               /* (slot_nodes) of graphs; NULL in one graph */
     struct {
         int64_t step; /* of the run; -1: none */
         int64_t labels;

@@ -4,26 +4,15 @@
 #include "base/fail.h"
 #include "base/params.h"
 #include "base/radix.h"
-#include "base/rng.h"
 
 #include <math.h>
 #include <string.h>
 
-#define NEGATIVE_STREAM 0x6e65676174697665u /* separates the keys of negatives from others */
 #define AMOUNT_MOST 1000000.0
-
-int64_t plim__links_negatives(const plim_links_t *links, int64_t pairs)
-{
-    if (links->negatives == PLIM_NEGATIVES_NONE)
-        return 0;
-    /* In double precision, as PyG computes it. */
-    const double negatives = ceil((double)pairs * links->amount);
-    return negatives < 0x1p62 ? (int64_t)negatives : INT64_MAX;
-}
 
 int64_t plim__links_places(const plim_links_t *links, int64_t pairs)
 {
-    const int64_t negatives = plim__links_negatives(links, pairs);
+    const int64_t negatives = plim__negatives_count(links, pairs);
     const int64_t nodes = links->negatives == PLIM_NEGATIVE_TARGETS ? 1 : 2;
     return plim__add_saturating_i64(plim__mul_saturating_i64(2, pairs),
                                     plim__mul_saturating_i64(nodes, negatives));
@@ -118,47 +107,12 @@ plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes)
     return PLIM_OK;
 }
 
-/* A node in proportion to its weight: the first whose running sum is larger. */
-static int64_t draw_weighted(const double *sums, int64_t num_nodes, double point)
-{
-    int64_t low = 0, high = num_nodes - 1;
-    point *= sums[num_nodes - 1];
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (sums[middle] > point)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
-static int64_t draw_node(const double *sums, int64_t num_nodes, uint64_t key, uint64_t *counter)
-{
-    return sums != NULL ? draw_weighted(sums, num_nodes, plim__rng_double(key, (*counter)++))
-                        : (int64_t)plim__rng_below(key, counter, (uint64_t)num_nodes);
-}
-
-/* The numbers that a negative of a batch is drawn by; see above. */
-static uint64_t negative_key(const plim_links_t *links, uint64_t prefix, int64_t first,
-                             int64_t pairs, int64_t negative, uint64_t *counter_out)
-{
-    const int64_t each = links->negatives == PLIM_NEGATIVE_TARGETS ? (int64_t)links->amount : 0;
-    const int64_t pair = each > 0 ? negative / each : negative % pairs;
-    const int64_t number = each > 0 ? negative % each : negative / pairs; /* of the pair's */
-    const uint64_t place = (uint64_t)(first + pair) * (uint64_t)links->num_ranks;
-    *counter_out = (uint64_t)number << 32;
-    return plim__rng_key_of(prefix, place + (uint64_t)links->rank);
-}
-
 plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *file,
-                                int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t first,
-                                int64_t pairs, int64_t *ids)
+                                plim__negatives_t *negatives, int64_t num_nodes, uint64_t seed,
+                                int64_t epoch, int64_t first, int64_t pairs, int64_t *ids)
 {
-    const int64_t negatives = plim__links_negatives(links, pairs);
     const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
-    const uint64_t prefix = plim__rng_prefix(seed, (uint64_t)epoch, NEGATIVE_STREAM);
-    int64_t *targets = ids + pairs + (both ? negatives : 0);
+    int64_t *targets = ids + pairs + (both ? plim__negatives_count(links, pairs) : 0);
     if (file != NULL)
         PLIM_TRY(plim__links_file_read(file, ids, pairs, ids, targets));
     for (int64_t i = 0; i < pairs && file == NULL; i++) {
@@ -166,14 +120,8 @@ plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *f
         ids[i] = links->sources[position];
         targets[i] = links->targets[position];
     }
-    for (int64_t i = 0; i < negatives; i++) {
-        uint64_t counter;
-        const uint64_t key = negative_key(links, prefix, first, pairs, i, &counter);
-        if (both)
-            ids[pairs + i] = draw_node(links->source_sums, num_nodes, key, &counter);
-        targets[pairs + i] = draw_node(links->target_sums, num_nodes, key, &counter);
-    }
-    return PLIM_OK;
+    return plim__negatives_draw(links, negatives, num_nodes, seed, epoch, first, pairs, ids,
+                                ids + pairs, targets + pairs);
 }
 
 int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uint64_t *keys,
@@ -200,7 +148,7 @@ const uint64_t *plim__links_excluded(const plim_links_t *links, int64_t pairs, c
                                      uint64_t *keys, uint64_t *scratch, int64_t *count_out)
 {
     const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
-    const int64_t *targets = index + pairs + (both ? plim__links_negatives(links, pairs) : 0);
+    const int64_t *targets = index + pairs + (both ? plim__negatives_count(links, pairs) : 0);
     int64_t count = 0;
     for (int64_t i = 0; i < pairs && links->exclude != PLIM_EXCLUDE_NONE; i++) {
         keys[count++] = plim__blocks_edge(index[i], targets[i]);

@@ -9,18 +9,15 @@
  * The nodes of places are a function of (links, seed, epoch, places of the pairs in the epoch);
  * windows draw for them as they are. When a batch is built, its seeds are made of them: its
  * distinct nodes, ascending. The batch keeps which seed each place is.
- *
- * Negative j of a batch of b pairs belongs to pair j mod b, or of targets to pair j / amount. It is
- * drawn by the pair's place in the epoch of all ranks, not by its batch.
  */
 #ifndef PLIM_LOAD_LINKS_H
 #define PLIM_LOAD_LINKS_H
 
 #include "load/links_file.h"
+#include "load/negatives.h"
 #include "sample/blocks.h"
 
-/* The number of negatives of a batch of so many pairs, and of its places; saturating. */
-int64_t plim__links_negatives(const plim_links_t *links, int64_t pairs);
+/* The number of places of a batch of so many pairs; saturating. */
 int64_t plim__links_places(const plim_links_t *links, int64_t pairs);
 
 /* The number of pairs of a batch of so many places. */
@@ -40,10 +37,10 @@ plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes);
 
 /* The nodes of the places of a batch, whose first pair is the first-th of the epoch: `ids` has the
  * positions of its pairs in the list, or in the file unless it is NULL, at first. Errors of
- * plim__links_file_read. */
+ * plim__links_file_read and plim__negatives_draw. */
 plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *file,
-                                int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t first,
-                                int64_t pairs, int64_t *ids);
+                                plim__negatives_t *negatives, int64_t num_nodes, uint64_t seed,
+                                int64_t epoch, int64_t first, int64_t pairs, int64_t *ids);
 
 /*
  * Replaces the nodes of places by the seeds, and returns their number. Each place's seed goes to

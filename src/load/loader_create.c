@@ -138,6 +138,13 @@ static plim_status_t fill(plim_loader_t *loader)
                                 plim__loader_slot_freed, loader, &loader->slots));
     for (int i = 0; i < loader->context.plan.workers; i++)
         PLIM_TRY(make_scratch(loader, &loader->workers[i]));
+    for (int i = 0; i < loader->slots->num_negatives; i++) {
+        plim__negatives_t *negatives = &loader->slots->negatives[i];
+        negatives->job = &loader->context.job;
+        negatives->lists = loader->context.lists;
+        negatives->worker = loader->context.params.builders + i;
+        loader->workers[i].negatives = negatives;
+    }
     return start_workers(loader);
 }
 
@@ -160,6 +167,7 @@ static void empty(plim_loader_t *loader)
         plim__block_count_destroy(loader->workers[i].count);
         loader->workers[i].blocks = NULL;
         loader->workers[i].count = NULL;
+        loader->workers[i].negatives = NULL;
     }
     const size_t slots_bytes = loader->slots != NULL ? loader->slots->arena.size : 0;
     if (!plim__slots_release(loader->slots)) /* a batch that the caller holds keeps them */

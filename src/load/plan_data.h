@@ -74,6 +74,7 @@ struct plim__load_plan {
     int64_t most_seeds; /* of the longest stream; 0: of the largest split */
     int64_t list_bytes; /* of the seed lists of planned streams */
     bool links;         /* a stream has links: slots have arrays for them */
+    bool looks_up;      /* negatives of one are looked up: workers have memory for it */
     int workers;        /* threads that build batches, the caller's included */
     bool topology_in_memory;
     bool offsets_on_disk; /* read where they are needed: without caches, columns and edge ids */

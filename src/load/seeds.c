@@ -651,8 +651,9 @@ static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t fir
     }
 }
 
-plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, bool shuffled, int64_t epoch,
-                                     int64_t first, int64_t count, int64_t *ids_out)
+plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, plim__negatives_t *negatives,
+                                     bool shuffled, int64_t epoch, int64_t first, int64_t count,
+                                     int64_t *ids_out)
 {
     const plim_links_t *links = &seeds->links;
     const int64_t each = plim__links_places(links, seeds->batch_pairs);
@@ -663,8 +664,8 @@ plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, bool shuffled, 
         const bool present = plim__seeds_positions(seeds, shuffled, epoch, pair, pairs, ids_out);
         assert(present && places <= count);
         (void)present;
-        PLIM_TRY(plim__links_nodes(links, seeds->file, seeds->num_nodes, seeds->seed, epoch, pair,
-                                   pairs, ids_out));
+        PLIM_TRY(plim__links_nodes(links, seeds->file, negatives, seeds->num_nodes, seeds->seed,
+                                   epoch, pair, pairs, ids_out));
         ids_out += places;
         count -= places;
     }

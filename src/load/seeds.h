@@ -103,9 +103,11 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuff
 bool plim__seeds_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
                        int64_t count, int64_t *times_out);
 
-/* The same of links: the nodes of whole batches of places. Errors of reading a file of links. */
-plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, bool shuffled, int64_t epoch,
-                                     int64_t first, int64_t count, int64_t *ids_out);
+/* The same of links: the nodes of whole batches of places. `negatives` is the thread's own, NULL
+ * where negatives may be edges. Errors of plim__links_nodes. */
+plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, plim__negatives_t *negatives,
+                                     bool shuffled, int64_t epoch, int64_t first, int64_t count,
+                                     int64_t *ids_out);
 
 /* The positions in the split of the entries that plim__seeds_take would take (of links: of pairs
  * first … first+count-1); false when the epoch's order is not present. */

@@ -34,14 +34,15 @@ int64_t plim__stream_steps(const plim_stream_t *stream)
     return seeds == 0 ? 0 : (seeds - 1) / stream->whole_size + 1;
 }
 
-plim_status_t plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first,
-                                int64_t count, int64_t *ids_out, void *labels_out)
+plim_status_t plim__stream_take(const plim_stream_t *stream, plim__negatives_t *negatives,
+                                int64_t epoch, int64_t first, int64_t count, int64_t *ids_out,
+                                void *labels_out)
 {
     const size_t label_bytes = plim__seeds_label_bytes(stream->seeds);
     char *labels = labels_out;
     if (plim__seeds_links(stream->seeds) != NULL)
-        return plim__seeds_take_links(stream->seeds, stream->shuffled, epoch, first, count,
-                                      ids_out);
+        return plim__seeds_take_links(stream->seeds, negatives, stream->shuffled, epoch, first,
+                                      count, ids_out);
     while (count > 0) {
         int64_t batch_first, share_first;
         const int64_t seeds = plim__stream_batch(stream, first / stream->batch_size, &batch_first);

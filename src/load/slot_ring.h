@@ -79,9 +79,11 @@ static inline int64_t plim__share_first(int64_t seeds, int64_t num_shares, int64
 /* The number of seeds in the stream's shares of an epoch's batches. */
 int64_t plim__stream_count(const plim_stream_t *stream);
 
-/* Takes seeds first … first+count-1 of these, as plim__seeds_take; places of links. */
-plim_status_t plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first,
-                                int64_t count, int64_t *ids_out, void *labels_out);
+/* Takes seeds first … first+count-1 of these, as plim__seeds_take; places of links, as
+ * plim__seeds_take_links. */
+plim_status_t plim__stream_take(const plim_stream_t *stream, plim__negatives_t *negatives,
+                                int64_t epoch, int64_t first, int64_t count, int64_t *ids_out,
+                                void *labels_out);
 
 /* The whole batch of a step: returns its number of seeds, and its first seed in the epoch. */
 int64_t plim__stream_batch(const plim_stream_t *stream, int64_t step, int64_t *first_out);

@@ -43,6 +43,8 @@ static void lay_out(plim__arena_t *arena, void *draft)
     const size_t count = (size_t)slots->count;
     slots->slots = plim__arena_carve(arena, count, sizeof *slots->slots, 1);
     slots->hashes = plim__arena_carve(arena, slots->slot_nodes, 2 * sizeof(uint64_t), 1);
+    slots->negatives =
+        plim__arena_carve(arena, (size_t)slots->num_negatives, sizeof *slots->negatives, 1);
     slots->memory = plim__arena_carve(arena, count, slots->slot_bytes, PLIM__PAGE);
 }
 
@@ -50,6 +52,7 @@ static plim__slots_t draft_of(const plim__load_plan_t *plan, const plim__loader_
 {
     return (plim__slots_t){.count = plan->num_slots,
                            .slot_nodes = (size_t)plan->slot_nodes,
+                           .num_negatives = plan->looks_up ? plan->workers : 0,
                            .slot_bytes = params->slot.bytes};
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/job.h"
 #include "load/loader_params.h"
+#include "load/negatives.h"
 #include "mem/arena.h"
 
 #include <pthread.h>
@@ -59,9 +60,11 @@ struct plim__slots {
     char fingerprint[17];          /* of the batches' dataset */
     plim_recipe_t recipe;          /* of the batches */
     int count;
-    plim__slot_t *slots;   /* (count) */
-    uint64_t *hashes;      /* (2, slot_nodes) of plim_loader_hash */
-    pthread_mutex_t lock;  /* held while `freed` is called */
+    plim__slot_t *slots; /* (count) */
+    uint64_t *hashes;    /* (2, slot_nodes) of plim_loader_hash */
+    int num_negatives;
+    plim__negatives_t *negatives; /* (num_negatives) of the workers */
+    pthread_mutex_t lock;         /* held while `freed` is called */
     void (*freed)(void *); /* called with `context` after a caller released a slot; NULL once the
                               loader has ended */
     void *context;

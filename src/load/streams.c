@@ -73,15 +73,16 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
 
 /* Whether slots, workers and windows are large enough for the minimum of such batches. */
 static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds,
-                     bool links)
+                     const plim_links_t *links)
 {
     const plim__loader_params_t *params = &loader->context.params;
     const plim_dataset_info_t *info = loader->context.info;
     if (info->num_graphs > 0)
         return true;
     seeds = recipe->form == PLIM_PYG ? plim__min_i64(recipe->batch_size, seeds) : 1;
-    return (loader->context.plan.links || !links) && recipe->num_hops <= params->blocks.num_hops &&
-           seeds <= params->part_seeds &&
+    return (loader->context.plan.links || links->num_pairs == 0) &&
+           (loader->context.plan.looks_up || !links->no_edges) &&
+           recipe->num_hops <= params->blocks.num_hops && seeds <= params->part_seeds &&
            plim__load_most_drawn(recipe, info->max_degree) <= params->most_drawn &&
            (loader->context.plan.counted ||
             is_bounded(loader, recipe->num_hops, recipe->fanout, seeds));
@@ -182,7 +183,7 @@ static plim_status_t add_stream(plim_loader_t *loader, const plim_stream_params_
                                 plim__seeds_count(loader->context.seeds, params->split));
     plim_recipe_t delivered = recipe; /* its shares of each batch */
     delivered.batch_size = plim__load_share_size(params, recipe.batch_size);
-    if (!has_room(loader, &delivered, seeds, params->links != NULL))
+    if (!has_room(loader, &delivered, seeds, &links))
         return plim__fail(PLIM_ERR_BUDGET, "the stream draws more than the loader was planned for");
     PLIM_TRY(make_seeds(loader, params, &links, &recipe, &own));
     set_stream(loader, &loader->streams[place], &recipe, own,

@@ -55,6 +55,8 @@ struct plim__window_builder {
     int64_t num_entries;
     int64_t *seeds;  /* (num_seeds) nodes; the same as entries in one graph */
     int64_t *bounds; /* (window_steps + 1) */
+    bool looks_up;
+    plim__negatives_t *negatives; /* NULL unless they are looked up */
     int64_t window_steps;
     bool at_work;     /* on `target` */
     bool dropped;     /* … which is to be abandoned */
@@ -104,6 +106,8 @@ static void lay_out(plim__arena_t *arena, void *draft)
         builder->seeds = plim__arena_carve(arena, (size_t)builder->num_seeds, sizeof(int64_t), 1);
     builder->bounds =
         plim__arena_carve(arena, (size_t)builder->window_steps + 1, sizeof(int64_t), 1);
+    if (builder->looks_up)
+        builder->negatives = plim__arena_carve(arena, 1, sizeof *builder->negatives, 1);
 }
 
 static plim__window_builder_t draft_of(const plim_dataset_info_t *info,
@@ -111,6 +115,7 @@ static plim__window_builder_t draft_of(const plim_dataset_info_t *info,
 {
     return (plim__window_builder_t){.window_steps = steps_of(info, plan),
                                     .num_entries = entries_of(info, plan),
+                                    .looks_up = plan->looks_up,
                                     .num_seeds = graph_nodes_of(info, plan)};
 }
 
@@ -140,7 +145,8 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     int64_t steps = 0, used = 0;
     if (stream->shuffled)
         plim__seeds_prepare(stream->seeds, target->epoch);
-    PLIM_TRY(plim__stream_take(stream, target->epoch, first, count, builder->entries, NULL));
+    PLIM_TRY(plim__stream_take(stream, builder->negatives, target->epoch, first, count,
+                               builder->entries, NULL));
     builder->bounds[0] = 0;
     for (; steps < wanted; steps++) {
         int64_t nodes = plim__min_i64(size, count - steps * size);
@@ -412,6 +418,10 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__s
                                  &draft.arena, &builder));
     builder->context = context;
     builder->ring = ring;
+    if (builder->negatives != NULL) { /* the first of the builders, while none draws */
+        builder->negatives->job = &context->job;
+        builder->negatives->lists = context->lists;
+    }
     *builder_out = builder;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topologies[0],

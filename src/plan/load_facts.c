@@ -194,6 +194,7 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
         streams->most_seeds = plim__load_most_seeds(info, client->old);
         bytes = (size_t)remade->list_bytes;
         streams->links = client->old->links;
+        streams->looks_up = client->old->looks_up;
     }
     for (int i = 0; i < count_streams(params, client); i++) {
         plim_stream_params_t stream;
@@ -213,6 +214,7 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
         add_stream(plim__dataset_manifest(dataset), &own, seeds, i == params->num_streams, streams);
         if (links.num_pairs > 0) {
             streams->links = true;
+            streams->looks_up |= links.no_edges;
             bytes = plim__add_saturating_size(
                 bytes, plim__seeds_links_stays(job, dataset, &links, stream.shuffle));
             continue;

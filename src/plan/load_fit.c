@@ -259,7 +259,7 @@ static bool spares_offsets(const plim__load_facts_t *facts, const plim__load_pla
     return !plan->topology_in_memory && facts->params->row_cache <= 0 &&
            facts->params->list_cache <= 0 && plim_dataset_info(facts->dataset)->num_graphs == 0 &&
            plim__load_columns(recipe) == 0 && recipe->draw_by == 0 && !recipe->edge_ids &&
-           !recipe->disjoint &&
+           !recipe->disjoint && !facts->streams->looks_up &&
            (!recipe->skip_loops || plim__dataset_max_self_loops(facts->dataset) == 0);
 }
 
@@ -274,6 +274,7 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
     plan->most_seeds = facts->streams->most_seeds;
     plan->list_bytes = facts->streams->list_bytes;
     plan->links = facts->streams->links;
+    plan->looks_up = facts->streams->looks_up;
     plan->workers = plim__job_threads(facts->job);
     plan->topology_in_memory = arrangement->topology_in_memory;
     plan->rows_in_memory = arrangement->rows_in_memory;

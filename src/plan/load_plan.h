@@ -86,7 +86,8 @@ typedef struct plim__load_streams {
     plim_recipe_t largest;  /* recipe of the stream with the largest batches */
     int64_t most_seeds;     /* of the longest stream */
     int64_t list_bytes;     /* for the seeds of streams that bring their own */
-    bool links;             /* one has links */
+    bool links;             /* one has links … */
+    bool looks_up;          /* … whose negatives are looked up in the lists */
 } plim__load_streams_t;
 
 /* Facts about one plan. It borrows all that it points to. */

@@ -82,7 +82,7 @@ static plim_loader_t *open_loader(int way)
         plan = test_plan_disk(fixture.info, &recipe, 3, way == 1 ? 1000 : 3);
     if (way == 3)
         plan.window_draws = 10;
-    plan.links = true;
+    plan.links = plan.looks_up = true;
     plan.most_seeds = 100000;
     plan.envelope = recipe;
     plan.envelope.batch_size = 1000;
@@ -328,6 +328,58 @@ static void test_negatives_by_place(void **state)
     }
 }
 
+static bool is_edge(int64_t source, int64_t target)
+{
+    for (int64_t i = fixture.indptr[target]; i < fixture.indptr[target + 1]; i++)
+        if (fixture.indices[i] == source)
+            return true;
+    return false;
+}
+
+/* Negatives that may not be edges: the same in any way, and some would have been edges. Weights
+ * leave nodes with many. */
+static void test_no_edges(void **state)
+{
+    double sums[TEST_NODES], sum = 0;
+    (void)state;
+    for (int64_t i = 0; i < TEST_NODES; i++) {
+        const double degree = (double)(fixture.indptr[i + 1] - fixture.indptr[i]);
+        sums[i] = sum += degree * degree * degree * degree;
+    }
+    for (int kind = PLIM_NEGATIVE_PAIRS; kind <= PLIM_NEGATIVE_TARGETS; kind++) {
+        plim_links_t links = links_of((plim_negatives_t)kind, 4);
+        uint64_t expected = 0;
+        links.target_sums = sums;
+        for (int way = 0; way <= WAYS; way++) {
+            plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+            links.no_edges = way < WAYS;
+            plim_loader_t *loader = open_loader(way % WAYS);
+            plim_stream_t *stream;
+            plim_batch_t *batch;
+            int64_t edges = 0;
+            uint64_t hash = 0;
+            params.links = &links;
+            params.batch_size = 40;
+            assert_ok(plim_loader_stream(loader, &params, &stream));
+            assert_ok(plim_stream_start(stream, 4, 0));
+            while ((batch = test_next(stream)) != NULL) {
+                const int64_t pairs = batch->num_pairs, negatives = batch->num_negatives;
+                const bool both = kind == PLIM_NEGATIVE_PAIRS;
+                hash = check(loader, batch, &links, hash);
+                for (int64_t i = 0; i < negatives; i++)
+                    edges += is_edge(node_of(batch, both ? pairs + i : i / 4),
+                                     node_of(batch, 2 * pairs + i + (both ? negatives : 0)));
+                plim_batch_release(batch);
+            }
+            assert_true(way == WAYS ? edges > 0 : edges == 0);
+            assert_true(way == 0 || (hash == expected) == links.no_edges);
+            expected = hash;
+            plim_stream_release(stream);
+            plim_loader_release(loader);
+        }
+    }
+}
+
 /* Batches of pairs in a file are those of the same pairs in memory. */
 static void test_file(void **state)
 {
@@ -419,7 +471,7 @@ static void test_out_of_memory(void **state)
 /* A loader that was planned without links is planned again for them. */
 static void test_added_later(void **state)
 {
-    const plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 2);
+    plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 2);
     plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
     plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
     plim_loader_t *loader;
@@ -439,6 +491,10 @@ static void test_added_later(void **state)
         plim_batch_release(batch);
     }
     assert_true(epoch_hash(loader, stream, &links, 0, 0) == hash);
+    plim_stream_release(stream);
+    links.no_edges = true;
+    assert_ok(plim_loader_stream(loader, &params, &stream));
+    assert_true(epoch_hash(loader, stream, &links, 0, 0) != hash);
     plim_stream_release(nodes);
     plim_stream_release(stream);
     plim_loader_release(loader);
@@ -486,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_added_later),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_hash),          cmocka_unit_test(test_negatives_by_place),
+        cmocka_unit_test(test_no_edges),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -117,6 +117,71 @@ def test_negatives_are_uniform_or_weighted(tmp_path):
             assert abs(square - freedom) < 5 * math.sqrt(2 * freedom), (mode, end, options, square)
 
 
+def graphs():
+    """Multigraphs by name: their nodes and edges."""
+    draw = torch.Generator().manual_seed(8)
+    every = torch.cartesian_prod(torch.arange(30), torch.arange(30)).t()
+    complete = every[:, every[0] != every[1]]
+    star = torch.stack([torch.zeros(99, dtype=torch.long), torch.arange(1, 100)])
+    hub = torch.cat([torch.stack([torch.arange(6000) % 5000, torch.full((6000,), 7)]), torch.randint(6000, (2, 9000), generator=draw)], 1)
+    return {
+        'sparse': (200, torch.randint(200, (2, 900), generator=draw)),
+        'dense': (30, torch.randint(30, (2, 900), generator=draw)),
+        'long list': (6000, hub),
+        'but one': (30, complete[:, (complete[0] != 4) | (complete[1] != 9)]),
+        'star': (100, star),
+        'complete': (30, complete),
+    }
+
+
+def triples_of(batch):
+    """The negatives of a batch as pairs of nodes."""
+    if 'dst_neg_index' in batch:
+        source = batch.n_id[batch.src_index]
+        return torch.stack([source.repeat_interleave(batch.dst_neg_index.view(len(source), -1).shape[1]), batch.n_id[batch.dst_neg_index].reshape(-1)])
+    return batch.n_id[batch.edge_label_index[:, len(batch.input_id) :]]
+
+
+@pytest.mark.parametrize('mode', ['binary', 'triplet'])
+@pytest.mark.parametrize('name', graphs())
+def test_negatives_are_no_edges(tmp_path, name, mode):
+    nodes, edges = graphs()[name]
+    data = Data(x=torch.rand(nodes, 4), edge_index=edges)
+    dataset = plimsoll.from_pyg(data, tmp_path / 'data', quiet=True, train=np.arange(nodes))
+    real = set(edges[0].mul(nodes).add(edges[1]).tolist())
+    options = {'batch_size': 32, 'seed': 1, 'copy': True, 'neg_exclude': 'edges'}
+    weight = (torch.arange(nodes) % 3 > 0).float()
+    for weights in {}, {'dst_weight': weight}:
+        if name == 'but one' and mode == 'binary':
+            continue  # 100 draws rarely find it
+        pairs = edges[:, :300] if name != 'but one' else torch.tensor([[4, 4], [8, 0]])
+        loader = plimsoll.LinkNeighborLoader(dataset, [2], pairs, neg_sampling={'mode': mode, 'amount': 3, **weights}, **options)
+        if name == 'complete' or (mode == 'triplet' and (name == 'star' or (name == 'but one' and weights))):
+            with pytest.raises(plimsoll.UsageError, match='has edges to all nodes'):
+                list(loader)
+            continue
+        found = torch.cat([triples_of(batch) for batch in loader], 1)
+        assert found.shape[1] == 3 * pairs.shape[1]
+        assert not real & set(found[0].mul(nodes).add(found[1]).tolist()) and (found[0] != found[1]).all()
+        assert not weights or (weight[found[1]] > 0).all()
+        if name == 'but one':
+            assert (found == torch.tensor([[4], [9]])).all()
+
+
+def test_other_negatives_are_as_likely(tmp_path):
+    """Of negatives that are no edges, each pair is drawn as often."""
+    nodes, edges = graphs()['dense']
+    dataset = plimsoll.from_pyg(Data(x=torch.rand(nodes, 4), edge_index=edges), tmp_path / 'data', quiet=True, train=np.arange(nodes))
+    options = {'neg_sampling': {'mode': 'binary', 'amount': 50}, 'neg_exclude': 'edges', 'batch_size': 300, 'seed': 4, 'copy': True}
+    found = torch.cat([triples_of(batch) for batch in plimsoll.LinkNeighborLoader(dataset, [1], edges, **options)], 1)
+    left = torch.ones(nodes, nodes, dtype=torch.bool).fill_diagonal_(False)
+    left[edges[0], edges[1]] = False
+    counts = torch.zeros(nodes, nodes).index_put_((found[0], found[1]), torch.ones(found.shape[1]), accumulate=True)
+    expected = found.shape[1] / left.sum()
+    square, freedom = float(((counts[left] - expected) ** 2 / expected).sum()), int(left.sum()) - 1
+    assert counts[~left].sum() == 0 and abs(square - freedom) < 5 * math.sqrt(2 * freedom)
+
+
 @pytest.mark.parametrize('exclude', ['self', 'reverse'])
 def test_target_edges_are_left_out(tmp_path, exclude):
     draw = torch.Generator().manual_seed(3)
@@ -346,6 +411,7 @@ def test_refused(tmp_path):
         ({'neg_sampling': {'mode': 'binary', 'dst_weight': -torch.ones(3000)}}, plimsoll.UsageError, 'negative'),
         ({'neg_sampling': {'mode': 'binary', 'dst_weight': torch.zeros(3000)}}, plimsoll.UsageError, 'all 0'),
         ({'exclude': 'all'}, ValueError, 'exclude'),
+        ({'neg_exclude': 'all'}, ValueError, 'neg_exclude'),
         ({'edge_label_time': torch.zeros(1000)}, plimsoll.UsageError, 'edge_label_time'),
         ({'disjoint': True}, plimsoll.UsageError, 'disjoint'),
     ]
