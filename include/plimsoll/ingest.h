@@ -80,12 +80,15 @@ typedef struct plim_generate_options {
     int64_t num_features;
     int64_t num_classes;
     plim_dtype_t features; /* PLIM_F16 or PLIM_F32, or 0: the shape's */
+    /* NULL: none; else some of "features:8,weight,types:4,time", with any counts: features of edges
+     * have the type of those of nodes, and time is of edges and of nodes. */
+    const char *edge_columns;
 } plim_generate_options_t;
 
 #define PLIM_GENERATE_OPTIONS_INIT                                                                 \
     {                                                                                              \
         sizeof(plim_generate_options_t), NULL, NULL, NULL, 1.0, 0.0, 0, 0, 0, 0, 0,                \
-            (plim_dtype_t)0                                                                        \
+            (plim_dtype_t)0, NULL                                                                  \
     }
 
 /* Generates a dataset: the same bytes for the same options, for any memory, threads, engine and

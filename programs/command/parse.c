@@ -267,6 +267,11 @@ const cli_option_t cli_shape_options[] = {
     {"dtype", "TYPE", "of a shape: features as %s; default: the shape's",
      "Both represent the same numbers. For free the default is f32.", AT(features),
      CLI_LIST(PLIM_F16, "f16", "f32")},
+    {"edge-columns", "LIST",
+     "of a shape: edges have features:F, weight, types:T and time, as listed",
+     "Separated by commas, as features:8,types:4. Features are of the type of those of nodes; time "
+     "gives times to edges and nodes. They tell of labels what rows and lists do not.",
+     AT(edge_columns), .kind = CLI_TEXT},
     CLI_OPTIONS_END};
 
 const cli_option_t cli_free_shape_options[] = {

@@ -1,6 +1,7 @@
 /* A dataset without files: the metadata of the dataset that the generator would make. */
 #include "base/fail.h"
 #include "base/params.h"
+#include "generate/generate_edges.h"
 #include "generate/generate_graph.h"
 #include "generate/generate_shape.h"
 #include "store/dataset.h"
@@ -32,6 +33,16 @@ static void add_files(const plim__shape_t *shape, plim__manifest_t *manifest)
     for (int i = 0; i < 3; i++)
         if (shape->num_split[i] > 0)
             add_file(manifest, splits[i], PLIM__NPY_I64, shape->num_split[i], 0);
+    for (int i = 0; i < PLIM_COLUMNS; i++) {
+        plim__edges_file_t file;
+        char name[32];
+        if (!plim__edges_file(shape, (plim_column_t)(1u << i), &file))
+            continue;
+        (void)snprintf(name, sizeof name, "%s.npy", plim__column_names[i]);
+        add_file(manifest, name, file.type, file.shape[0], file.shape[1]);
+    }
+    if (shape->times)
+        add_file(manifest, "node_time.npy", PLIM__NPY_I64, shape->num_nodes, 0);
 }
 
 /* The core and the nodes drawn outside of it. Draws are not uniform, so fewer nodes count. */
@@ -57,8 +68,10 @@ PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
     PLIM_TRY(plim__shape_resolve(&known, &shape));
     PLIM_TRY(plim__arena_create(job->ledger, "dataset", sizeof(plim__manifest_t), &arena));
     plim__manifest_t *manifest = plim__arena_carve(&arena, 1, sizeof *manifest, 1);
-    manifest->info = (plim_dataset_info_t){
-        .format = PLIM__FORMAT, .num_nodes = shape.num_nodes, .num_classes = shape.num_classes};
+    manifest->info = (plim_dataset_info_t){.format = PLIM__FORMAT,
+                                           .num_nodes = shape.num_nodes,
+                                           .num_classes = shape.num_classes,
+                                           .num_edge_types = shape.num_edge_types};
     manifest->reach = reach_of(&shape, known.spread);
     manifest->source = shape.name;
     manifest->options = "";

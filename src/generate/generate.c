@@ -1,14 +1,16 @@
 /*
- * Generates a dataset in two phases, one after the other, so that each can use all of the memory:
+ * Generates a dataset in phases, one after the other, so that each can use all of the memory:
  *
  *     weights of all nodes ─► lists, block by block, any thread ─► CSC build ─► indptr, indices
- *     rows of all nodes, in the order of ids                    ─► features, labels, splits
+ *     indptr, indices, read back                                ─► columns of edges
+ *     rows of all nodes, in the order of ids                    ─► features, labels, splits, times
  */
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/params.h"
 #include "base/threads.h"
+#include "generate/generate_edges.h"
 #include "generate/generate_graph.h"
 #include "generate/generate_rows.h"
 #include "ingest/csc.h"
@@ -44,6 +46,8 @@ static size_t plan_minimum(const generate_plan_t *plan, const plim__shape_t *sha
     size_t build = plim__csc_minimum(&plan->job, &plan->csc);
     if (!plim__add_size(plim__graph_estimate(&plan->job, shape), build, &edges))
         return SIZE_MAX;
+    const size_t columns = plim__edges_estimate(&plan->job, shape, plan->buffer);
+    rows = rows > columns ? rows : columns;
     return plim__add_size(edges > rows ? edges : rows, plan->stacks + WRITER_BYTES, &sum)
                ? sum
                : SIZE_MAX;
@@ -133,8 +137,9 @@ static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shap
                                 const generate_plan_t *plan, const char *parent)
 {
     const int64_t index_bytes = (int64_t)plim__dtype_size(plim__index_written(shape->num_nodes));
+    int64_t largest, columns = plim__edges_bytes(shape, &largest);
     int64_t lists = shape->num_edges * index_bytes + (shape->num_nodes + 1) * 8;
-    int64_t rows = plim__rows_bytes(shape);
+    int64_t rows = plim__rows_bytes(shape) + columns;
     int64_t spill = plim__csc_spill_with(&plan->job, &plan->csc);
     plim__disk_space_t room = {
         .parent = parent,
@@ -142,7 +147,7 @@ static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shap
         .dataset = lists + rows + ((int64_t)1 << 20),
         .temporary = spill,
         .together = lists + plim__max_i64(rows, spill) + ((int64_t)1 << 20),
-        .largest = plim__max_i64(shape->num_edges * index_bytes,
+        .largest = plim__max_i64(plim__max_i64(largest, shape->num_edges * index_bytes),
                                  shape->num_nodes * shape->num_features *
                                      (int64_t)plim__feature_bytes(shape->feature_type)),
         .exact = true};
@@ -163,6 +168,11 @@ static provenance_t origin_of(const plim__shape_t *shape, const plim_generate_op
     (void)snprintf(origin.options, sizeof origin.options, "--%s %.15g --%s %.15g --%s %llu",
                    "scale", options->scale, "spread", options->spread, "seed",
                    (unsigned long long)options->seed);
+    if (options->edge_columns != NULL) {
+        const size_t used = strlen(origin.options);
+        (void)snprintf(origin.options + used, sizeof origin.options - used, " --%s %s",
+                       "edge-columns", options->edge_columns);
+    }
     return origin;
 }
 
@@ -204,6 +214,8 @@ static plim_status_t write_dataset(const generate_plan_t *plan, const plim__shap
                             "internal error: drew %lld edges instead of %lld; please report this",
                             (long long)totals.num_edges, (long long)shape->num_edges);
     if (status == PLIM_OK)
+        status = plim__edges_write(&plan->job, shape, plan->buffer, writer);
+    if (status == PLIM_OK)
         status = plim__rows_write(&plan->job, shape, plan->buffer, writer);
     if (status != PLIM_OK) {
         plim__dataset_abandon(writer);
@@ -211,6 +223,7 @@ static plim_status_t write_dataset(const generate_plan_t *plan, const plim__shap
     }
     plim__dataset_facts_t facts = {.num_nodes = shape->num_nodes,
                                    .num_classes = shape->num_classes,
+                                   .num_edge_types = shape->num_edge_types,
                                    .source = origin.source,
                                    .options = origin.options};
     return plim__dataset_finish(writer, &facts);

@@ -48,6 +48,23 @@ int64_t plim__place_class(const plim__shape_t *shape, int64_t place)
     return class_at(region.count, shape->num_classes, place - region.first);
 }
 
+int64_t plim__place_label(const plim__shape_t *shape, int64_t place, int64_t class)
+{
+    const int64_t classes = shape->num_classes;
+    const uint64_t key = plim__rng_key(shape->seed, PLIM__KEY_LABEL, 0, 0);
+    const uint64_t bits = plim__rng_u64(key, (uint64_t)place);
+    if (bits >= (uint64_t)(shape->label_noise * 0x1p63) * 2 || classes < 2)
+        return class;
+    const uint64_t other = plim__mix64(bits) % (uint64_t)(classes - 1);
+    return (class + 1 + (int64_t)other) % classes;
+}
+
+int64_t plim__place_time(const plim__shape_t *shape, int64_t place)
+{
+    const uint64_t key = plim__rng_key(shape->seed, PLIM__KEY_TIME, 0, 0);
+    return (int64_t)(plim__rng_u64(key, (uint64_t)place) % PLIM__TIMES);
+}
+
 plim__range_t plim__place_community(const plim__shape_t *shape, plim__range_t region, int64_t class)
 {
     int64_t begin = class_begin(region.count, shape->num_classes, class);

@@ -20,6 +20,13 @@ plim__range_t plim__place_region(const plim__shape_t *shape, int64_t place);
 /* The class of a place. Stars have all classes in turn. */
 int64_t plim__place_class(const plim__shape_t *shape, int64_t place);
 
+/* The label of a place: its class, or with the probability of the label noise another one. */
+int64_t plim__place_label(const plim__shape_t *shape, int64_t place, int64_t class);
+
+/* The time of a place, below PLIM__TIMES. */
+#define PLIM__TIMES 1000
+int64_t plim__place_time(const plim__shape_t *shape, int64_t place);
+
 /* The places of a class in a region. Sizes have a long tail: of 172 classes the largest has 5.5 %
  * of all places, the smallest 0.06 %. After the last class there is an empty one. */
 plim__range_t plim__place_community(const plim__shape_t *shape, plim__range_t region,

@@ -19,15 +19,22 @@
 #define SUBJECTS 20 /* the archives of arXiv, whose categories are the classes of papers100M */
 #define MEANS_BYTES ((int64_t)1 << 20) /* the means of all classes are stored up to this size */
 
-enum { COLUMN_FEATURES, COLUMN_LABELS, COLUMN_SPLITS, NUM_COLUMNS = COLUMN_SPLITS + 3 };
+enum {
+    COLUMN_FEATURES,
+    COLUMN_LABELS,
+    COLUMN_SPLITS,
+    COLUMN_TIMES = COLUMN_SPLITS + 3,
+    NUM_COLUMNS
+};
 
-static const char *const column_names[NUM_COLUMNS] = {"features", "labels", "train", "valid",
-                                                      "test"};
+static const char *const column_names[NUM_COLUMNS] = {"features", "labels", "train",
+                                                      "valid",    "test",   "node_time"};
 
 typedef struct rows_worker {
     int64_t *places;         /* (task_rows) */
     int64_t *labels;         /* (task_rows) */
     void *narrow;            /* (task_rows) the same, as the file has them */
+    int64_t *times;          /* (task_rows) */
     int64_t *split_ids[3];   /* (task_rows) each */
     int64_t split_counts[3]; /* in this task */
     int16_t *mean;           /* (padded): mean of a class, when rows_t has no means */
@@ -41,13 +48,11 @@ typedef struct rows {
     plim__noise_path_t path;
     plim__permute_t place_to_id;
     plim__permute_t split_order; /* of the core: first train, then valid, then test */
-    uint64_t label_key;
     uint64_t noise_key;
     uint64_t mean_key;
     uint64_t subject_key;
     uint64_t axis_key;
-    double scale;       /* of a sum of coordinates, to the unit of means */
-    uint64_t label_cut; /* labels with random bits below this are of another class */
+    double scale; /* of a sum of coordinates, to the unit of means */
     int64_t task_rows;
     int64_t padded; /* num_features rounded up to whole vectors */
     size_t row_bytes;
@@ -94,6 +99,7 @@ static rows_worker_t lay_out_worker(plim__arena_t *arena, const rows_t *rows)
     worker.labels = plim__arena_carve(arena, count, sizeof(int64_t), 1);
     worker.narrow = plim__arena_carve(
         arena, count, plim__dtype_size(plim__label_type(rows->shape->num_classes)), 1);
+    worker.times = plim__arena_carve(arena, count, sizeof(int64_t), 1);
     for (int i = 0; i < 3; i++)
         worker.split_ids[i] = plim__arena_carve(arena, count, sizeof(int64_t), 1);
     worker.mean = plim__arena_carve(arena, (size_t)rows->padded, sizeof(int16_t), 1);
@@ -132,7 +138,16 @@ static rows_t draft_of(const plim_job_t *job, const plim__shape_t *shape)
 
 static int64_t column_count(const plim__shape_t *shape, int column)
 {
-    return column >= COLUMN_SPLITS ? shape->num_split[column - COLUMN_SPLITS] : shape->num_nodes;
+    return column >= COLUMN_SPLITS && column < COLUMN_TIMES
+               ? shape->num_split[column - COLUMN_SPLITS]
+               : shape->num_nodes;
+}
+
+static bool has_column(const plim__shape_t *shape, int column)
+{
+    return column == COLUMN_FEATURES ? shape->num_features > 0
+           : column == COLUMN_TIMES  ? shape->times
+                                     : true;
 }
 
 static int64_t column_bytes(const plim__shape_t *shape, int column)
@@ -156,8 +171,9 @@ size_t plim__rows_estimate(const plim_job_t *job, const plim__shape_t *shape, si
     rows_t rows = draft_of(job, shape);
     size_t sum = plim__object_bytes(lay_out, &rows, sizeof rows);
     for (int i = 0; i < NUM_COLUMNS; i++)
-        sum +=
-            plim__column_estimate(job->io_engine, column_buffer(i, buffer), column_bytes(shape, i));
+        if (i != COLUMN_TIMES || has_column(shape, i))
+            sum += plim__column_estimate(job->io_engine, column_buffer(i, buffer),
+                                         column_bytes(shape, i));
     return sum;
 }
 
@@ -165,7 +181,8 @@ int64_t plim__rows_bytes(const plim__shape_t *shape)
 {
     int64_t sum = 0;
     for (int i = 0; i < NUM_COLUMNS; i++)
-        sum += column_bytes(shape, i) + PLIM__NPY_HEADER;
+        if (i != COLUMN_TIMES || has_column(shape, i))
+            sum += column_bytes(shape, i) + PLIM__NPY_HEADER;
     return sum;
 }
 
@@ -226,13 +243,11 @@ static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *sha
     rows->place_to_id = plim__place_permutation(shape);
     rows->split_order = plim__permute_make((uint64_t)shape->num_core,
                                            plim__rng_key(shape->seed, PLIM__KEY_SPLIT, 0, 0));
-    rows->label_key = plim__rng_key(shape->seed, PLIM__KEY_LABEL, 0, 0);
     rows->noise_key = plim__rng_key(shape->seed, PLIM__KEY_NOISE, 0, 0);
     rows->mean_key = plim__rng_key(shape->seed, PLIM__KEY_MEAN, 0, 0);
     rows->subject_key = plim__rng_key(shape->seed, PLIM__KEY_SUBJECT, 0, 0);
     rows->axis_key = plim__rng_key(shape->seed, PLIM__KEY_AXIS, 0, 0);
     rows->scale = scale_of(shape);
-    rows->label_cut = (uint64_t)(shape->label_noise * 0x1p63) * 2;
     fill_tables(rows);
     *rows_out = rows;
     return PLIM_OK;
@@ -254,17 +269,6 @@ static int64_t class_of(const rows_t *rows, int64_t place)
             high = middle;
     }
     return low;
-}
-
-/* The class, or with the probability of the label noise another one. */
-static int64_t label_of(const rows_t *rows, int64_t place, int64_t class)
-{
-    int64_t classes = rows->shape->num_classes;
-    uint64_t bits = plim__rng_u64(rows->label_key, (uint64_t)place);
-    if (bits >= rows->label_cut || classes < 2)
-        return class;
-    uint64_t other = plim__mix64(bits) % (uint64_t)(classes - 1);
-    return (class + 1 + (int64_t)other) % classes;
 }
 
 /* 0, 1, 2 for train, valid and test; 3 for none. */
@@ -295,7 +299,8 @@ static plim_status_t make_task(void *context, int number, int64_t task)
         int64_t place = worker->places[i];
         int64_t class = class_of(rows, place);
         int split = split_of(rows, place);
-        worker->labels[i] = split == 3 ? -1 : label_of(rows, place, class);
+        worker->labels[i] = split == 3 ? -1 : plim__place_label(rows->shape, place, class);
+        worker->times[i] = plim__place_time(rows->shape, place);
         if (split < 3)
             worker->split_ids[split][worker->split_counts[split]++] = begin + i;
         const int16_t *mean = place < rows->shape->num_stars ? rows->zeros : worker->mean;
@@ -327,6 +332,9 @@ static plim_status_t take_task(void *context, int number, int64_t task)
     for (int i = 0; i < 3; i++)
         PLIM_TRY(plim__column_write(rows->columns[COLUMN_SPLITS + i], worker->split_ids[i],
                                     (size_t)worker->split_counts[i] * sizeof(int64_t)));
+    if (rows->columns[COLUMN_TIMES] != NULL)
+        PLIM_TRY(plim__column_write(rows->columns[COLUMN_TIMES], worker->times,
+                                    (size_t)count * sizeof *worker->times));
     plim__progress(rows->job, "writing features", "rows", begin + count, rows->shape->num_nodes);
     return PLIM_OK;
 }
@@ -338,11 +346,10 @@ static plim_status_t open_columns(rows_t *rows, size_t buffer, plim__dataset_wri
         int64_t dims[2] = {column_count(shape, i), shape->num_features};
         plim__dtype_t type =
             i == COLUMN_LABELS ? plim__label_type(shape->num_classes) : PLIM__NPY_I64;
-        if (i == COLUMN_FEATURES) {
-            if (shape->num_features == 0)
-                continue;
+        if (!has_column(shape, i))
+            continue;
+        if (i == COLUMN_FEATURES)
             type = shape->feature_type == PLIM_F16 ? PLIM__NPY_F16 : PLIM__NPY_F32;
-        }
         PLIM_TRY(plim__column_open(writer, column_names[i], type, i == COLUMN_FEATURES ? 2 : 1,
                                    dims, column_bytes(shape, i), column_buffer(i, buffer),
                                    &rows->columns[i]));

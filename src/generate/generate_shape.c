@@ -4,6 +4,8 @@
 #include "base/check.h"
 #include "base/fail.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A shape at full size. Shares are of all nodes; `edges` counts an undirected edge once. */
@@ -87,6 +89,7 @@ static const named_shape_t shapes[] = {
 #define MAX_EDGES ((int64_t)1 << 50)
 #define MAX_FEATURES 1000000
 #define MAX_CLASSES 1000000
+#define MAX_EDGE_TYPES 1000000
 
 static int64_t scaled(int64_t count, double scale)
 {
@@ -184,6 +187,58 @@ static plim_status_t check_counts(const plim__shape_t *shape, double scale)
                       scale != 1 ? "raise `scale`" : "ask for fewer edges or more nodes");
 }
 
+static plim_status_t bad_edge_columns(const char *text)
+{
+    return plim__fail(
+        PLIM_ERR_USAGE,
+        "`edge_columns` is '%.64s'; it must be a list of features:F (F from 1 to %d), "
+        "weight, types:T (T from 1 to %d) and time, each at most once",
+        text, MAX_FEATURES, MAX_EDGE_TYPES);
+}
+
+/* A count after a colon at *at. */
+static bool take_count(const char **at, long most, int64_t *count_out)
+{
+    char *end;
+    if (**at != ':' || (*at)[1] < '1' || (*at)[1] > '9' || *count_out != 0)
+        return false;
+    errno = 0;
+    const long count = strtol(*at + 1, &end, 10);
+    *at = end;
+    *count_out = count;
+    return errno == 0 && count <= most;
+}
+
+static bool take_flag(bool *flag)
+{
+    const bool first = !*flag;
+    *flag = true;
+    return first;
+}
+
+/* "features:8,weight,types:4,time" */
+static plim_status_t take_edge_columns(const char *text, plim__shape_t *shape)
+{
+    for (const char *at = text;; at++) {
+        const size_t length = strcspn(at, ":,");
+        const char *word = at;
+        bool good = false;
+        at += length;
+        if (strncmp(word, "features", length) == 0 && length == 8)
+            good = take_count(&at, MAX_FEATURES, &shape->num_edge_features);
+        else if (strncmp(word, "types", length) == 0 && length == 5)
+            good = take_count(&at, MAX_EDGE_TYPES, &shape->num_edge_types);
+        else if (strncmp(word, "weight", length) == 0 && length == 6)
+            good = take_flag(&shape->edge_weights);
+        else if (strncmp(word, "time", length) == 0 && length == 4)
+            good = take_flag(&shape->times);
+        if (!good || (*at != ',' && *at != '\0'))
+            return bad_edge_columns(text);
+        if (*at == '\0')
+            return PLIM_OK;
+    }
+}
+
 plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__shape_t *shape_out)
 {
     plim__shape_t shape = {.seed = options->seed};
@@ -219,6 +274,8 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
         return plim__fail(PLIM_ERR_USAGE, "features must be f16 or f32");
     if (options->features != 0)
         shape.feature_type = options->features;
+    if (options->edge_columns != NULL)
+        PLIM_TRY(take_edge_columns(options->edge_columns, &shape));
     PLIM_TRY(check_counts(&shape, options->scale));
     fit_splits(&shape);
     spread_mix(&shape.core, options->spread);

@@ -30,7 +30,10 @@ enum {
     PLIM__KEY_MEAN,
     PLIM__KEY_NOISE,
     PLIM__KEY_SUBJECT,
-    PLIM__KEY_AXIS
+    PLIM__KEY_AXIS,
+    PLIM__KEY_EDGE,
+    PLIM__KEY_EDGE_MEAN,
+    PLIM__KEY_TIME
 };
 
 /* Probabilities of the pools that a list draws from; the rest is the whole region. */
@@ -57,6 +60,10 @@ typedef struct plim__shape {
     bool even_core;     /* core sources are drawn evenly, not Zipf-like */
     double distance;    /* mean squared length of class means, relative to the variance of noise */
     double label_noise; /* share of labels of another class */
+    int64_t num_edge_features; /* of the type of features; 0: none */
+    int64_t num_edge_types;    /* 0: none */
+    bool edge_weights;
+    bool times; /* of edges and of nodes */
     uint64_t seed;
 } plim__shape_t;
 

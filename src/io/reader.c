@@ -148,6 +148,13 @@ static void lay_out_file(plim__arena_t *arena, void *draft)
         self->data[i] = plim__arena_carve(arena, 1, self->capacity, PLIM__PAGE);
 }
 
+size_t plim__reader_file_estimate(plim_io_engine_t kind, size_t buffer)
+{
+    file_reader_t reader = {.capacity = plim__round_up(buffer, PLIM__PAGE)};
+    return plim__object_bytes(lay_out_file, &reader, sizeof reader) +
+           plim__engine_estimate(kind, BUFFERS);
+}
+
 /* Starts reading the next chunk of the file into buffer i, unless the file has ended. */
 static void ask(file_reader_t *self, int i)
 {

@@ -36,6 +36,9 @@ plim__reader_t plim__reader_over(const plim__reader_t *inner, plim__reader_read_
 plim_status_t plim__reader_file(const plim_job_t *job, const char *path, size_t buffer,
                                 plim__reader_t **reader_out);
 
+/* Memory of such a reader. */
+size_t plim__reader_file_estimate(plim_io_engine_t kind, size_t buffer);
+
 /* The same from byte `offset`. PLIM_ERR_DATA when the file is shorter. */
 plim_status_t plim__reader_file_at(const plim_job_t *job, const char *path, size_t buffer,
                                    int64_t offset, plim__reader_t **reader_out);

@@ -209,6 +209,7 @@ static plim_status_t generate_small(plim_job_t *job, void *context)
     plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
     (void)snprintf(target, sizeof target, "%s/set", (const char *)context);
     options.shape = "free";
+    options.edge_columns = "features:5,weight,types:3,time";
     options.target = target;
     options.num_nodes = 1000;
     options.num_edges = 5000;
@@ -254,6 +255,7 @@ static void named_line_is_accepted(void **state)
         options.shape = "papers100M";
         options.target = target;
         options.scale = 0.0005;
+        options.edge_columns = "features:300,weight,types:9,time";
         plim_job_t job = test_job_make(PLIM_LINE_NONE, threads, PLIM_IO_THREADS);
         int64_t process = plim__ledger_reserved(job.ledger);
         test_job_end(&job);

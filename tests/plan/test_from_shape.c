@@ -17,7 +17,11 @@
 static const struct {
     const char *shape;
     double scale;
-} cases[] = {{"papers100M", 0.001}, {"arxiv", 0.5}, {"products", 0.02}, {"reddit", 0.1}};
+    const char *edge_columns;
+} cases[] = {{"papers100M", 0.001, NULL},
+             {"arxiv", 0.5, "features:3,weight,types:7,time"},
+             {"products", 0.02, "features:1"},
+             {"reddit", 0.1, NULL}};
 
 #define NUM_CASES (sizeof cases / sizeof cases[0])
 
@@ -26,6 +30,7 @@ static plim_generate_options_t options_of(size_t which)
     plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
     options.shape = cases[which].shape;
     options.scale = cases[which].scale;
+    options.edge_columns = cases[which].edge_columns;
     return options;
 }
 
@@ -51,6 +56,8 @@ static void check_same(const plim_dataset_t *made, const plim_dataset_t *planned
     assert_int_equal(a->num_edges, b->num_edges);
     assert_int_equal(a->num_features, b->num_features);
     assert_int_equal(a->num_classes, b->num_classes);
+    assert_int_equal(a->columns, b->columns);
+    assert_int_equal(a->num_edge_types, b->num_edge_types);
     assert_int_equal(a->feature_type, b->feature_type);
     assert_int_equal(a->bytes, b->bytes);
     assert_int_equal(real->num_files, expected->num_files);
