@@ -178,14 +178,14 @@ static void make_mean(const edges_t *edges, int64_t class, int16_t *mean_out)
 typedef struct target {
     int64_t carried[NUM_CARRIED]; /* its class and its label */
     int64_t time;
-} target_t;
+} edge_target_t;
 
-static target_t target_at(const edges_t *edges, const edges_worker_t *worker, int64_t place)
+static edge_target_t target_at(const edges_t *edges, const edges_worker_t *worker, int64_t place)
 {
     const plim__shape_t *shape = edges->shape;
     const int64_t class = plim__place_class(shape, place);
-    const target_t target = {.carried = {class, plim__place_label(shape, place, class)},
-                             .time = plim__place_time(shape, place)};
+    const edge_target_t target = {.carried = {class, plim__place_label(shape, place, class)},
+                                  .time = plim__place_time(shape, place)};
     if (shape->num_edge_features > 0)
         for (int i = 0; i < NUM_CARRIED; i++)
             make_mean(edges, target.carried[i], worker->means[i]);
@@ -193,7 +193,7 @@ static target_t target_at(const edges_t *edges, const edges_worker_t *worker, in
 }
 
 static void make_edge(const edges_t *edges, edges_worker_t *worker, int64_t i, uint64_t key,
-                      const target_t *target)
+                      const edge_target_t *target)
 {
     const plim__shape_t *shape = edges->shape;
     const bool near = (shape->edge_weights || shape->times) &&
@@ -225,7 +225,7 @@ static plim_status_t make_task(void *context, int number, int64_t task)
     const int64_t count = plim__min_i64(edges->task_edges, edges->count - begin);
     const int64_t *source = edges->source + begin, *destination = edges->destination + begin;
     const uint64_t seed = edges->shape->seed;
-    target_t target = {.time = 0};
+    edge_target_t target = {.time = 0};
     PLIM_TRY(plim__job_check(edges->job));
     memcpy(worker->source, source, (size_t)count * sizeof *source);
     memcpy(worker->destination, destination, (size_t)count * sizeof *destination);
