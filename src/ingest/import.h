@@ -227,6 +227,8 @@ plim_status_t plim__import_edges_npy(plim__import_t *import, plim__reader_t *rea
 #define PLIM__COLUMN_TIME 128u
 unsigned plim__import_column_of(const char *path);
 unsigned plim__import_column_named(const char *name, size_t length);
+/* The column of edges that a heading such as "weight", "year" or "feat0" means; 0 for others. */
+unsigned plim__import_column_headed(const char *name, size_t length);
 /* The i-th of these names, without ending; NULL after the last. */
 const char *plim__import_column_name(int i, unsigned *column_out);
 

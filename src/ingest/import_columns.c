@@ -345,8 +345,7 @@ plim_status_t plim__import_column_text(plim__import_t *import, unsigned column, 
     return take_fields(import, column, text, name, line.columns, width);
 }
 
-/* What columns are called in the heading of a text of edges. */
-static unsigned headed(plim__text_field_t field)
+unsigned plim__import_column_headed(const char *name, size_t length)
 {
     static const struct {
         const char *name;
@@ -356,15 +355,12 @@ static unsigned headed(plim__text_field_t field)
                  {"timestamp", PLIM_EDGE_TIME}, {"year", PLIM_EDGE_TIME}};
     static const char *const begins[] = {"edge_attr", "edge_feat", "feat"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strlen(words[i].name) == field.size &&
-            strncasecmp(words[i].name, field.begin, field.size) == 0)
+        if (strlen(words[i].name) == length && strncasecmp(words[i].name, name, length) == 0)
             return words[i].column;
     for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
-        if (field.size >= strlen(begins[i]) &&
-            strncasecmp(begins[i], field.begin, strlen(begins[i])) == 0)
+        if (length >= strlen(begins[i]) && strncasecmp(begins[i], name, strlen(begins[i])) == 0)
             return PLIM_EDGE_FEATURES;
-    const unsigned column = plim__import_column_named(field.begin, field.size);
-    return (column & PLIM_COLUMNS_OF_EDGES) != 0 ? column : 0;
+    return plim__import_column_named(name, length) & PLIM_COLUMNS_OF_EDGES;
 }
 
 /* Where the fields of each column begin in the text, and how many there are. */
@@ -388,7 +384,7 @@ static plim_status_t read_headings(plim__import_t *import, plim__text_t *text, c
     headings->columns = line.columns;
     PLIM_TRY(plim__text_names(text, line.columns, fields, &more));
     for (int64_t i = 2; i < line.columns; i++) {
-        const unsigned column = headed(fields[i]);
+        const unsigned column = plim__import_column_headed(fields[i].begin, fields[i].size);
         if (column == 0)
             continue;
         const int place = __builtin_ctz(column);
@@ -540,19 +536,19 @@ static plim_status_t convert(plim__import_t *import, const plim__import_column_t
     return good == count ? PLIM_OK : bad_value(given, given->type, raw, good, to_type);
 }
 
-/* Checks types and narrows them to 32 bits, in place. */
+/* Checks types and narrows them to 32 bits, in place: by copies, as one object holds both. */
 static plim_status_t narrow_types(plim__import_t *import, const plim__import_column_t *given,
-                                  void *types, int64_t count)
+                                  char *types, int64_t count)
 {
-    const int64_t *wide = types;
-    int32_t *narrow = types;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t type = wide[i];
+        int64_t type;
+        memcpy(&type, types + (size_t)i * sizeof type, sizeof type);
         if (type < 0 || type >= PLIM__EDGE_TYPES_MAX)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: row %" PRId64 ": %" PRId64 " is not a type; types are 0, 1, 2 …",
                               given->from, given->at + i, type);
-        narrow[i] = (int32_t)type;
+        const int32_t narrow = (int32_t)type;
+        memcpy(types + (size_t)i * sizeof narrow, &narrow, sizeof narrow);
         import->num_edge_types = plim__max_i64(import->num_edge_types, type + 1);
     }
     return PLIM_OK;

@@ -28,6 +28,7 @@ typedef struct graphbolt_layout {
     char labels[3][PATH_MAX];
     char features[PATH_MAX];
     char edges[PATH_MAX];
+    char columns[PLIM__FILES_COLUMNS][PATH_MAX]; /* of edges, and the times of nodes */
 } graphbolt_layout_t;
 
 static plim_status_t join(const plim__import_t *import, const char *path, char path_out[PATH_MAX])
@@ -114,25 +115,49 @@ static plim_status_t find_sets(plim__import_t *import, graphbolt_layout_t *layou
     return PLIM_OK;
 }
 
-/* The node features named "feat", else the first ones. */
+/* The column that a feature of nodes or edges is by its name, or 0. */
+static unsigned column_of(const plim__yaml_array_t *array)
+{
+    const unsigned column = plim__import_column_headed(array->name, strlen(array->name));
+    if (strcmp(array->domain, "edge") == 0)
+        return column & PLIM_COLUMNS_OF_EDGES;
+    return column == PLIM_EDGE_TIME ||
+                   plim__import_column_named(array->name, strlen(array->name)) == PLIM_NODE_TIME
+               ? PLIM_NODE_TIME
+               : 0;
+}
+
+/* Takes the first feature that is a column. */
+static plim_status_t take_column(plim__import_t *import, graphbolt_layout_t *layout,
+                                 const plim__yaml_array_t *array, bool *taken_out)
+{
+    const unsigned column = column_of(array);
+    char *path = column != 0 ? layout->columns[__builtin_ctz(column)] : NULL;
+    *taken_out = path != NULL && path[0] == '\0';
+    return *taken_out ? array_path(import, layout, array, path) : PLIM_OK;
+}
+
+/* Columns by their names; and the node features named "feat", else the first ones. */
 static plim_status_t find_features(plim__import_t *import, graphbolt_layout_t *layout)
 {
     const plim__yaml_array_t *chosen = NULL;
+    bool taken[PLIM__YAML_FEATURES];
     for (int i = 0; i < layout->yaml.num_features; i++) {
         const plim__yaml_array_t *array = &layout->yaml.features[i];
-        if (strcmp(array->domain, "node") == 0 &&
+        PLIM_TRY(take_column(import, layout, array, &taken[i]));
+        if (!taken[i] && strcmp(array->domain, "node") == 0 &&
             (chosen == NULL ||
              (strcmp(chosen->name, "feat") != 0 && strcmp(array->name, "feat") == 0)))
             chosen = array;
     }
     for (int i = 0; i < layout->yaml.num_features; i++)
-        if (&layout->yaml.features[i] != chosen)
+        if (&layout->yaml.features[i] != chosen && !taken[i])
             plim__log(import->job, PLIM_LOG_WARNING, "%s: the feature %s is not imported",
                       layout->name, layout->yaml.features[i].name);
     return chosen != NULL ? array_path(import, layout, chosen, layout->features) : PLIM_OK;
 }
 
-static plim_status_t plan(plim__import_t *import, const graphbolt_layout_t *layout, bool text)
+static plim_status_t plan(plim__import_t *import, graphbolt_layout_t *layout, bool text)
 {
     plim__npy_t npy;
     plim__import_needs_t needs = {.what = text ? "guessed from the text's size" : NULL,
@@ -156,6 +181,7 @@ static plim_status_t plan(plim__import_t *import, const graphbolt_layout_t *layo
     for (int set = 0; set < 3; set++)
         needs.other_bytes += plim__files_size(layout->seeds[set]);
     import->nodes_ready = import->nodes.value >= 0;
+    PLIM_TRY(plim__files_columns(import, layout->columns));
     return plim__import_plan(import, &needs);
 }
 

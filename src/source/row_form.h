@@ -34,11 +34,15 @@ static inline bool plim__row_widens(const plim__row_form_t *form, plim_dtype_t w
     return plim__feature_bytes(wanted) == 2 * plim__feature_bytes(form->type);
 }
 
-/* Integers of 32 bits as ones of 64. */
-static inline void plim__row_widen_integers(const int32_t *from, int64_t *to, int64_t count)
+/* Integers of 32 bits as ones of 64, by copies: `from` may be the second half of `to`. */
+static inline void plim__row_widen_integers(const char *from, char *to, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
-        to[i] = from[i];
+    for (int64_t i = 0; i < count; i++) {
+        int32_t narrow;
+        memcpy(&narrow, from + (size_t)i * sizeof narrow, sizeof narrow);
+        const int64_t wide = narrow;
+        memcpy(to + (size_t)i * sizeof wide, &wide, sizeof wide);
+    }
 }
 
 /*

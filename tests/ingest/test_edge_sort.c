@@ -251,31 +251,29 @@ static void is_as_by_brute_force_with_any_memory(void **state)
     assert_true(spilled > 0);
 }
 
-static void many_runs_are_merged(void **state)
-{
-    (void)state;
+/* A random graph to build in a directory of its own. */
+typedef struct attempt {
     char directory[512];
-    graph_t graph = graph_random(5000, TEST_SANITIZED ? 200000 : 1500000, 9);
-    result_t least;
-    test_directory_make(directory);
-    plim__edge_sort_params_t params = params_of(&graph, directory);
-    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    params.memory = plim__edge_sort_minimum(&job, &params);
-    assert_true(params.memory < (size_t)16 << 20);
-    assert_true(plim__edge_sort_spill(&job, &params) >=
-                graph.num_edges * (int64_t)(8 + sizeof(values_t)));
-    assert_ok(build(&job, &params, &graph, &least));
-    check(&graph, &params, &least);
-    result_free(&least);
-    test_job_end(&job);
-    graph_free(&graph);
-    test_directory_remove(directory);
+    plim_job_t job;
+    graph_t graph;
+    plim__edge_sort_params_t params;
+} attempt_t;
+
+static void attempt_open(int64_t num_nodes, int64_t num_edges, attempt_t *attempt)
+{
+    test_directory_make(attempt->directory);
+    attempt->job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    attempt->graph = graph_random(num_nodes, num_edges, 3);
+    attempt->params = params_of(&attempt->graph, attempt->directory);
+    attempt->params.memory = plim__edge_sort_minimum(&attempt->job, &attempt->params);
 }
 
-typedef struct attempt {
-    plim__edge_sort_params_t params;
-    graph_t graph;
-} attempt_t;
+static void attempt_close(attempt_t *attempt)
+{
+    graph_free(&attempt->graph);
+    test_job_end(&attempt->job);
+    test_directory_remove(attempt->directory);
+}
 
 static plim_status_t try_build(plim_job_t *job, void *context)
 {
@@ -283,53 +281,57 @@ static plim_status_t try_build(plim_job_t *job, void *context)
     return build(job, &attempt->params, &attempt->graph, NULL);
 }
 
+static void many_runs_are_merged(void **state)
+{
+    (void)state;
+    attempt_t attempt;
+    result_t least;
+    attempt_open(5000, TEST_SANITIZED ? 200000 : 1500000, &attempt);
+    assert_true(attempt.params.memory < (size_t)16 << 20);
+    assert_true(plim__edge_sort_spill(&attempt.job, &attempt.params) >=
+                attempt.graph.num_edges * (int64_t)(8 + sizeof(values_t)));
+    assert_ok(build(&attempt.job, &attempt.params, &attempt.graph, &least));
+    check(&attempt.graph, &attempt.params, &least);
+    result_free(&least);
+    attempt_close(&attempt);
+}
+
 static void fails_cleanly(void **state)
 {
     (void)state;
-    char directory[512];
-    test_directory_make(directory);
-    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
-    attempt_t attempt = {.graph = graph_random(100, 60000, 3)};
-    attempt.params = params_of(&attempt.graph, directory);
-    attempt.params.memory = plim__edge_sort_minimum(&job, &attempt.params);
-    test_fail_each_arena(&job, try_build, &attempt);
+    attempt_t attempt;
+    attempt_open(100, 60000, &attempt);
+    test_fail_each_arena(&attempt.job, try_build, &attempt);
     attempt.params.memory -= (size_t)1 << 20;
-    assert_int_equal(try_build(&job, &attempt), PLIM_ERR_BUDGET);
+    assert_int_equal(try_build(&attempt.job, &attempt), PLIM_ERR_BUDGET);
     attempt.params.memory = SIZE_MAX / 4;
     attempt.params.max_edges--;
-    assert_int_equal(try_build(&job, &attempt), PLIM_ERR_USAGE);
+    assert_int_equal(try_build(&attempt.job, &attempt), PLIM_ERR_USAGE);
     attempt.params.max_edges++;
     attempt.graph.source[500] = 100;
-    assert_int_equal(try_build(&job, &attempt), PLIM_ERR_DATA);
+    assert_int_equal(try_build(&attempt.job, &attempt), PLIM_ERR_DATA);
     attempt.graph.source[500] = -1;
-    assert_int_equal(try_build(&job, &attempt), PLIM_ERR_DATA);
+    assert_int_equal(try_build(&attempt.job, &attempt), PLIM_ERR_DATA);
     attempt.params.num_nodes = PLIM__EDGE_SORT_NODES + 1;
-    assert_int_equal(try_build(&job, &attempt), PLIM_ERR_USAGE);
-    assert_int_equal(plim__edge_sort_minimum(&job, &attempt.params), SIZE_MAX);
-    graph_free(&attempt.graph);
-    test_job_end(&job);
-    test_directory_remove(directory);
+    assert_int_equal(try_build(&attempt.job, &attempt), PLIM_ERR_USAGE);
+    assert_int_equal(plim__edge_sort_minimum(&attempt.job, &attempt.params), SIZE_MAX);
+    attempt_close(&attempt);
 }
 
 /* Two edges whose weights add up to what no float holds. */
 static void sums_that_overflow_are_refused(void **state)
 {
     (void)state;
-    char directory[512];
-    test_directory_make(directory);
-    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    attempt_t attempt = {.graph = graph_random(1, 2, 3)};
-    attempt.params = params_of(&attempt.graph, directory);
+    attempt_t attempt;
+    attempt_open(1, 2, &attempt);
     attempt.params.memory = (size_t)64 << 20;
     attempt.params.remove_duplicates = true;
     attempt.params.merge = PLIM__MERGE_SUM;
     attempt.graph.values[0].weight = attempt.graph.values[1].weight = 3e38f;
-    assert_int_equal(try_build(&job, &attempt), PLIM_ERR_DATA);
+    assert_int_equal(try_build(&attempt.job, &attempt), PLIM_ERR_DATA);
     attempt.params.merge = PLIM__MERGE_LARGEST;
-    assert_ok(try_build(&job, &attempt));
-    graph_free(&attempt.graph);
-    test_job_end(&job);
-    test_directory_remove(directory);
+    assert_ok(try_build(&attempt.job, &attempt));
+    attempt_close(&attempt);
 }
 
 int main(void)

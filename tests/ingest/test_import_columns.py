@@ -95,6 +95,25 @@ def test_ogb_csv_and_binary(tmp_path, whole):
     graph.check_columns(im.imported(binary, tmp_path / 'out3'))
 
 
+@pytest.mark.parametrize('edges', ['csv', 'npy'])
+@pytest.mark.parametrize('names', [('feat', 'weight', 'type', 'timestamp'), ('edge_attr', 'edge_weight', 'reltype', 'year')])
+def test_graphbolt(tmp_path, edges, names):
+    """Data of edges by their names; what has no meaning here is named."""
+    graph = im.Columns(8)
+    source = im.write_graphbolt(tmp_path / 'gb', graph, edges)
+    named = dict(zip(names, (graph.columns[name] for name in ('features', 'weight', 'type', 'time'))))
+    im.write_npy(source, node_time=graph.node_time, **{f'edge_{name}': values for name, values in named.items()})
+    listed = [('node', 'time', 'node_time'), *(('edge', name, f'edge_{name}') for name in named), ('edge', 'colour', 'edge_nothing')]
+    text = [f'  - domain: {domain}\n    type: null\n    name: {name}\n    format: numpy\n    path: {file}.npy\n' for domain, name, file in listed]
+    about = source / 'metadata.yaml'
+    about.write_text(about.read_text().replace('feature_data:\n', 'feature_data:\n' + ''.join(text)))
+    got = im.imported(source, tmp_path / 'out', '--edge-ids')
+    graph.check_columns(got, without=())
+    assert np.array_equal(got['node_time'], graph.node_time) and np.array_equal(got['features'], graph.features)
+    done = im.run('import', source, tmp_path / 'again')
+    assert 'colour' in done.stderr and not any(f'feature {name} is not' in done.stderr for name in named)
+
+
 def test_many_graphs(tmp_path):
     draw = np.random.default_rng(5)
     graph = im.Columns(5, nodes=90, edges=300)
