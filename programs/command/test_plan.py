@@ -211,6 +211,20 @@ def test_less_memory_reads_more():
         assert one['trial'] is None and not any('second' in name for name in one['expect'])
 
 
+def test_columns_of_edges_on_disk_are_read():
+    """At least a sector for each part of a batch; what memory holds is read once."""
+    words = ('papers100M', '--edge-columns', 'features:8', '--hidden', 16, '--fanout', '3,2', '--batch', 128, '--threads', 2)
+    read, bare = (plan(*words, '--model', model, '--memory', '1G')['expect'] for model in ('gine', 'gin'))
+    edges = read['epoch_steps'] * read['batch_edges']
+    more = read['epoch_read_bytes'] - bare['epoch_read_bytes']
+    assert edges * 16 < more < edges * 4096 and read['epoch_reads'] > bare['epoch_reads'] + edges / 100
+    assert read['batch_bytes'] == bare['batch_bytes'] + 16 * read['batch_edges']
+    small = ('arxiv', *words[1:], '--memory', '4G', '--model')
+    held, bare = (plan(*small, model)['expect'] for model in ('gine', 'gin'))
+    assert held['epoch_read_bytes'] == bare['epoch_read_bytes'] == 0
+    assert held['run_read_bytes'] >= bare['run_read_bytes'] + 1_166_243 * 8 * 4
+
+
 def test_what_to_ask_the_scheduler_for(graph):
     """The lines of a batch script are the object's; a run planned with this memory is the same. Without a trial no time is asked for."""
     words = (graph, *RECIPE, '--epochs', 7, '--threads', 2)

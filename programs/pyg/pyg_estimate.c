@@ -108,14 +108,27 @@ static double label_bytes(const plim_dataset_info_t *info)
     return info->label_kind == PLIM_LABELS_VALUES ? (double)info->num_targets * TERM : (double)ID;
 }
 
-/* Bytes of a batch as a Data object: rows, labels, ids of nodes and edges, edge_index. Of many
- * graphs: rows, each with its graph's number, edge_index, labels, the graphs' first nodes. */
-static double batch_bytes(const plim_dataset_info_t *info, double seeds, double nodes, double edges)
+/* Bytes of an edge in the columns that the model reads: edge_attr, edge_weight or edge_type. */
+static double edge_bytes(const plim_dataset_info_t *info, const plim_training_t *training)
+{
+    const unsigned columns = pyg_columns(training);
+    const double feature = info->edge_feature_type == PLIM_I64 ? ID : TERM;
+    return ((columns & PLIM_EDGE_FEATURES) != 0 ? (double)info->num_edge_features * feature : 0) +
+           ((columns & PLIM_EDGE_WEIGHT) != 0 ? TERM : 0) +
+           ((columns & PLIM_EDGE_TYPE) != 0 ? ID : 0);
+}
+
+/* Bytes of a batch as a Data object: rows, labels, ids of nodes and edges, edge_index and columns
+ * of edges. Of many graphs: rows, each with its graph's number, edge_index, columns of edges,
+ * labels, the graphs' first nodes. */
+static double batch_bytes(const plim_dataset_info_t *info, const plim_training_t *training,
+                          double seeds, double nodes, double edges)
 {
     const double row = (double)info->num_features * TERM + ID;
+    const double edge = 2 * ID + edge_bytes(info, training);
     if (info->num_graphs > 0)
-        return nodes * row + edges * 2 * ID + seeds * (label_bytes(info) + ID);
-    return nodes * (row + label_bytes(info)) + edges * 3 * ID;
+        return nodes * row + edges * edge + seeds * (label_bytes(info) + ID);
+    return nodes * (row + label_bytes(info)) + edges * (edge + ID);
 }
 
 /* pyg-lib's memory while it draws: lists that grow by doubling, and a map of the drawn nodes: an
@@ -151,8 +164,8 @@ static void add_from(pyg_plan_t *plan, const char *name, bool file, pyg_phase_t 
     add(plan, name, file, phase);
 }
 
-static void add_dataset(const plim_dataset_info_t *info, const pyg_params_t *params,
-                        pyg_plan_t *plan)
+static void add_dataset(const plim_dataset_info_t *info, const plim_training_t *training,
+                        const pyg_params_t *params, pyg_plan_t *plan)
 {
     const double nodes = (double)info->num_nodes, edges = (double)info->num_edges;
     const double labelled = (double)(info->num_graphs > 0 ? info->num_graphs : info->num_nodes);
@@ -166,15 +179,18 @@ static void add_dataset(const plim_dataset_info_t *info, const pyg_params_t *par
         add_from(plan, "edge_index", false, PYG_LOAD, 2 * edges * ID);
     else
         add_from(plan, "colptr and row", false, PYG_LOAD, (nodes + 1 + edges) * ID);
+    add_from(plan, "columns of edges", false, PYG_LOAD, edges * edge_bytes(info, training));
 }
 
 /*
- * An InMemoryDataset keeps where each graph's part of x, edge_index and y begins, and from the
- * first epoch on an object for each graph that it gave out: in the workers, where there are some.
+ * An InMemoryDataset keeps where each graph's part of x, edge_index, y and columns begins, and from
+ * the first epoch on an object for each graph that it gave out: in the workers, where there are
+ * some.
  */
-static void add_graphs(const plim_dataset_info_t *info, const pyg_params_t *params,
-                       pyg_plan_t *plan)
+static void add_graphs(const plim_dataset_info_t *info, const plim_training_t *training,
+                       const pyg_params_t *params, pyg_plan_t *plan)
 {
+    const int parts = 3 + __builtin_popcount(pyg_columns(training));
     const double train = (double)info->num_split[PLIM_TRAIN];
     const double all =
         train + (double)info->num_split[PLIM_VALID] + (double)info->num_split[PLIM_TEST];
@@ -182,7 +198,7 @@ static void add_graphs(const plim_dataset_info_t *info, const pyg_params_t *para
     const double kept = copies * (params->num_workers > 0 ? train : all) * GRAPH_BYTES;
     if (info->num_graphs == 0)
         return;
-    add_from(plan, "slices", false, PYG_LOAD, 3 * ((double)info->num_graphs + 1) * ID);
+    add_from(plan, "slices", false, PYG_LOAD, parts * ((double)info->num_graphs + 1) * ID);
     add_from(plan, "objects of graphs", false, PYG_TRAIN, kept);
 }
 
@@ -283,8 +299,8 @@ static pyg_step_t step_of(const plim_dataset_info_t *info, const plim_training_t
 {
     const int64_t outputs = num_outputs(info), hidden = training->model.hidden;
     if (info->num_graphs == 0)
-        return pyg_step(training, info->num_features, outputs, nodes, edges);
-    pyg_step_t step = pyg_step(training, info->num_features, hidden, nodes, edges);
+        return pyg_step(training, info, outputs, nodes, edges);
+    pyg_step_t step = pyg_step(training, info, hidden, nodes, edges);
     step.parameters += sizeof(float) * (double)hidden * (double)outputs;
     return step;
 }
@@ -301,8 +317,8 @@ static gpu_need_t gpu_need(const plim_dataset_info_t *info, const plim_training_
     changed.model.precision = precision;
     batch_size(sizes, num_seeds, &nodes, &edges);
     const pyg_step_t step = step_of(info, &changed, nodes, edges);
-    gpu_need_t need = {4 * step.parameters, batch_bytes(info, (double)num_seeds, nodes, edges),
-                       step.train, 0};
+    gpu_need_t need = {4 * step.parameters,
+                       batch_bytes(info, training, (double)num_seeds, nodes, edges), step.train, 0};
     need.total = GPU_CONTEXT_BYTES + GPU_SLACK * (need.model + need.batch + need.activations);
     return need;
 }
@@ -357,15 +373,15 @@ static void estimate(const plim_dataset_info_t *info, const plim_training_t *tra
 {
     const int64_t seeds = batch_seeds(info, training);
     const pyg_step_t step = step_of(info, training, nodes, edges);
-    const double batch = batch_bytes(info, (double)seeds, nodes, edges);
+    const double batch = batch_bytes(info, training, (double)seeds, nodes, edges);
     const double sampler = sampler_bytes(info, nodes, edges);
     *plan_out = (pyg_plan_t){.batch_graphs = info->num_graphs > 0 ? seeds : 0,
                              .batch_nodes = whole(nodes),
                              .batch_edges = whole(edges)};
     add_from(plan_out, "python and torch", false, PYG_START, PYTHON_BYTES);
     add_from(plan_out, "pages of libraries", true, PYG_START, LIBRARY_BYTES);
-    add_dataset(info, params, plan_out);
-    add_graphs(info, params, plan_out);
+    add_dataset(info, training, params, plan_out);
+    add_graphs(info, training, params, plan_out);
     add_loaders(info, params, plan_out);
     add_steps(params, &step, batch, sampler, plan_out);
     add_workers(params, batch, sampler, params->gpu_memory > 0 ? 0 : MALLOC_KEEPS * step.small,

@@ -16,8 +16,11 @@ typedef struct pyg_step {
  * For a subgraph of so many nodes and edges. Every layer computes the whole subgraph, as PyG's
  * examples do. Layers are those of torch_geometric.nn.models. Pure.
  */
-pyg_step_t pyg_step(const plim_training_t *training, int64_t num_features, int64_t num_outputs,
-                    double nodes, double edges);
+pyg_step_t pyg_step(const plim_training_t *training, const plim_dataset_info_t *info,
+                    int64_t num_outputs, double nodes, double edges);
+
+/* The columns of edges that the model reads: a set of plim_column_t. */
+unsigned pyg_columns(const plim_training_t *training);
 
 #define PYG_SIZES 192
 

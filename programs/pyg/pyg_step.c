@@ -30,6 +30,8 @@ typedef struct step_layer {
     double heads;
     bool first;
     double in_size; /* bytes of a value of its input */
+    double terms;   /* matrices of a row for each edge and its input's width that GINE keeps */
+    double sums;    /* means of the neighbours that R-GCN keeps, one for each type of edges */
     double own;     /* bytes that autograd keeps until the layer's backward pass is done */
     double after;   /* the same for norm, activation and dropout behind it */
 } step_layer_t;
@@ -86,14 +88,17 @@ static void forward_gat(step_walk_t *walk, step_layer_t *layer)
 }
 
 /* SAGE: gathered messages, their sum and mean, projection. GIN: messages, sum plus the own row,
- * projection. */
+ * projection. GINE: also what edges add to messages, and the sum's activation, which is kept.
+ * R-GCN: the mean for each type of edges, which its weight's gradient needs. */
 static void forward_sum(step_walk_t *walk, step_layer_t *layer)
 {
     const double n = walk->nodes;
     const double in = rows(walk, n, layer->in, layer->in_size);
     const double out = rows(walk, n, layer->out, walk->narrow);
     const bool sage = layer->kind == PLIM_SAGE;
-    note(walk, rows(walk, walk->edges, layer->in, layer->in_size) + 2 * in);
+    const double message = rows(walk, walk->edges, layer->in, layer->in_size);
+    keep(walk, layer, layer->terms * message + layer->sums * in);
+    note(walk, message * (layer->terms > 0 ? 2 : 1) + 2 * in);
     keep(walk, layer, in + (sage ? 0 : out));
     cast(walk, layer);
     if (sage)
@@ -137,8 +142,10 @@ static void backward(step_walk_t *walk, const step_layer_t *layer)
     note(walk, out + (layer->first ? 0 : 2 * in));
     walk->kept -= layer->own;
     /* The gradient of the input goes through the messages; features need none. */
-    if (!layer->first && (layer->kind == PLIM_SAGE || layer->kind == PLIM_GIN))
-        note(walk, 2 * in + rows(walk, e, layer->in, layer->in_size));
+    const bool sums = layer->kind == PLIM_SAGE || layer->kind == PLIM_GIN ||
+                      layer->kind == PLIM_GINE || layer->kind == PLIM_RGCN;
+    if (sums && (!layer->first || layer->terms > 0))
+        note(walk, 2 * in + (1 + layer->terms) * rows(walk, e, layer->in, layer->in_size));
 }
 
 /* Norm, activation, dropout between layers; autograd keeps each one's result. */
@@ -154,8 +161,8 @@ static void between(step_walk_t *walk, step_layer_t *layer, const plim_model_t *
     walk->kept = walk->gradients ? walk->kept + layer->after : result;
 }
 
-static double walk_through(const plim_model_t *model, const double width[], double nodes,
-                           double edges, bool gradients, double below)
+static double walk_through(const plim_model_t *model, const double width[], double types,
+                           double nodes, double edges, bool gradients, double below)
 {
     step_walk_t walk = {.nodes = nodes,
                         .edges = edges,
@@ -174,6 +181,8 @@ static double walk_through(const plim_model_t *model, const double width[], doub
                                    .out = width[i + 1] * (last ? heads : 1),
                                    .heads = heads,
                                    .first = i == 0,
+                                   .terms = model->kind == PLIM_GINE,
+                                   .sums = model->kind == PLIM_RGCN ? types : 0,
                                    .in_size = size};
         forward(&walk, &layers[i]);
         /* The result is float32 where wide weights multiply the messages. */
@@ -188,36 +197,54 @@ static double walk_through(const plim_model_t *model, const double width[], doub
     return walk.most;
 }
 
-static double layer_parameters(const plim_model_t *model, double in, double out, double heads)
+static double layer_parameters(const plim_training_t *training, const plim_dataset_info_t *info,
+                               double in, double out, double heads)
 {
-    switch (model->kind) {
+    const double features = (double)info->num_edge_features, types = (double)info->num_edge_types;
+    const double bases = training->bases > 0 ? (double)training->bases : types;
+    switch (training->model.kind) {
     case PLIM_SAGE:
         return 2 * in * out + out;
     case PLIM_GAT:
         return in * out * heads + 3 * out * heads;
     case PLIM_GIN:
         return in * out + out * out + 2 * out;
+    case PLIM_GINE:
+        return in * out + out * out + 2 * out + (features + 1) * in;
+    case PLIM_RGCN:
+        return (bases + 1) * in * out + types * bases + out;
     default:
         return in * out + out;
     }
 }
 
-pyg_step_t pyg_step(const plim_training_t *training, int64_t num_features, int64_t num_outputs,
-                    double nodes, double edges)
+unsigned pyg_columns(const plim_training_t *training)
+{
+    const plim_model_kind_t kind = training->model.kind;
+    const bool attends = kind == PLIM_GAT || kind == PLIM_GATV2;
+    return kind == PLIM_GINE || (attends && training->edge_features) ? PLIM_EDGE_FEATURES
+           : kind == PLIM_GCN && training->edge_weight               ? PLIM_EDGE_WEIGHT
+           : kind == PLIM_RGCN                                       ? PLIM_EDGE_TYPE
+                                                                     : 0U;
+}
+
+pyg_step_t pyg_step(const plim_training_t *training, const plim_dataset_info_t *info,
+                    int64_t num_outputs, double nodes, double edges)
 {
     const plim_model_t *model = &training->model;
+    const double types = (double)info->num_edge_types;
     double width[PLIM_HOPS_MAX + 1] = {0};
     pyg_step_t step = {0};
     for (int i = 0; i <= model->num_layers; i++)
-        width[i] = (double)(i == 0                   ? num_features
+        width[i] = (double)(i == 0                   ? info->num_features
                             : i == model->num_layers ? num_outputs
                                                      : model->hidden);
     for (int i = 0; i < model->num_layers; i++)
         step.parameters +=
-            sizeof(float) * layer_parameters(model, width[i], width[i + 1],
+            sizeof(float) * layer_parameters(training, info, width[i], width[i + 1],
                                              i + 1 == model->num_layers ? (double)model->heads : 1);
-    step.train = walk_through(model, width, nodes, edges, true, INFINITY);
-    step.evaluate = walk_through(model, width, nodes, edges, false, INFINITY);
-    step.small = walk_through(model, width, nodes, edges, true, MAPPED_FROM);
+    step.train = walk_through(model, width, types, nodes, edges, true, INFINITY);
+    step.evaluate = walk_through(model, width, types, nodes, edges, false, INFINITY);
+    step.small = walk_through(model, width, types, nodes, edges, true, MAPPED_FROM);
     return step;
 }

@@ -48,6 +48,18 @@ def test_sums_peak_and_what_to_ask_for(graph):
     assert 0 < found['plimsoll_minimum_bytes'] < found['total_bytes']
 
 
+@pytest.mark.parametrize('model, columns, edge_bytes', [('gine', 'features:6', 24), ('rgcn', 'types:4', 8), ('gcn', 'weight', 4)])
+def test_columns_of_edges_count(model, columns, edge_bytes):
+    shape = ('free', '--nodes', NODES, '--edges', EDGES, '--features', FEATURES, '--classes', 5, '--edge-columns', columns)
+    words = (*shape, '--model', model, '--hidden', 32, '--fanout', '4,3', '--batch', 200, '--for', 'pyg')
+    reads, plain = ({'gine': (), 'rgcn': (), 'gcn': ('--edge-weight',)}[model], {'gine': 'gin', 'rgcn': 'sage', 'gcn': 'gcn'}[model])
+    found, bare = plan(*words, *reads), plan(*words, '--model', plain)
+    assert account(found, 'columns of edges')['bytes'] == edge_bytes * EDGES and account(bare, 'columns of edges') is None
+    batches = account(found, 'batch')['bytes'] - account(bare, 'batch')['bytes']
+    assert batches == pytest.approx(edge_bytes * found['batch_edges'], abs=2)
+    assert found['total_bytes'] > bare['total_bytes'] + edge_bytes * EDGES * (0.9 if plain == model else 0.99)
+
+
 def test_where_it_would_be_killed(graph):
     whole = plan(graph, *RECIPE)
     for phase, before in (('load', 'start'), ('sort', 'load')):

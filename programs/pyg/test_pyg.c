@@ -160,8 +160,9 @@ static void steps_are_as_large_as_torch_was_seen_to_take(void **state)
         training.model.hidden = seen[i].hidden;
         training.model.num_layers = seen[i].layers;
         training.model.heads = seen[i].heads;
-        const pyg_step_t step = pyg_step(&training, seen[i].features, seen[i].outputs,
-                                         (double)seen[i].nodes, (double)seen[i].edges);
+        const plim_dataset_info_t info = {.num_features = seen[i].features};
+        const pyg_step_t step = pyg_step(&training, &info, seen[i].outputs, (double)seen[i].nodes,
+                                         (double)seen[i].edges);
         assert_in_range((int64_t)(step.train / 1e6), (int64_t)(0.88 * seen[i].train),
                         (int64_t)(1.02 * seen[i].train));
         assert_in_range((int64_t)(step.evaluate / 1e6), (int64_t)(0.97 * seen[i].evaluate),

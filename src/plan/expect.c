@@ -13,6 +13,7 @@
 #include "plan/load_plan.h"
 #include "plan/plan_settings.h"
 #include "sample/hazard.h"
+#include "source/row_form.h"
 
 #include <math.h>
 #include <string.h>
@@ -474,6 +475,39 @@ static double rows_among(const expect_view_t *view, const population_t *populati
     return view->row_bytes * fmax(reached - cached, 1);
 }
 
+/* Bytes of an entry of a column that the loader reads and the plan leaves on disk; 0 for others. */
+static double column_on_disk(const expect_view_t *view, unsigned column)
+{
+    const unsigned read = plim__load_columns(&view->recipe) & ~view->plan->columns_in_memory;
+    return (read & column) != 0 ? (double)plim__column_form(view->info, column).bytes : 0;
+}
+
+/* Columns on disk, for `times` parts of batches of `seeds` seeds each: entries of drawn edges or of
+ * nodes. One that decides draws is read beside the lists, and entry by entry only if batches carry
+ * it. */
+static void add_columns(const expect_view_t *view, double seeds, double times, reads_t *reads)
+{
+    const batch_hops_t hops = batch_hops(view, seeds);
+    const double degree = (double)view->info->num_edges / fmax((double)view->info->num_nodes, 1);
+    double expanded = 0;
+    for (int hop = 0; hop < hops.count; hop++)
+        expanded += hops.nodes[hop];
+    for (int i = 0; i < PLIM_COLUMNS; i++) {
+        const unsigned column = 1U << i;
+        const double bytes = column_on_disk(view, column);
+        const double file = bytes * (double)plim__column_rows(view->info, column);
+        const double entries = column == PLIM_NODE_TIME ? hops.nodes[hops.count] : hops.all_edges;
+        if (bytes == 0)
+            continue;
+        if ((view->recipe.columns & column) != 0)
+            add_reads(view, entries, bytes, file, times, reads);
+        if (view->recipe.draw_by == column && column != PLIM_NODE_TIME)
+            add_reads(view, expanded, degree * bytes, file, times, reads);
+        else if (view->recipe.draw_by == column)
+            add_reads(view, expanded * degree, bytes, file, times, reads);
+    }
+}
+
 /* Loads `seeds` seeds in batches of the view's recipe. */
 static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
 {
@@ -482,6 +516,7 @@ static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
     const double steps = ceil(seeds / batch);
     const double parts = batch_parts(view, fmin(batch, fmax(seeds, 1)));
     const double lists = view->list_bytes * (double)view->info->num_nodes;
+    add_columns(view, fmin(batch, seeds) / parts, steps * parts, reads);
     if (plan->window_steps == 0)
         return;
     const population_t population = population_of(view);
@@ -500,8 +535,8 @@ static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
     }
 }
 
-/* Bytes read before the first batch: offsets, choosing what to cache by a pass over the lists for
- * each hop, filling the caches. */
+/* Bytes read before the first batch: offsets, columns that memory holds, choosing what to cache by
+ * a pass over the lists for each hop, filling the caches. */
 static double start_bytes(const expect_view_t *view)
 {
     const plim__load_plan_t *plan = view->plan;
@@ -511,6 +546,10 @@ static double start_bytes(const expect_view_t *view)
     const bool chooses = plan->window_steps > 0 && info->num_graphs == 0 &&
                          (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0);
     reads_t reads = {.bytes = (double)(info->num_nodes + 1) * sizeof(int64_t)};
+    for (int i = 0; i < PLIM_COLUMNS; i++)
+        if ((plim__load_columns(&view->recipe) & plan->columns_in_memory & 1U << i) != 0)
+            reads.bytes += (double)plim__column_form(info, 1U << i).bytes *
+                           (double)plim__column_rows(info, 1U << i);
     if (chooses)
         reads.bytes += (double)view->recipe.num_hops * lists;
     if (plan->topology_in_memory)
@@ -533,17 +572,23 @@ void plim__load_expect(const plim_dataset_t *dataset, plim__load_plan_t *plan)
     const int64_t seeds = plim__max_i64(view.info->num_split[PLIM_TRAIN], 1);
     const int64_t batch = plim__min_i64(plan->recipe.batch_size, seeds);
     const plim__load_size_t size = size_of(&view, (double)batch);
+    const double edges = batch_hops(&view, (double)batch).all_edges;
     reads_t epoch = {0, 0};
+    double columns = 0;
+    for (int i = 0; i < PLIM_COLUMNS; i++)
+        if ((plan->recipe.columns & 1U << i) != 0)
+            columns += (1U << i == PLIM_NODE_TIME ? (double)size.nodes : edges) *
+                       (double)plim__column_form(view.info, 1U << i).bytes;
     add_loading(&view, (double)seeds, &epoch);
-    plan->expect = (plim__expectation_t){
-        .batch_nodes = size.nodes,
-        .batch_edges = whole(batch_hops(&view, (double)batch).all_edges),
-        .batch_bytes = whole((double)size.nodes * view.row_bytes + (double)size.edges * 4),
-        .epoch_steps = (seeds - 1) / plan->recipe.batch_size + 1,
-        .epoch_reads = whole(epoch.count),
-        .epoch_read_bytes = whole(epoch.bytes),
-        .run_read_bytes = whole(start_bytes(&view)),
-        .disk_bytes = plan->scratch_bytes};
+    plan->expect = (plim__expectation_t){.batch_nodes = size.nodes,
+                                         .batch_edges = whole(edges),
+                                         .batch_bytes = whole((double)size.nodes * view.row_bytes +
+                                                              (double)size.edges * 4 + columns),
+                                         .epoch_steps = (seeds - 1) / plan->recipe.batch_size + 1,
+                                         .epoch_reads = whole(epoch.count),
+                                         .epoch_read_bytes = whole(epoch.bytes),
+                                         .run_read_bytes = whole(start_bytes(&view)),
+                                         .disk_bytes = plan->scratch_bytes};
 }
 
 /* Bytes that layer `index` of an exact pass reads: the rows of `rows` nodes by those of `sources`
