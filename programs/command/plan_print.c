@@ -140,8 +140,8 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     plan_ranks_print(plan, train, found);
     print_trial(plan, train, found);
     if (info->scratch_bytes > 0)
-        (void)printf("%-10s up to %s: rows packed once, then read many at a time\n", "scratch",
-                     plim_size_text(info->scratch_bytes, run));
+        (void)printf("%-10s up to %s: rows and lists packed once, then read many at a time\n",
+                     "scratch", plim_size_text(info->scratch_bytes, run));
     (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
                  plim_size_text(info->disk_bytes, run),
                  plim_size_text(info->predict_disk_bytes, predict));

@@ -339,8 +339,9 @@ const cli_option_t train_run_options[] = {
     {"row-cache", "SIZE", "size of the cache for rows on disk, or none",
      "The default is as much as the line allows.", AT(params.row_cache),
      CLI_SIZE_OR("none", PLIM_CACHE_NONE), .plans = true},
-    {"scratch", "DIR", "a local disk for a file of the rows that batches can need, made once",
-     "Rows that the cache misses are then read in few, large reads. The file serves every line, "
+    {"scratch", "DIR", "a local disk for a file of what batches can need, made once",
+     "Rows and lists that the caches miss are then read in few, large reads. The file serves every "
+     "line, "
      "and "
      "all jobs of yours with the same dataset and fan-outs; it can be deleted at any time "
      "('plimsoll cache').",

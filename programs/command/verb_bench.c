@@ -92,7 +92,7 @@ static const cli_option_t planner_options[] = {
     {"row-cache", "SIZE", "size of the cache for rows on disk, or none",
      "The cache's account in the plan is larger, since it includes index and read buffers.",
      AT(params.row_cache), CLI_SIZE_OR("none", PLIM_CACHE_NONE)},
-    {"scratch", "DIR", "a local disk for a file of the rows that batches can need, made once",
+    {"scratch", "DIR", "a local disk for a file of what batches can need, made once",
      AT(params.scratch), .kind = CLI_TEXT},
     {"stage", NULL, "copy the dataset to --scratch first and read it there",
      "Every checksum is compared. An existing copy is verified and then used.", AT(stage)},

@@ -109,10 +109,20 @@ static size_t window_capacity_minimum(const plim__load_context_t *context)
     return PLIM__LOAD_WINDOWS * (size_t)rows * window->row_bytes;
 }
 
+/* Planned bytes that the working set does not take, since fewer nodes are reached than it may hold.
+ */
+static size_t spare_of_set(const plim__load_context_t *context)
+{
+    const plim__working_set_t *set = context->working_set;
+    const size_t planned = plim__working_set_estimate(context->dataset, context->plan.working);
+    return set != NULL && planned > set->arena.size ? planned - set->arena.size : 0;
+}
+
 /* Bytes that lists, rows and windows share. */
 static size_t whole_capacity(const plim__load_context_t *context)
 {
-    return list_capacity(context) + row_capacity(context) + window_capacity(context);
+    return list_capacity(context) + row_capacity(context) + window_capacity(context) +
+           spare_of_set(context);
 }
 
 /*
@@ -249,6 +259,7 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
     if (set != NULL) {
         add_splits(context, &params);
         params.row_reads = set->complete ? PLIM__LOAD_PACKED_READS : 1;
+        params.list_reads = set->num_lists > 0 ? PLIM__LOAD_PACKED_READS : 1;
     }
     params.capacity = params.row_capacity + params.list_capacity;
     params.row_bytes = params.row_capacity > 0 ? row_bytes(context) : 0;
@@ -337,8 +348,10 @@ static plim_status_t make_working_set(plim__load_context_t *context)
     add_splits(context, &params);
     params.share = PACKED_SHARE;
     params.row_bytes = row_bytes(context);
+    params.list_bytes = entry_bytes(context);
+    params.list_fixed = PLIM__LOAD_START_BYTES;
     PLIM_TRY(plim__access_pack(context->asked, context->dataset, context->offsets, &params,
-                               plan->scratch, set_key(context), plan->working_rows,
+                               plan->scratch, set_key(context), plan->working,
                                &context->working_set));
     return plim__working_set_save(context->working_set, context->dataset, plan->scratch);
 }
@@ -347,8 +360,8 @@ static plim_status_t make_working_set(plim__load_context_t *context)
 static plim_status_t find_working_set(plim__load_context_t *context)
 {
     const plim__load_plan_t *plan = &context->plan;
-    return plim__working_set_open(context->asked, context->dataset, plan->scratch, set_key(context),
-                                  plan->working_rows, &context->working_set);
+    return plim__working_set_open(context->asked, context->dataset, context->offsets, plan->scratch,
+                                  set_key(context), plan->working, &context->working_set);
 }
 
 /* Opens the working set, or makes it unless another process does so. */
@@ -358,7 +371,7 @@ static plim_status_t open_working_set(plim__load_context_t *context)
     const uint64_t key = set_key(context);
     int lock;
     context->packed_elsewhere = false;
-    if (plan->working_rows == 0 || plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
+    if (plan->working.rows == 0 || plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
         return PLIM_OK;
     PLIM_TRY(find_working_set(context));
     if (context->working_set == NULL) {
@@ -403,8 +416,9 @@ void plim__load_sources_renew(plim__load_context_t *context)
     if (context->working_set == NULL)
         return;
     plim__rows_disk_use(context->sources.tables[0], context->working_set);
-    plim__log(context->asked, PLIM_LOG_INFO,
-              "rows are packed: missed ones come from %s from now on", context->working_set->path);
+    plim__topology_disk_use(context->lists, context->working_set);
+    plim__log(context->asked, PLIM_LOG_INFO, "missed rows and lists come from %s from now on",
+              context->working_set->path);
 }
 
 /* A column decides the draws: builders and workers read it. */
@@ -429,6 +443,7 @@ static plim_status_t open_topology(plim__load_context_t *context)
     plim__source_params_t params = context->params.lists;
     plim__topology_t *topology;
     params.number = sources->num_topologies;
+    params.working_set = context->working_set;
     if (context->access.lists.count > 0)
         params.cached = &context->access.lists;
     PLIM_TRY(plim__topology_disk_create(context->asked, context->dataset, context->offsets, &params,

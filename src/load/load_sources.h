@@ -33,7 +33,7 @@ typedef struct plim__load_sources {
 #define PLIM__LOAD_SLACK_PART 4  /* windows get 1/4 more than the expected rows */
 #define PLIM__LOAD_START_BYTES 4 /* of a cached list, beside its entries */
 
-/* Reads that a row costs which a complete working set has: they are merged. */
+/* Reads that a row or list costs which a complete working set has: they are merged. */
 #define PLIM__LOAD_PACKED_READS (1.0 / 8)
 
 /* What the parts of a loader share. Only `stop` changes once the loader is made. */
@@ -66,8 +66,8 @@ typedef struct plim__load_context {
  */
 plim_status_t plim__load_sources_open(plim__load_context_t *context);
 
-/* At the start of an epoch: rows come from the working set from now on, if another process was
- * making it and has finished. Its memory is planned; errors change nothing. */
+/* At the start of an epoch: rows and lists come from the working set from now on, if another
+ * process was making it and has finished. Its memory is planned; errors change nothing. */
 void plim__load_sources_renew(plim__load_context_t *context);
 void plim__load_sources_close(plim__load_context_t *context);
 

@@ -8,6 +8,7 @@
 #include "base/job.h"
 #include "load/probe.h"
 #include "mem/arena.h"
+#include "source/working_set.h"
 
 #include <plimsoll/plan.h>
 
@@ -102,15 +103,15 @@ struct plim__load_plan {
                      largest graph is estimated from the mean */
     int io_depth;
     size_t merge_distance;
-    char scratch[512];          /* "" : none */
-    int64_t working_rows;       /* most rows of a working set there; 0: none is made */
-    int64_t scratch_bytes;      /* most disk space of it */
-    int64_t start;              /* peak of the loader's own memory while it is created */
-    int64_t checkpoint_bytes;   /* that a trainer takes while it saves or resumes */
-    plim__probe_t probe;        /* measured sizes of batches, for `expect`; empty: none */
-    plim__reaches_t reaches;    /* measured, for `expect` */
-    plim__expectation_t expect; /* of loading alone */
-    int64_t total;              /* memory in all, the process included */
+    char scratch[512];            /* "" : none */
+    plim__working_size_t working; /* the most of a working set there; no rows: none is made */
+    int64_t scratch_bytes;        /* most disk space of it */
+    int64_t start;                /* peak of the loader's own memory while it is created */
+    int64_t checkpoint_bytes;     /* that a trainer takes while it saves or resumes */
+    plim__probe_t probe;          /* measured sizes of batches, for `expect`; empty: none */
+    plim__reaches_t reaches;      /* measured, for `expect` */
+    plim__expectation_t expect;   /* of loading alone */
+    int64_t total;                /* memory in all, the process included */
     int64_t line;
     int64_t minimum; /* the smallest line under which this recipe runs */
     int num_accounts;

@@ -360,7 +360,8 @@ static void divide(const expect_view_t *view, double seeds, double room, holding
                 const double each = k == PLIM__REACH_ROWS
                                         ? view->row_bytes
                                         : (double)here->bytes / fmax((double)here->nodes, 1);
-                const bool packed = k == PLIM__REACH_ROWS && view->plan->working_rows > 0;
+                const bool packed = k == PLIM__REACH_ROWS ? view->plan->working.rows > 0
+                                                          : view->plan->working.lists > 0;
                 const double density = chance_of(reach, here, seeds) / fmax(each, 1) *
                                        (packed ? PLIM__LOAD_PACKED_READS : 1);
                 if (taken[k][i] || here->nodes == 0 || density <= densest)
@@ -459,20 +460,36 @@ static double batch_parts(const expect_view_t *view, double batch)
     return (double)parts;
 }
 
+/* Nodes whose rows or lists can be reached; `otherwise` where that is not measured. */
+static double reached_by(const expect_view_t *view, plim__reach_kind_t kind, double otherwise)
+{
+    const plim__reach_t *reach = &view->plan->reaches.epoch;
+    double reached = reach->seeds > 0 ? 0 : otherwise;
+    for (int i = 0; i < PLIM__REACH_BINS && reach->seeds > 0; i++)
+        reached += (double)reach->bins[kind][i].nodes;
+    return reached;
+}
+
 /* Bytes among which the rows lie that a cache of `cached` rows misses: of all rows, or of the rest
- * of the working set. */
+ * of the working set. And the same of lists. */
 static double rows_among(const expect_view_t *view, const population_t *population, double cached)
 {
     const plim__load_plan_t *plan = view->plan;
-    double reached = population->nodes;
-    if (plan->working_rows == 0)
+    if (plan->working.rows == 0)
         return view->row_bytes * (double)view->info->num_nodes;
-    if (plan->reaches.epoch.seeds > 0)
-        reached = 0;
-    for (int i = 0; i < PLIM__REACH_BINS && plan->reaches.epoch.seeds > 0; i++)
-        reached += (double)plan->reaches.epoch.bins[PLIM__REACH_ROWS][i].nodes;
-    reached = fmin(reached, (double)plan->working_rows);
+    const double reached =
+        fmin(reached_by(view, PLIM__REACH_ROWS, population->nodes), (double)plan->working.rows);
     return view->row_bytes * fmax(reached - cached, 1);
+}
+
+static double lists_among(const expect_view_t *view, double cached)
+{
+    const plim__load_plan_t *plan = view->plan;
+    if (plan->working.lists == 0)
+        return view->list_bytes * (double)view->info->num_nodes;
+    const double most = (double)plan->working.lists;
+    return view->list_bytes *
+           fmax(fmin(reached_by(view, PLIM__REACH_LISTS, most), most) - cached, 1);
 }
 
 /* Bytes of an entry of a column that the loader reads and the plan leaves on disk; 0 for others. */
@@ -515,7 +532,6 @@ static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
     const double batch = (double)view->recipe.batch_size;
     const double steps = ceil(seeds / batch);
     const double parts = batch_parts(view, fmin(batch, fmax(seeds, 1)));
-    const double lists = view->list_bytes * (double)view->info->num_nodes;
     add_columns(view, fmin(batch, seeds) / parts, steps * parts, reads);
     if (plan->window_steps == 0)
         return;
@@ -531,7 +547,8 @@ static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
                   rows_among(view, &population, holding.rows), units, reads);
     for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++) {
         const misses_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
-        add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1), lists, units, reads);
+        add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1),
+                  lists_among(view, holding.lists), units, reads);
     }
 }
 
@@ -555,13 +572,13 @@ static double start_bytes(const expect_view_t *view)
     if (plan->topology_in_memory)
         reads.bytes += lists;
     else if (plan->list_cache_bytes > 0)
-        add_reads(view, lists_cached(view, (double)plan->list_cache_bytes), view->list_bytes, lists,
-                  1, &reads);
+        add_reads(view, lists_cached(view, (double)plan->list_cache_bytes), view->list_bytes,
+                  plan->working.lists > 0 ? (double)plan->list_cache_bytes : lists, 1, &reads);
     if (plan->rows_in_memory)
         reads.bytes += rows;
     else if (plan->row_cache_bytes > 0 && view->row_bytes > 0)
         add_reads(view, fmin((double)plan->row_cache_bytes, rows) / view->row_bytes,
-                  view->row_bytes, plan->working_rows > 0 ? (double)plan->row_cache_bytes : rows, 1,
+                  view->row_bytes, plan->working.rows > 0 ? (double)plan->row_cache_bytes : rows, 1,
                   &reads);
     return reads.bytes;
 }

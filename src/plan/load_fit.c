@@ -68,8 +68,14 @@ enum {
     REACH_FACTOR = 4,
     /* Its tables take at most this part. */
     WORKING_SET_PART = 8,
+    /* The same of lists: where they are more, those that are drawn from least are not packed. */
+    LISTS_REACH_FACTOR = 2,
+    /* Its tables with those of lists take at most this part. */
+    WORKING_LISTS_PART = 4,
     /* A set of most rows is made where it is smaller than this. */
     WORKING_SET_SMALL = 256 << 20,
+    /* Lists are packed up to this mean size: longer ones fill much of the page that is read. */
+    LISTS_PACKED_BYTES = 1024,
     /* Columns of edges stay in memory up to this part: each batch reads them, and from disk without
      * a cache. */
     COLUMNS_PART = 2,
@@ -406,14 +412,14 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
         enter(plan, "offsets",
               plim__cost_pages(plim__offsets_estimate(dataset, plan->recipe.skip_loops)));
     if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
-        const bool packed = plan->working_rows > 0;
+        const bool packed = plan->working.rows > 0;
         enter(plan, "choosing", plim__cost_pages(plim__access_estimate(num_nodes, packed)));
         work_bytes =
             plim__max_i64(work_bytes, plim__cost_pages(plim__access_work_minimum(job, num_nodes)));
     }
-    if (plan->working_rows > 0) {
+    if (plan->working.rows > 0) {
         enter(plan, "working set",
-              plim__cost_pages(plim__working_set_estimate(dataset, plan->working_rows)));
+              plim__cost_pages(plim__working_set_estimate(dataset, plan->working)));
         work_bytes = plim__max_i64(work_bytes, plim__cost_pages(plim__working_set_making(job)));
     }
     return plim__max_i64(plim__add_saturating_i64(sum_accounts(plan), work_bytes),
@@ -685,23 +691,45 @@ static bool grow_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     return false;
 }
 
-/* The rows that can be reached, as far as estimated; if these are most of many, the most probable
- * ones, and *all_out is false. */
-static int64_t working_rows(const plim__load_facts_t *facts, bool *all_out)
+/* The lists that can be drawn from, as far as estimated, where most reads of them are of a page. */
+static void working_lists(const plim__load_facts_t *facts, plim__working_size_t *size)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    plim_recipe_t drawn = *facts->recipe;
+    const int64_t degree = info->num_edges / plim__max_i64(info->num_nodes, 1) + 1;
+    if (drawn.num_hops == 0 ||
+        degree * (int64_t)plim__index_bytes(info->index_type) > LISTS_PACKED_BYTES)
+        return;
+    drawn.disjoint = false;
+    drawn.num_hops--;
+    const plim__load_size_t epoch = plim__load_size_expected(plim__dataset_manifest(facts->dataset),
+                                                             &drawn, seeds_of_splits(info));
+    size->lists =
+        plim__min_i64(plim__mul_saturating_i64(epoch.nodes, LISTS_REACH_FACTOR), size->rows);
+    size->entries = plim__mul_saturating_i64(size->lists, 2 * degree);
+}
+
+/* The rows and lists that can be reached, as far as estimated; if the rows are most of many, the
+ * most probable ones, and *all_out is false. */
+static plim__working_size_t working_size(const plim__load_facts_t *facts, bool *all_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     plim_recipe_t shared = *facts->recipe;
     shared.disjoint = false; /* each row once */
     const plim__load_size_t epoch = plim__load_size_expected(plim__dataset_manifest(facts->dataset),
                                                              &shared, seeds_of_splits(info));
-    const int64_t rows =
-        plim__min_i64(plim__mul_saturating_i64(epoch.nodes, REACH_FACTOR), info->num_nodes);
-    *all_out = rows <= info->num_nodes / 2 ||
-               plim__working_set_bytes(facts->dataset, rows) <= WORKING_SET_SMALL;
-    return *all_out ? rows : info->num_nodes / 4;
+    plim__working_size_t size = {
+        .rows =
+            plim__min_i64(plim__mul_saturating_i64(epoch.nodes, REACH_FACTOR), info->num_nodes)};
+    *all_out = size.rows <= info->num_nodes / 2 ||
+               plim__working_set_bytes(facts->dataset, size) <= WORKING_SET_SMALL;
+    if (!*all_out)
+        size.rows = info->num_nodes / 4;
+    working_lists(facts, &size);
+    return size;
 }
 
-/* Packs rows in scratch where that needs little memory. */
+/* Packs rows and lists in scratch where that needs little memory. */
 static void take_working_set(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
     const int64_t before = total_of(facts, plan);
@@ -709,9 +737,13 @@ static void take_working_set(const plim__load_facts_t *facts, plim__load_plan_t 
     if (plan->scratch[0] == '\0' || plan->rows_in_memory || !has_rows(facts) ||
         plim_dataset_info(facts->dataset)->num_graphs > 0 || facts->params->row_cache < 0)
         return;
-    plan->working_rows = working_rows(facts, &all);
+    plan->working = working_size(facts, &all);
+    if (total_of(facts, plan) > share(facts, before, WORKING_LISTS_PART))
+        plan->working.lists = 0; /* a file that has them still serves */
+    if (plan->working.lists > 0)
+        return;
     if (total_of(facts, plan) > share(facts, before, WORKING_SET_PART))
-        plan->working_rows = 0;
+        plan->working = (plim__working_size_t){0};
 }
 
 /* A set that leaves rows out would limit a larger cache. */
@@ -720,11 +752,11 @@ static void drop_small_set(const plim__load_facts_t *facts, plim__load_plan_t *p
     plim__loader_params_t params;
     bool all;
     plim__loader_params_find(facts->job, facts->dataset, plan, &params);
-    if (plan->working_rows == 0 || working_rows(facts, &all) != plan->working_rows || all)
+    if (plan->working.rows == 0 || working_size(facts, &all).rows != plan->working.rows || all)
         return;
     const size_t row = plim__round_up(params.window.row_bytes, sizeof(uint64_t));
-    if (plim__load_most_cached(plan, params.window.row_bytes) / row > (size_t)plan->working_rows)
-        plan->working_rows = 0;
+    if (plim__load_most_cached(plan, params.window.row_bytes) / row > (size_t)plan->working.rows)
+        plan->working = (plim__working_size_t){0};
 }
 
 static void grow_windows(const plim__load_facts_t *facts, plim__load_plan_t *plan)

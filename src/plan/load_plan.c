@@ -554,7 +554,7 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
     log_plan(&facts, &plan);
     plan.again = plim__load_plan_again;
     plan.scratch_bytes =
-        plan.working_rows == 0 ? 0 : plim__working_set_bytes(dataset, plan.working_rows);
+        plan.working.rows == 0 ? 0 : plim__working_set_bytes(dataset, plan.working);
     plan.recipe = *recipe;
     if (!facts.client->quiet)
         PLIM_TRY(expect(&facts, &plan));

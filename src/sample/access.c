@@ -251,10 +251,10 @@ plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dat
 
 plim_status_t plim__access_pack(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
-                                const char *scratch, uint64_t key, int64_t most_rows,
+                                const char *scratch, uint64_t key, plim__working_size_t most,
                                 plim__working_set_t **set_out)
 {
-    const plim__pack_params_t pack = {dataset, scratch, key, most_rows};
+    const plim__pack_params_t pack = {dataset, scratch, key, most};
     return find(job, dataset, offsets, params, &pack, NULL, set_out);
 }
 

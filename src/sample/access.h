@@ -44,9 +44,10 @@ typedef struct plim__access_params {
     size_t miss_capacity; /* bytes for such rows, in addition to `capacity` */
     size_t miss_min;      /* part of miss_capacity that admission never takes */
     bool packed;          /* rows are cached by place in a working set: no set of them is made */
-    double row_reads;     /* reads that a missed row costs, beside one for a list; 0: one too */
-    size_t work_bytes;    /* memory during the computation, besides the result */
-    const char *tmp;      /* directory of a temporary file for counters that do not fit */
+    double row_reads;     /* reads that a missed row costs, and a missed list; 0: one */
+    double list_reads;
+    size_t work_bytes; /* memory during the computation, besides the result */
+    const char *tmp;   /* directory of a temporary file for counters that do not fit */
 } plim__access_params_t;
 
 /*
@@ -82,13 +83,14 @@ plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dat
 void plim__access_free(plim__access_t *access); /* a zeroed one is harmless */
 
 /*
- * Makes a working set, without its file, of the `most_rows` rows that are most probably needed, or
- * all with a probability above 0; capacities are ignored. It is the same for every line as long as
- * `share` and seeds are. Errors as above.
+ * Makes a working set, without its file, of the `most.rows` rows that are most probably needed, or
+ * all with a probability above 0; capacities are ignored. Without rows left out, with the lists of
+ * a probability above 0, too: as many of the densest classes as `most` allows. It is the same for
+ * every line as long as `share` and seeds are. Errors as above.
  */
 plim_status_t plim__access_pack(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
-                                const char *scratch, uint64_t key, int64_t most_rows,
+                                const char *scratch, uint64_t key, plim__working_size_t most,
                                 plim__working_set_t **set_out);
 
 #endif

@@ -143,7 +143,7 @@ typedef struct plim__pack_params {
     const plim_dataset_t *dataset;
     const char *scratch;
     uint64_t key;
-    int64_t most_rows;
+    plim__working_size_t most;
 } plim__pack_params_t;
 
 /* Makes a working set from the codes of the last hop; `rows` is scratch. */

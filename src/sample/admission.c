@@ -72,7 +72,8 @@ static uint64_t fixed_point(float probability)
 /* Reads that a miss costs. */
 static double reads_of(const plim__access_work_t *work, int kind)
 {
-    return kind == ROWS && work->params->row_reads > 0 ? work->params->row_reads : 1;
+    const double reads = kind == ROWS ? work->params->row_reads : work->params->list_reads;
+    return reads > 0 ? reads : 1;
 }
 
 static item_t item_of(const plim__access_work_t *work, int kind, int64_t node, uint16_t code)
@@ -338,36 +339,62 @@ plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *
 }
 
 /*
- * Where the classes of a working set end, in 64ths of its rows: fine at its beginning, where caches
- * of a large set end, and fine enough behind it for caches of a small one.
+ * Where the classes of a working set end, in 64ths of its bytes: fine at its beginning, where
+ * caches of a large set end, and fine enough behind it for caches of a small one. The first class
+ * of lists has those that are not packed.
  */
-static const int class_ends[PLIM__ORDER_CLASSES] = {1, 2, 4, 8, 16, 32, 48, 64};
+static const int class_ends[KINDS][PLIM__ORDER_CLASSES] = {
+    [LISTS] = {0, 1, 2, 4, 8, 16, 32, 64}, [ROWS] = {1, 2, 4, 8, 16, 32, 48, 64}};
 
 typedef struct packing {
-    choice_t choice;               /* of rows alone */
-    int ends[PLIM__ORDER_CLASSES]; /* the last bin of each class */
-    plim__node_order_t *order;     /* NULL: in the pass that finds its nodes */
+    choice_t choice;
+    int ends[KINDS][PLIM__ORDER_CLASSES]; /* the last bin of each class */
+    plim__working_set_t *set;             /* NULL: in the pass that finds its nodes */
     plim__node_set_t *nodes;
+    plim__working_size_t classes[PLIM__ORDER_CLASSES]; /* lists of each */
+    int list_classes;                                  /* that are packed */
 } packing_t;
 
-/* Finds the ends of the classes; returns the number of rows of them all. */
-static int64_t find_classes(packing_t *packing, int64_t most_rows, bool *complete_out)
+/* Finds the ends of a kind's classes; returns the bytes of them all, at most `most`. */
+static uint64_t find_classes(packing_t *packing, int kind, uint64_t most, bool *complete_out)
 {
-    const uint64_t *bins = packing->choice.work->workers[0].bins[ROWS];
-    const uint64_t each = packing->choice.work->params->row_bytes;
-    int64_t all = 0, rows = 0;
-    int lowest = PLIM__ACCESS_BINS, number = 0;
-    while (lowest > 0 && all + (int64_t)(bins[lowest - 1] / each) <= most_rows)
-        all += (int64_t)(bins[--lowest] / each);
+    const uint64_t *bins = packing->choice.work->workers[0].bins[kind];
+    int *ends = packing->ends[kind];
+    uint64_t all = 0, bytes = 0;
+    int lowest = PLIM__ACCESS_BINS, number = kind == LISTS;
+    while (lowest > 0 && bins[lowest - 1] <= most - all)
+        all += bins[--lowest];
     *complete_out = lowest == 0;
+    ends[0] = PLIM__ACCESS_BINS;
     for (int bin = PLIM__ACCESS_BINS - 1; bin >= lowest; bin--) {
-        rows += (int64_t)(bins[bin] / each);
-        while (number < PLIM__ORDER_CLASSES - 1 && rows * 64 >= all * class_ends[number])
-            packing->ends[number++] = bin;
+        bytes += bins[bin];
+        while (number < PLIM__ORDER_CLASSES - 1 &&
+               (double)bytes * 64 >= (double)all * class_ends[kind][number])
+            ends[number++] = bin;
     }
     for (; number < PLIM__ORDER_CLASSES; number++)
-        packing->ends[number] = lowest;
+        ends[number] = lowest;
     return all;
+}
+
+/* Counts a list, or sets its class. */
+static void pack_list(packing_t *packing, int64_t node, const item_t *item)
+{
+    const plim__access_params_t *params = packing->choice.work->params;
+    const int64_t degree = ((int64_t)item->bytes - (int64_t)params->list_fixed) /
+                           (int64_t)plim__max_i64((int64_t)params->list_bytes, 1);
+    int class = 1;
+    if (item->probability == 0 || degree > PLIM__LIST_PACKED_MOST)
+        return;
+    while (class < PLIM__ORDER_CLASSES - 1 && item->bin < packing->ends[LISTS][class])
+        class ++;
+    if (packing->set == NULL) {
+        (void)__atomic_fetch_add(&packing->classes[class].lists, 1, __ATOMIC_RELAXED);
+        (void)__atomic_fetch_add(&packing->classes[class].entries, degree, __ATOMIC_RELAXED);
+    } else if (class < packing->list_classes) {
+        plim__node_order_set(&packing->set->lists, plim__node_set_position(packing->nodes, node),
+                             class);
+    }
 }
 
 static plim_status_t pack_chunk(void *context, int number, int64_t chunk)
@@ -377,21 +404,25 @@ static plim_status_t pack_chunk(void *context, int number, int64_t chunk)
     plim__access_worker_t *worker = &work->workers[number];
     const int64_t first = chunk * PLIM__ACCESS_CHUNK, count = nodes_of_chunk(work, chunk);
     PLIM_TRY(get_codes(&packing->choice, worker, chunk));
-    const uint16_t *codes = worker->judged[ROWS];
+    const uint16_t *codes = worker->judged[ROWS], *of_lists = worker->judged[LISTS];
     for (int64_t i = 0; i < count; i++) {
         if (codes[i] == 0)
             continue;
         const item_t item = item_of(work, ROWS, first + i, codes[i]);
         int class = 0;
-        while (class < PLIM__ORDER_CLASSES && item.bin < packing->ends[class])
+        while (class < PLIM__ORDER_CLASSES && item.bin < packing->ends[ROWS][class])
             class ++;
         if (class == PLIM__ORDER_CLASSES)
             continue;
-        if (packing->order == NULL)
+        if (packing->set == NULL)
             (void)plim__node_set_add(packing->nodes, first + i);
         else
-            plim__node_order_set(packing->order, plim__node_set_position(packing->nodes, first + i),
-                                 class);
+            plim__node_order_set(&packing->set->order,
+                                 plim__node_set_position(packing->nodes, first + i), class);
+        if (of_lists != NULL && of_lists[i] != 0) {
+            const item_t list = item_of(work, LISTS, first + i, of_lists[i]);
+            pack_list(packing, first + i, &list);
+        }
     }
     return PLIM_OK;
 }
@@ -400,25 +431,45 @@ plim_status_t plim__admission_pack(plim__access_work_t *work, const plim__pack_p
                                    plim__node_set_t *rows, plim__working_set_t **set_out)
 {
     const int64_t chunks = plim__access_chunks(work->num_nodes);
-    packing_t packing = {.choice = {.work = work, .wanted = {[ROWS] = true}}, .nodes = rows};
+    packing_t packing = {
+        .choice =
+            {.work = work,
+             .wanted = {[LISTS] = params->most.lists > 0 && work->num_hops > 0, [ROWS] = true}},
+        .nodes = rows};
+    const uint64_t row = work->params->row_bytes;
     plim__working_set_t *set;
-    bool complete;
+    bool complete, all_lists;
     PLIM_TRY(count_all(&packing.choice));
-    const int64_t num_rows = find_classes(&packing, params->most_rows, &complete);
+    plim__working_size_t size = {
+        .rows =
+            (int64_t)(find_classes(&packing, ROWS, (uint64_t)params->most.rows * row, &complete) /
+                      row)};
+    (void)find_classes(&packing, LISTS, UINT64_MAX, &all_lists);
     PLIM_TRY(plim__access_sweep(work, 0, chunks, pack_chunk, &packing));
-    PLIM_TRY(plim__working_set_create(work->job, params->dataset, params->scratch, params->key,
-                                      num_rows, &set));
+    while (complete && packing.list_classes < PLIM__ORDER_CLASSES) {
+        const plim__working_size_t *more = &packing.classes[packing.list_classes];
+        if (size.lists + more->lists > params->most.lists ||
+            size.entries + more->entries > params->most.entries)
+            break;
+        size.lists += more->lists;
+        size.entries += more->entries;
+        packing.list_classes++;
+    }
+    packing.choice.wanted[LISTS] = size.lists > 0;
+    PLIM_TRY(plim__working_set_create(work->job, params->dataset, work->offsets, params->scratch,
+                                      params->key, size, &set));
     set->complete = complete;
+    set->with_lists = params->most.lists > 0;
     memcpy(set->order.nodes.lines, rows->lines, plim__node_set_bytes(work->num_nodes));
     plim__node_set_seal(&set->order.nodes);
-    packing.order = &set->order;
+    packing.set = set;
     packing.nodes = &set->order.nodes;
     plim_status_t status = plim__access_sweep(work, 0, chunks, pack_chunk, &packing);
     if (status != PLIM_OK) {
         plim__working_set_destroy(set);
         return status;
     }
-    plim__working_set_seal(set);
+    (void)plim__working_set_seal(set);
     *set_out = set;
     return PLIM_OK;
 }

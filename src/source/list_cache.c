@@ -19,7 +19,7 @@ static plim__list_cache_t carve(plim__arena_t *arena, const plim_dataset_info_t 
                                 .num_entries = num_entries,
                                 .width = plim__index_bytes(info->index_type)};
     const size_t bytes = plim__mul_saturating_size((size_t)num_entries, cache.width);
-    const size_t lists = params->all ? 0 : (size_t)num_lists;
+    const size_t lists = params->all || plim__list_cache_packs(params) ? 0 : (size_t)num_lists;
     plim__droppable_carve(arena, bytes, params->workers, &cache.base.memory);
     cache.blocks = plim__arena_carve(arena, lists / (size_t)BLOCK + 1, sizeof(int64_t), 1);
     cache.starts = plim__arena_carve(arena, lists, sizeof(uint32_t), 1);
@@ -88,6 +88,28 @@ static void measure(const plim_dataset_info_t *info, const plim__offsets_t *offs
     *num_entries_out = num_entries;
 }
 
+/* The same of a working set's lists: the first places whose entries fit. */
+static void measure_packed(const plim_dataset_info_t *info, const plim__source_params_t *params,
+                           int64_t *num_lists_out, int64_t *num_entries_out)
+{
+    const plim__working_set_t *set = params->working_set;
+    const int64_t places = plim__working_set_list_places(set);
+    int64_t low = 0, high = places;
+    *num_entries_out = 0;
+    while (low < high) {
+        const int64_t middle = high - (high - low) / 2;
+        const int64_t entries = middle == places ? set->class_entries[PLIM__ORDER_CLASSES]
+                                                 : plim__working_set_list_start(set, middle);
+        if (bytes_of(info, params, middle, entries) <= params->cache_bytes) {
+            low = middle;
+            *num_entries_out = entries;
+        } else {
+            high = middle - 1;
+        }
+    }
+    *num_lists_out = low;
+}
+
 static void set_starts(plim__list_cache_t *cache)
 {
     plim__cache_walk_t walk;
@@ -128,6 +150,27 @@ static plim_status_t add_read(const plim__list_cache_t *cache, plim__cache_reads
                                  (size_t)count * cache->width, place_of(cache, place));
 }
 
+/* Queues reads of the entries [from, to) of a working set's lists, from indices.npy. */
+static plim_status_t add_packed_reads(const plim__list_cache_t *cache, plim__cache_reads_t *reads,
+                                      int64_t from, int64_t to)
+{
+    memset(place_of(cache, from), 0, (size_t)(to - from) * cache->width); /* for gaps */
+    for (int64_t at = list_at(cache, from); at < cache->base.num_items; at++) {
+        const int64_t node = plim__working_set_list_node(cache->set, at);
+        const int64_t start = plim__list_cache_start(cache, at, 0);
+        if (start >= to)
+            break;
+        if (node < 0)
+            continue;
+        const plim__list_t list = plim__offsets_list(cache->offsets, node);
+        const int64_t first = plim__max_i64(start, from);
+        const int64_t end = plim__min_i64(start + list.degree, to);
+        if (first < end)
+            PLIM_TRY(add_read(cache, reads, list.start + first - start, end - first, first));
+    }
+    return PLIM_OK;
+}
+
 /* Queues reads of the cached entries [from, to). */
 static plim_status_t add_reads(const plim__list_cache_t *cache, plim__cache_reads_t *reads,
                                int64_t from, int64_t to)
@@ -138,6 +181,8 @@ static plim_status_t add_reads(const plim__list_cache_t *cache, plim__cache_read
         return PLIM_OK;
     if (cache->base.all)
         return add_read(cache, reads, from, to - from, from);
+    if (cache->set != NULL)
+        return add_packed_reads(cache, reads, from, to);
     const int64_t first = list_at(cache, from);
     int64_t start = plim__list_cache_start(cache, first, 0);
     plim__cache_walk_start(&walk, &cache->base.nodes,
@@ -158,8 +203,10 @@ static plim_status_t fail_entry(const plim__list_cache_t *cache, int64_t place, 
     int64_t entry = place;
     if (!cache->base.all) {
         const int64_t position = list_at(cache, place);
-        const plim__list_t list =
-            plim__offsets_list(cache->offsets, plim__node_set_select(&cache->base.nodes, position));
+        const int64_t node = cache->set != NULL
+                                 ? plim__working_set_list_node(cache->set, position)
+                                 : plim__node_set_select(&cache->base.nodes, position);
+        const plim__list_t list = plim__offsets_list(cache->offsets, node);
         entry = list.start + place - plim__list_cache_start(cache, position, 0);
     }
     return plim__index_fail(cache->base.source->file.path, entry, value, cache->num_nodes);
@@ -197,16 +244,38 @@ static plim_status_t complement(const plim__list_cache_t *cache, const void *fro
     return PLIM_OK;
 }
 
+static plim_status_t fill_from_dataset(const plim__list_cache_t *cache, int worker, int64_t from,
+                                       int64_t to)
+{
+    plim__cache_reads_t reads = {cache->base.source, &cache->base.source->file, worker, 0};
+    PLIM_TRY(add_reads(cache, &reads, from, to));
+    PLIM_TRY(plim__cache_reads_run(&reads));
+    return complement(cache, place_of(cache, from), from, to - from);
+}
+
+static plim_status_t fill_from_set(const plim__list_cache_t *cache, int worker, int64_t from,
+                                   int64_t to)
+{
+    plim__cache_reads_t reads = {cache->base.source, &cache->set->file, worker, 0};
+    PLIM_TRY(plim__cache_reads_add(&reads, plim__working_set_entry_offset(cache->set, from),
+                                   (size_t)(to - from) * cache->width, place_of(cache, from)));
+    PLIM_TRY(plim__cache_reads_run(&reads));
+    return complement(cache, place_of(cache, from), from, to - from);
+}
+
 /* Fills a range of the memory: reads its lists in place and complements them. */
 static plim_status_t fill(void *context, int worker, int64_t at, size_t size)
 {
     const plim__list_cache_t *cache = context;
     const int64_t width = (int64_t)cache->width, from = at / width;
     const int64_t to = plim__min_i64((at + (int64_t)size) / width, cache->num_entries);
-    plim__cache_reads_t reads = {cache->base.source, &cache->base.source->file, worker, 0};
-    PLIM_TRY(add_reads(cache, &reads, from, to));
-    PLIM_TRY(plim__cache_reads_run(&reads));
-    return complement(cache, place_of(cache, from), from, to - from);
+    if (cache->set != NULL && atomic_load(&cache->set->readable) && from < to) {
+        const plim_status_t status = fill_from_set(cache, worker, from, to);
+        if (status != PLIM_ERR_DATA && status != PLIM_ERR_IO)
+            return status;
+        plim__working_set_lost(cache->set);
+    }
+    return fill_from_dataset(cache, worker, from, to);
 }
 
 static plim_status_t take_chunk(void *context, int worker, int64_t chunk, void *data, size_t size)
@@ -225,7 +294,9 @@ plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__arena_t arena;
     int64_t num_lists = info->num_nodes, num_entries = info->num_edges;
-    if (!params->all)
+    if (plim__list_cache_packs(params))
+        measure_packed(info, params, &num_lists, &num_entries);
+    else if (!params->all)
         measure(info, offsets, params, &num_lists, &num_entries);
     if (num_lists == 0) {
         *cache_out = NULL;
@@ -238,8 +309,13 @@ plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_
     memcpy(cache, &carved, sizeof *cache);
     plim__cache_begin(&cache->base, job, params, source, fill, &arena);
     cache->offsets = offsets;
-    if (!params->all)
+    if (plim__list_cache_packs(params)) {
+        cache->set = params->working_set;
+        cache->blocks = cache->set->list_blocks;
+        cache->starts = cache->set->list_starts;
+    } else if (!params->all) {
         set_starts(cache);
+    }
     plim_status_t status =
         params->all ? plim__cache_fill_all(&cache->base, num_entries * (int64_t)cache->width,
                                            "reading adjacency", take_chunk, NULL)

@@ -7,19 +7,20 @@
  *
  * Entries are stored complemented: an id is never -1, so a stored entry is never zero, and one
  * that reads as zero was dropped. The starts, 4 bytes a list, are never dropped; a cache of all
- * lists needs no starts, since its entries are in the order of indices.npy.
+ * lists needs no starts, since its entries are in the order of indices.npy. A cache of the first
+ * lists of a working set has them by place, and the set's starts.
  */
 #ifndef PLIM_SOURCE_LIST_CACHE_H
 #define PLIM_SOURCE_LIST_CACHE_H
 
 #include "source/cache.h"
 #include "source/offsets.h"
-
-#define PLIM__LIST_BLOCK_BITS 12
+#include "source/working_set.h"
 
 typedef struct plim__list_cache {
     plim__cache_t base;
     const plim__offsets_t *offsets; /* borrowed */
+    plim__working_set_t *set;       /* borrowed; NULL: the lists of base.nodes */
     int64_t num_nodes;              /* of the graph; entries are smaller */
     int64_t num_entries;
     size_t width;     /* bytes of an entry */
@@ -41,6 +42,27 @@ plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_
                                       const plim__source_params_t *params, plim__source_t *source,
                                       plim__list_cache_t **cache_out);
 void plim__list_cache_destroy(plim__list_cache_t *cache);
+
+/* Whether a cache with these params holds lists of a working set. */
+static inline bool plim__list_cache_packs(const plim__source_params_t *params)
+{
+    return !params->all && params->working_set != NULL && params->working_set->num_lists > 0;
+}
+
+/* The set of nodes whose positions plim__list_cache_position takes. */
+static inline const plim__node_set_t *plim__list_cache_nodes(const plim__list_cache_t *cache)
+{
+    return cache->set != NULL ? &cache->set->order.nodes : &cache->base.nodes;
+}
+
+/* Position of a node's list among the cached ones, by the node's position in that set; -1 if it is
+ * not cached. */
+static inline int64_t plim__list_cache_position(const plim__list_cache_t *cache, int64_t position)
+{
+    if (cache->set != NULL)
+        position = plim__working_set_list_at(cache->set, position);
+    return position < cache->base.num_items ? position : -1;
+}
 
 /* Prefetches where the list at a position of the cache begins. This and the functions below: any
  * thread. */

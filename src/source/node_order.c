@@ -10,15 +10,22 @@ size_t plim__node_order_bytes(int64_t num_members)
     return plim__round_up(lines * sizeof(plim__order_line_t), PLIM__PAGE);
 }
 
+plim__node_order_t plim__node_order_carve_classes(plim__arena_t *arena, int64_t num_members)
+{
+    const size_t blocks = (size_t)num_members / PLIM__ORDER_BLOCK + 1;
+    return (plim__node_order_t){
+        .lines = plim__arena_carve(arena, 1, plim__node_order_bytes(num_members), PLIM__PAGE),
+        .blocks = plim__arena_carve(arena, blocks, sizeof(int64_t[PLIM__ORDER_CLASSES]), 1)};
+}
+
 plim__node_order_t plim__node_order_carve(plim__arena_t *arena, int64_t num_nodes,
                                           int64_t num_members)
 {
-    const size_t blocks = (size_t)num_members / PLIM__ORDER_BLOCK + 1;
     const size_t set = plim__round_up(plim__node_set_bytes(num_nodes), PLIM__PAGE);
-    return (plim__node_order_t){
-        .nodes = plim__node_set_make(plim__arena_carve(arena, 1, set, PLIM__PAGE), num_nodes),
-        .lines = plim__arena_carve(arena, 1, plim__node_order_bytes(num_members), PLIM__PAGE),
-        .blocks = plim__arena_carve(arena, blocks, sizeof(int64_t[PLIM__ORDER_CLASSES]), 1)};
+    void *lines = plim__arena_carve(arena, 1, set, PLIM__PAGE);
+    plim__node_order_t order = plim__node_order_carve_classes(arena, num_members);
+    order.nodes = plim__node_set_make(lines, num_nodes);
+    return order;
 }
 
 void plim__node_order_set(plim__node_order_t *order, int64_t position, int number)

@@ -37,7 +37,9 @@ typedef struct plim__node_order {
 /* Bytes of the lines of so many members, in whole pages. */
 size_t plim__node_order_bytes(int64_t num_members);
 
-/* Carves the tables for a universe of so many nodes and so many members. */
+/* Carves the tables for a universe of so many nodes and so many members; or all but their nodes,
+ * for a second order of a set, whose `nodes` the caller copies once they are sealed. */
+plim__node_order_t plim__node_order_carve_classes(plim__arena_t *arena, int64_t num_members);
 plim__node_order_t plim__node_order_carve(plim__arena_t *arena, int64_t num_nodes,
                                           int64_t num_members);
 

@@ -21,7 +21,7 @@ typedef struct plim__source_params {
     bool all;                       /* everything is cached; the fields below are ignored */
     const plim__node_set_t *cached; /* nodes with cached items; sealed, borrowed; NULL: none */
     size_t cache_bytes;             /* of the cache: the first nodes' items that fit */
-    struct plim__working_set *working_set; /* rows: caches its first places instead; NULL: none */
+    struct plim__working_set *working_set; /* caches its first places instead; NULL: none */
     unsigned column; /* rows: 0, or a plim_column_t, whose entries are the rows instead */
 } plim__source_params_t;
 

@@ -81,6 +81,10 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          plim__topology_t **source_out);
 void plim__topology_disk_destroy(plim__topology_t *source);
 
+/* Lists that the cache misses are read from the set from now on, which outlives the source, if it
+ * has them. Any thread, while others draw. */
+void plim__topology_disk_use(plim__topology_t *source, struct plim__working_set *set);
+
 /*
  * Draws that a column decides (source/choose.h), from the lists of another source. The column's
  * entries are those of edges, or with `of_nodes` those of the neighbours. Both sources are

@@ -4,6 +4,8 @@
  *     nodes ─► lists (offsets) ─► positions drawn ─┬─► list cache ────────────────► ids
  *                                                  └─► reads, ascending ─► staging ─► ids
  *
+ * With a working set, lists come from there first, by place, and then the others by node.
+ *
  * Without offsets in memory a task's are read from indptr.npy first: a page of it for each list.
  *
  * Everything between is kept in the ids' own places: first the position drawn, then, negative, the
@@ -53,6 +55,7 @@ typedef struct lists_worker {
     int32_t *order;      /* (task) the task's nodes in ascending order */
     char *staging;       /* (staged) entries read from disk */
     int64_t num_reads;
+    int64_t num_packed; /* the first of them, from the working set */
     int64_t num_staged;
 } lists_worker_t;
 
@@ -61,7 +64,8 @@ typedef struct disk {
     plim__source_t source;
     const plim__offsets_t *offsets; /* NULL: they are read from indptr.npy */
     plim__file_t indptr;
-    plim__list_cache_t *cache; /* NULL: none */
+    plim__list_cache_t *cache;        /* NULL: none */
+    plim__working_set_t *_Atomic set; /* borrowed, with lists; NULL: none */
     const plim_dataset_info_t *info;
     int64_t num_nodes;
     size_t width; /* bytes of an entry */
@@ -74,14 +78,15 @@ typedef struct lists_task {
     const plim__hop_t *hop;
     const int64_t *nodes;
     const int64_t *owners;
-    uint64_t prefix;    /* of the draws' keys */
-    int64_t *indptr;    /* indptr[0] is set */
-    int64_t *ids;       /* of the whole result */
-    int64_t *positions; /* of the whole result, or NULL */
-    int64_t count;      /* number of nodes */
-    bool ascending;
-    bool long_list; /* the task is one list, too long for the staging */
-    bool full;      /* ids has no space for the next node */
+    uint64_t prefix;          /* of the draws' keys */
+    int64_t *indptr;          /* indptr[0] is set */
+    int64_t *ids;             /* of the whole result */
+    int64_t *positions;       /* of the whole result, or NULL */
+    int64_t count;            /* number of nodes */
+    plim__working_set_t *set; /* uncached lists are read from there; NULL: none */
+    bool ascending;           /* the order of nodes is that of the reads */
+    bool long_list;           /* the task is one list, too long for the staging */
+    bool full;                /* ids has no space for the next node */
 } lists_task_t;
 
 static bool is_whole(const plim__hop_t *hop, int64_t degree)
@@ -167,19 +172,40 @@ static void measure(const disk_t *disk, const lists_worker_t *worker, int64_t co
     task->count = i;
 }
 
+/* The working set, as long as lists can be read from it. */
+static plim__working_set_t *readable_set(const disk_t *disk)
+{
+    plim__working_set_t *set = atomic_load_explicit(&disk->set, memory_order_acquire);
+    return set != NULL && atomic_load(&set->readable) ? set : NULL;
+}
+
+/* Where the task's i-th list is read, among the others: packed lists come first. */
+static int64_t place_of(const disk_t *disk, const lists_worker_t *worker, const lists_task_t *task,
+                        int64_t i)
+{
+    const int64_t node = task->nodes[i];
+    if (task->set == NULL)
+        return node;
+    if (disk->cache != NULL && disk->cache->set == task->set && worker->cached[i] >= 0)
+        return worker->cached[i];
+    const int64_t place = plim__working_set_list(task->set, node);
+    return place >= 0 ? place : plim__working_set_list_places(task->set) + node;
+}
+
 static void sort_nodes(const disk_t *disk, lists_worker_t *worker, const lists_task_t *task)
 {
-    int bits = 64 - __builtin_clzll((unsigned long long)disk->num_nodes);
+    const int64_t places = task->set == NULL ? 0 : plim__working_set_list_places(task->set);
+    const int bits = 64 - __builtin_clzll((unsigned long long)(disk->num_nodes + places));
     for (int64_t i = 0; i < task->count; i++)
-        worker->io->keys[i] = (uint64_t)task->nodes[i] << TASK_BITS | (uint64_t)i;
+        worker->io->keys[i] = (uint64_t)place_of(disk, worker, task, i) << TASK_BITS | (uint64_t)i;
     const uint64_t *sorted =
         plim__radix_sort(worker->io->keys, worker->io->sort_scratch, task->count, bits + TASK_BITS);
     for (int64_t i = 0; i < task->count; i++)
         worker->order[i] = (int32_t)(sorted[i] & (((uint64_t)1 << TASK_BITS) - 1));
 }
 
-/* Queues a read of entries [first, first + count) of indices.npy; returns the position of the first
- * in staging. */
+/* Queues a read of entries [first, first + count) of the file; returns the position of the first in
+ * staging. */
 static int64_t ask(const disk_t *disk, lists_worker_t *worker, int64_t first, int64_t count)
 {
     const int64_t most = (int64_t)(READ_BYTES / disk->width);
@@ -243,14 +269,24 @@ static void ask_list(const disk_t *disk, lists_worker_t *worker, const plim__hop
 /* Looks up the task's lists in the cache. */
 static void find_cached(const disk_t *disk, const lists_worker_t *worker, const lists_task_t *task)
 {
+    const plim__list_cache_t *cache = disk->cache;
+    const plim__node_set_t *set = plim__list_cache_nodes(cache);
     const int64_t *nodes = task->nodes;
-    for (int64_t i = 0; i < task->count; i++) {
-        if (i + AHEAD < task->count && !disk->cache->base.all)
-            plim__node_set_prefetch(&disk->cache->base.nodes, nodes[i + AHEAD]);
-        int64_t position = plim__cache_position(&disk->cache->base, nodes[i]);
-        worker->cached[i] = position;
-        if (position >= 0)
-            plim__list_cache_prefetch(disk->cache, position);
+    for (int64_t i = -AHEAD; i < task->count; i++) {
+        const int64_t next = i + AHEAD;
+        if (next + AHEAD < task->count && !cache->base.all)
+            plim__node_set_prefetch(set, nodes[next + AHEAD]);
+        if (next < task->count) {
+            worker->cached[next] =
+                cache->base.all ? nodes[next] : plim__node_set_position(set, nodes[next]);
+            if (cache->set != NULL)
+                plim__node_order_prefetch(&cache->set->lists, worker->cached[next]);
+        }
+        if (i < 0)
+            continue;
+        worker->cached[i] = plim__list_cache_position(cache, worker->cached[i]);
+        if (worker->cached[i] >= 0)
+            plim__list_cache_prefetch(cache, worker->cached[i]);
     }
 }
 
@@ -338,14 +374,19 @@ static plim_status_t store_entries(const disk_t *disk, const lists_worker_t *wor
     return PLIM_OK;
 }
 
-/* Executes the queued reads and stores their entries in ids. */
-static plim_status_t read_asked(disk_t *disk, lists_worker_t *worker, int64_t *ids, int64_t count)
+/* Executes the queued reads, the first of them from `set`, and stores their entries in ids. */
+static plim_status_t read_asked(disk_t *disk, lists_worker_t *worker,
+                                const plim__working_set_t *set, int64_t *ids, int64_t count)
 {
-    plim_status_t status =
-        plim__source_read(&disk->source, worker->number, &disk->source.file, 0, worker->num_reads);
+    const int64_t packed = worker->num_packed, rest = worker->num_reads - packed;
+    plim_status_t status = PLIM_OK;
+    if (packed > 0)
+        status = plim__source_read(&disk->source, worker->number, &set->file, 0, packed);
+    if (status == PLIM_OK)
+        status = plim__source_read(&disk->source, worker->number, &disk->source.file, packed, rest);
     if (status == PLIM_OK)
         status = store_entries(disk, worker, ids, count);
-    worker->num_reads = worker->num_staged = 0;
+    worker->num_reads = worker->num_packed = worker->num_staged = 0;
     return status;
 }
 
@@ -359,9 +400,26 @@ static plim_status_t read_long(disk_t *disk, lists_worker_t *worker, plim__list_
         int64_t place = ask(disk, worker, list.start + done, count);
         for (int64_t k = 0; k < count; k++)
             ids[done + k] = ~(place + k);
-        PLIM_TRY(read_asked(disk, worker, ids + done, count));
+        PLIM_TRY(read_asked(disk, worker, NULL, ids + done, count));
     }
     return PLIM_OK;
+}
+
+/* Queues reads for the task's i-th list, from the working set if it is packed. */
+static void ask_either(const disk_t *disk, lists_worker_t *worker, const lists_task_t *task,
+                       int64_t i)
+{
+    const int64_t place =
+        task->set == NULL ? -1 : plim__working_set_list(task->set, task->nodes[i]);
+    plim__list_t list = worker->lists[i];
+    if (place >= 0) /* as if its entries followed a header, as in indices.npy */
+        list.start = (plim__working_set_entry_offset(task->set, 0) - PLIM__NPY_HEADER) /
+                         (int64_t)disk->width +
+                     plim__working_set_list_start(task->set, place);
+    ask_list(disk, worker, task->hop, list, task->ids + task->indptr[i],
+             task->indptr[i + 1] - task->indptr[i]);
+    if (place >= 0)
+        worker->num_packed = worker->num_reads;
 }
 
 /* Draws from the task's lists and queues reads of uncached entries; returns the number of cached
@@ -379,17 +437,20 @@ static int64_t draw_lists(const disk_t *disk, lists_worker_t *worker, const list
         if (take_cached(disk, worker, task, i))
             num_cached++;
         else if (count > 0 && !task->long_list)
-            ask_list(disk, worker, task->hop, worker->lists[i], task->ids + task->indptr[i], count);
+            ask_either(disk, worker, task, i);
     }
     return num_cached;
 }
 
-static plim_status_t draw_task(disk_t *disk, int number, const lists_task_t *task)
+static plim_status_t draw_task(disk_t *disk, int number, lists_task_t *task)
 {
     lists_worker_t *worker = &disk->workers[number];
     int64_t *ids = task->ids + task->indptr[0];
+    plim_status_t status = PLIM_OK;
+    task->set = task->long_list ? NULL : readable_set(disk);
     if (disk->cache != NULL)
         find_cached(disk, worker, task);
+    task->ascending = task->ascending && task->set == NULL;
     if (!task->ascending)
         sort_nodes(disk, worker, task);
     if (disk->cache != NULL)
@@ -397,13 +458,18 @@ static plim_status_t draw_task(disk_t *disk, int number, const lists_task_t *tas
     int64_t num_cached = draw_lists(disk, worker, task);
     if (disk->cache != NULL)
         plim__droppable_leave(&disk->cache->base.memory, number);
+    if (task->long_list && num_cached == 0)
+        status = read_long(disk, worker, worker->lists[0], ids);
+    else if (num_cached < task->count)
+        status =
+            read_asked(disk, worker, task->set, ids, task->indptr[task->count] - task->indptr[0]);
+    if (task->set != NULL && (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)) {
+        plim__working_set_lost(task->set);
+        return draw_task(disk, number, task);
+    }
     plim__source_count(&worker->io->items, task->count);
     plim__source_count(&worker->io->cached, num_cached);
-    if (num_cached == task->count)
-        return PLIM_OK;
-    if (task->long_list)
-        return read_long(disk, worker, worker->lists[0], ids);
-    return read_asked(disk, worker, ids, task->indptr[task->count] - task->indptr[0]);
+    return status;
 }
 
 /*
@@ -632,7 +698,7 @@ static plim_status_t entries(plim__topology_t *source, int number, const int64_t
         plim__source_count(&worker->io->items, task.count);
         plim__source_count(&worker->io->cached, num_cached);
         if (worker->num_reads > 0)
-            PLIM_TRY(read_asked(disk, worker, ids + task.indptr[0],
+            PLIM_TRY(read_asked(disk, worker, NULL, ids + task.indptr[0],
                                 task.indptr[task.count] - task.indptr[0]));
     }
     return PLIM_OK;
@@ -653,6 +719,12 @@ static plim_status_t degrees(plim__topology_t *source, int number, const int64_t
         done += task;
     }
     return PLIM_OK;
+}
+
+void plim__topology_disk_use(plim__topology_t *source, plim__working_set_t *set)
+{
+    if (set->num_lists > 0)
+        atomic_store_explicit(&((disk_t *)source)->set, set, memory_order_release);
 }
 
 void plim__topology_disk_destroy(plim__topology_t *source)
@@ -707,8 +779,9 @@ static disk_t draft_of(const plim_dataset_t *dataset, const plim__source_params_
 
 static bool is_cached(const plim__source_params_t *params)
 {
-    return params->all ||
-           (params->cached != NULL && params->cached->count > 0 && params->cache_bytes > 0);
+    const bool some =
+        (params->cached != NULL && params->cached->count > 0) || plim__list_cache_packs(params);
+    return params->all || (some && params->cache_bytes > 0);
 }
 
 size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -758,6 +831,8 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft,
                                  &draft.source.arena, &disk));
     disk->face = (plim__topology_t){draw, degrees, entries, &disk->source, offsets};
+    if (plim__list_cache_packs(params))
+        plim__topology_disk_use(&disk->face, params->working_set);
     plim_status_t status = open_lists(job, dataset, params, disk);
     if (status != PLIM_OK) {
         plim__topology_disk_destroy(&disk->face);

@@ -20,19 +20,21 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define MAGIC "plimset1"
+#define MAGIC "plimset2"
 #define ACCOUNT "working set"
 #define SECTIONS_MAX 16
 #define BUFFER ((size_t)256 << 10) /* bytes written at once of a class */
 #define ATTEMPTS 100               /* to take a lock that others remove meanwhile */
 
-/* Later sections are for lists, for columns of edges, and for their positions in the dataset. */
-enum { ROWS, CHECKS, NODES, CLASSES, NUM_SECTIONS };
+/* Later sections are for columns of edges, and for their positions in the dataset. */
+enum { ROWS, LISTS, CHECKS, NODES, CLASSES, LIST_CLASSES, NUM_SECTIONS };
+
+#define LIST_BLOCK ((int64_t)1 << PLIM__LIST_BLOCK_BITS)
 
 typedef struct section {
     int64_t offset;
     int64_t bytes;
-    uint64_t hash; /* 0 for rows: their pages have checksums */
+    uint64_t hash; /* 0 for rows and lists: their pages have checksums */
 } section_t;
 
 typedef struct header {
@@ -43,6 +45,7 @@ typedef struct header {
     int64_t num_rows;
     int64_t row_bytes;
     int64_t complete;
+    int64_t num_lists;
     section_t sections[SECTIONS_MAX];
     uint64_t hash; /* of all fields before it */
 } header_t;
@@ -63,12 +66,29 @@ static int64_t unit_of(int64_t stride)
     return unit;
 }
 
-/* Upper bound of the pages of so many rows. */
-static int64_t most_pages(int64_t stride, int64_t num_rows)
+static int64_t width_of(const plim_dataset_t *dataset)
 {
+    return (int64_t)plim__index_bytes(plim_dataset_info(dataset)->index_type);
+}
+
+/* Upper bounds of the pages of so many rows, and of lists with so many entries. */
+static int64_t most_row_pages(const plim_dataset_t *dataset, int64_t num_rows)
+{
+    const int64_t stride = stride_of(dataset);
     const int64_t places =
         plim__add_saturating_i64(num_rows, PLIM__ORDER_CLASSES * unit_of(stride));
     return plim__mul_saturating_i64(places, stride) / (int64_t)PLIM__PAGE + 1;
+}
+
+static int64_t most_list_pages(const plim_dataset_t *dataset, int64_t num_entries)
+{
+    return plim__mul_saturating_i64(num_entries, width_of(dataset)) / (int64_t)PLIM__PAGE +
+           PLIM__ORDER_CLASSES;
+}
+
+static int64_t most_pages(const plim_dataset_t *dataset, plim__working_size_t size)
+{
+    return most_row_pages(dataset, size.rows) + most_list_pages(dataset, size.entries);
 }
 
 static size_t checks_bytes(int64_t num_pages)
@@ -77,31 +97,40 @@ static size_t checks_bytes(int64_t num_pages)
 }
 
 static plim__working_set_t carve(plim__arena_t *arena, const plim_dataset_t *dataset,
-                                 int64_t num_rows)
+                                 plim__working_size_t size)
 {
     plim__working_set_t set = {.row_bytes = (int64_t)plim__row_form_of(dataset).bytes,
                                .stride = stride_of(dataset),
+                               .num_lists = size.lists,
+                               .lists_in_file = size.lists,
+                               .width = width_of(dataset),
                                .file.fd = -1};
-    set.order = plim__node_order_carve(arena, plim_dataset_info(dataset)->num_nodes, num_rows);
-    set.checks = plim__arena_carve(arena, 1, checks_bytes(most_pages(stride_of(dataset), num_rows)),
-                                   PLIM__PAGE);
+    set.order = plim__node_order_carve(arena, plim_dataset_info(dataset)->num_nodes, size.rows);
+    set.checks = plim__arena_carve(arena, 1, checks_bytes(most_pages(dataset, size)), PLIM__PAGE);
+    if (size.lists > 0) {
+        const size_t blocks = (size_t)(size.lists / LIST_BLOCK + PLIM__ORDER_CLASSES);
+        set.lists = plim__node_order_carve_classes(arena, size.rows);
+        set.list_blocks = plim__arena_carve(arena, blocks, sizeof(int64_t), 1);
+        set.list_starts =
+            plim__arena_carve(arena, blocks * (size_t)LIST_BLOCK, sizeof(uint32_t), 1);
+    }
     return set;
 }
 
-size_t plim__working_set_estimate(const plim_dataset_t *dataset, int64_t num_rows)
+size_t plim__working_set_estimate(const plim_dataset_t *dataset, plim__working_size_t size)
 {
     plim__arena_t arena = plim__arena_counting();
-    (void)carve(&arena, dataset, num_rows);
+    (void)carve(&arena, dataset, size);
     (void)plim__arena_carve(&arena, 1, sizeof(plim__working_set_t), 1);
     return plim__round_up(arena.used, PLIM__PAGE);
 }
 
-int64_t plim__working_set_bytes(const plim_dataset_t *dataset, int64_t num_rows)
+int64_t plim__working_set_bytes(const plim_dataset_t *dataset, plim__working_size_t size)
 {
-    const int64_t pages = most_pages(stride_of(dataset), num_rows);
+    const int64_t pages = most_pages(dataset, size);
     const size_t tables = checks_bytes(pages) +
                           plim__node_set_bytes(plim_dataset_info(dataset)->num_nodes) +
-                          plim__node_order_bytes(num_rows) + 3 * PLIM__PAGE;
+                          2 * plim__node_order_bytes(size.rows) + 3 * PLIM__PAGE;
     return plim__add_saturating_i64(plim__mul_saturating_i64(pages + 1, (int64_t)PLIM__PAGE),
                                     (int64_t)tables);
 }
@@ -118,20 +147,22 @@ static plim_status_t make_path(const plim_dataset_t *dataset, const char *scratc
 }
 
 plim_status_t plim__working_set_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       const char *scratch, uint64_t key, int64_t num_rows,
+                                       const plim__offsets_t *offsets, const char *scratch,
+                                       uint64_t key, plim__working_size_t size,
                                        plim__working_set_t **set_out)
 {
     char path[PATH_MAX];
     plim__arena_t arena;
     PLIM_TRY(make_path(dataset, scratch, key, "", path));
-    PLIM_TRY(plim__arena_create(job->ledger, ACCOUNT, plim__working_set_estimate(dataset, num_rows),
+    PLIM_TRY(plim__arena_create(job->ledger, ACCOUNT, plim__working_set_estimate(dataset, size),
                                 &arena));
-    const plim__working_set_t carved = carve(&arena, dataset, num_rows);
+    const plim__working_set_t carved = carve(&arena, dataset, size);
     plim__working_set_t *set = plim__arena_carve(&arena, 1, sizeof *set, 1);
     memcpy(set, &carved, sizeof *set);
     set->arena = arena;
     set->job = *job;
     set->key = key;
+    set->offsets = offsets;
     memcpy(set->fingerprint, plim_dataset_info(dataset)->fingerprint,
            sizeof plim_dataset_info(dataset)->fingerprint);
     memcpy(set->path, path, sizeof path);
@@ -148,17 +179,65 @@ void plim__working_set_destroy(plim__working_set_t *set)
     plim__arena_destroy(&arena);
 }
 
-void plim__working_set_seal(plim__working_set_t *set)
+/* Computes where each list begins among those of its class; then where the classes begin. Empty
+ * places have the end of their class. */
+static bool start_lists(plim__working_set_t *set)
+{
+    const int64_t page_entries = (int64_t)PLIM__PAGE / set->width;
+    int64_t place[PLIM__ORDER_CLASSES], entries[PLIM__ORDER_CLASSES] = {0}, position = 0, first = 0;
+    plim__cache_walk_t walk;
+    for (int class = 1; class < PLIM__ORDER_CLASSES; class ++)
+        place[class] = set->lists.first[class] - set->lists.first[1];
+    plim__cache_walk_start(&walk, &set->order.nodes, 0);
+    for (int64_t node; (node = plim__cache_walk_next(&walk)) >= 0; position++) {
+        const int class = plim__node_order_class(&set->lists, position);
+        if (class == 0)
+            continue;
+        const plim__list_t list = plim__offsets_list(set->offsets, node);
+        const int64_t at = place[class]++;
+        if (list.degree > PLIM__LIST_PACKED_MOST)
+            return false;
+        if (at % LIST_BLOCK == 0)
+            set->list_blocks[at / LIST_BLOCK] = entries[class];
+        set->list_starts[at] = (uint32_t)(entries[class] - set->list_blocks[at / LIST_BLOCK]);
+        entries[class] += list.degree;
+    }
+    for (int class = 1; class < PLIM__ORDER_CLASSES; class ++) {
+        const int64_t begin = set->lists.first[class] - set->lists.first[1];
+        const int64_t end = set->lists.first[class + 1] - set->lists.first[1];
+        for (int64_t at = place[class]; at < end; at++)
+            set->list_starts[at] = (uint32_t)(entries[class] - set->list_blocks[at / LIST_BLOCK]);
+        for (int64_t block = begin / LIST_BLOCK; block < end / LIST_BLOCK; block++)
+            set->list_blocks[block] += first;
+        set->class_entries[class] = first;
+        first += (entries[class] + page_entries - 1) / page_entries * page_entries;
+    }
+    set->class_entries[PLIM__ORDER_CLASSES] = first;
+    return true;
+}
+
+bool plim__working_set_seal(plim__working_set_t *set)
 {
     plim__node_order_seal(&set->order, unit_of(set->stride));
+    if (set->num_lists == 0)
+        return true;
+    set->lists.nodes = set->order.nodes;
+    plim__node_order_seal(&set->lists, LIST_BLOCK);
+    return set->lists.nodes.count - set->lists.counts[0] == set->num_lists && start_lists(set);
 }
 
 /* What a section is read to, and written from. */
 static void *part_of(const plim__working_set_t *set, int section)
 {
-    return section == CHECKS  ? (void *)set->checks
-           : section == NODES ? (void *)set->order.nodes.lines
-                              : (void *)set->order.lines;
+    return section == CHECKS    ? (void *)set->checks
+           : section == NODES   ? (void *)set->order.nodes.lines
+           : section == CLASSES ? (void *)set->order.lines
+                                : (void *)set->lists.lines;
+}
+
+static int64_t list_classes_bytes(int64_t num_rows, int64_t num_lists)
+{
+    return num_lists > 0 ? (int64_t)plim__node_order_bytes(num_rows) : 0;
 }
 
 /* The header of a sealed set, whose sections have these hashes. */
@@ -167,10 +246,14 @@ static header_t make_header(const plim__working_set_t *set, const uint64_t hashe
     header_t header;
     const int64_t num_rows = set->order.nodes.count;
     const int64_t rows = set->order.first[PLIM__ORDER_CLASSES] * set->stride;
+    const int64_t lists = set->class_entries[PLIM__ORDER_CLASSES] * set->width;
     const int64_t bytes[NUM_SECTIONS] = {
-        rows, (int64_t)checks_bytes(rows / (int64_t)PLIM__PAGE),
+        rows,
+        lists,
+        (int64_t)checks_bytes((rows + lists) / (int64_t)PLIM__PAGE),
         (int64_t)plim__round_up(plim__node_set_bytes(set->order.nodes.universe), PLIM__PAGE),
-        (int64_t)plim__node_order_bytes(num_rows)};
+        (int64_t)plim__node_order_bytes(num_rows),
+        list_classes_bytes(num_rows, set->lists_in_file)};
     int64_t offset = (int64_t)PLIM__PAGE;
     memset(&header, 0, sizeof header);
     memcpy(header.magic, MAGIC, sizeof header.magic);
@@ -179,7 +262,8 @@ static header_t make_header(const plim__working_set_t *set, const uint64_t hashe
     header.num_nodes = set->order.nodes.universe;
     header.num_rows = num_rows;
     header.row_bytes = set->row_bytes;
-    header.complete = set->complete;
+    header.complete = (int64_t)set->complete | (int64_t)set->with_lists << 1;
+    header.num_lists = set->lists_in_file;
     for (int i = 0; i < NUM_SECTIONS; i++) {
         header.sections[i] = (section_t){offset, bytes[i], hashes[i]};
         offset += bytes[i];
@@ -230,26 +314,36 @@ static const char *read_header(const plim_dataset_t *dataset, uint64_t key,
         header_out->num_nodes != info->num_nodes ||
         header_out->row_bytes != (int64_t)plim__row_form_of(dataset).bytes)
         return "holds other rows";
-    if (header_out->num_rows < 0 || header_out->num_rows > info->num_nodes)
+    if (header_out->num_rows < 0 || header_out->num_rows > info->num_nodes ||
+        header_out->num_lists < 0 || header_out->num_lists > header_out->num_rows)
         return "is damaged at its start";
+    for (int i = 0; i < NUM_SECTIONS; i++)
+        if (header_out->sections[i].bytes < 0 || header_out->sections[i].bytes > file->size)
+            return "is damaged at its start";
     return NULL;
 }
 
-/* Reads the tables and checks them. NULL, or why the file is not used. */
+/* Reads the tables, with checksums of at most so many pages, and checks them. NULL, or why the file
+ * is not used. */
 static const char *read_tables(plim__working_set_t *set, const plim__file_t *file,
-                               const header_t *header)
+                               const header_t *header, int64_t most)
 {
     const plim__node_set_t *nodes = &set->order.nodes;
-    const int64_t pages = header->sections[ROWS].bytes / (int64_t)PLIM__PAGE;
+    const int64_t pages =
+        (header->sections[ROWS].bytes + header->sections[LISTS].bytes) / (int64_t)PLIM__PAGE;
     uint64_t hashes[NUM_SECTIONS] = {0};
     int64_t last[2];
-    if (pages < 0 || pages > most_pages(set->stride, header->num_rows))
+    if (pages > most || header->sections[LISTS].bytes % (int64_t)PLIM__PAGE != 0)
         return "is damaged at its start";
+    set->lists_in_file = header->num_lists;
+    set->class_entries[PLIM__ORDER_CLASSES] = header->sections[LISTS].bytes / set->width;
+    hashes[LIST_CLASSES] = header->sections[LIST_CLASSES].hash;
     const size_t bytes[NUM_SECTIONS] = {
+        [CHECKS] = checks_bytes(pages),
         [NODES] = plim__round_up(plim__node_set_bytes(nodes->universe), PLIM__PAGE),
         [CLASSES] = plim__node_order_bytes(header->num_rows),
-        [CHECKS] = checks_bytes(pages)};
-    for (int i = CHECKS; i < NUM_SECTIONS; i++) {
+        [LIST_CLASSES] = (size_t)list_classes_bytes(header->num_rows, header->num_lists)};
+    for (int i = CHECKS; i < (set->num_lists > 0 ? NUM_SECTIONS : LIST_CLASSES); i++) {
         const section_t *section = &header->sections[i];
         if (section->bytes != (int64_t)bytes[i] || section->offset < 0 ||
             section->offset % (int64_t)PLIM__PAGE != 0 || section->offset > file->size ||
@@ -265,8 +359,10 @@ static const char *read_tables(plim__working_set_t *set, const plim__file_t *fil
     const int64_t listed = plim__node_set_list(nodes, nodes->universe - 1, 2, last);
     if (nodes->count != header->num_rows || (listed > 0 && last[listed - 1] >= nodes->universe))
         return "is damaged at its end";
-    set->complete = header->complete != 0;
-    plim__working_set_seal(set);
+    set->complete = (header->complete & 1) != 0;
+    set->with_lists = (header->complete & 2) != 0;
+    if (!plim__working_set_seal(set))
+        return "is damaged at its end";
     const header_t expected = make_header(set, hashes);
     if (memcmp(&expected, header, sizeof expected) != 0 ||
         file->size != end_of(&expected.sections[NUM_SECTIONS - 1]))
@@ -284,13 +380,15 @@ static void use_file(plim__working_set_t *set, const plim__file_t *file)
 }
 
 plim_status_t plim__working_set_open(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const char *scratch, uint64_t key, int64_t most_rows,
+                                     const plim__offsets_t *offsets, const char *scratch,
+                                     uint64_t key, plim__working_size_t most,
                                      plim__working_set_t **set_out)
 {
     char path[PATH_MAX];
     plim__working_set_t *set = NULL;
     plim__file_t file;
     header_t header;
+    plim__working_size_t size = {0};
     *set_out = NULL;
     PLIM_TRY(make_path(dataset, scratch, key, "", path));
     if (access(path, F_OK) != 0)
@@ -301,12 +399,21 @@ plim_status_t plim__working_set_open(const plim_job_t *job, const plim_dataset_t
     }
     plim_status_t status = PLIM_OK;
     const char *reason = read_header(dataset, key, &file, &header);
-    if (reason == NULL && header.num_rows > most_rows)
-        reason = "holds more rows than this plan has memory for";
+    if (reason == NULL) {
+        size = (plim__working_size_t){header.num_rows, header.num_lists,
+                                      header.sections[LISTS].bytes / width_of(dataset)};
+        if (size.lists > most.lists)
+            size.lists = 0;
+        if (most.lists > 0 && (header.complete & 2) == 0)
+            reason = "has no lists";
+        if (size.rows > most.rows || header.sections[LISTS].bytes / (int64_t)PLIM__PAGE >
+                                         most_list_pages(dataset, most.entries))
+            reason = "holds more than this plan has memory for";
+    }
     if (reason == NULL)
-        status = plim__working_set_create(job, dataset, scratch, key, header.num_rows, &set);
+        status = plim__working_set_create(job, dataset, offsets, scratch, key, size, &set);
     if (reason == NULL && status == PLIM_OK)
-        reason = read_tables(set, &file, &header);
+        reason = read_tables(set, &file, &header, most_pages(dataset, size));
     if (reason == NULL && status == PLIM_OK) {
         use_file(set, &file);
         *set_out = set;
@@ -373,7 +480,7 @@ void plim__working_set_release(const plim_dataset_t *dataset, const char *scratc
     (void)close(lock);
 }
 
-/* The rows of one class on their way to the file. */
+/* The rows or lists of one class on their way to the file. */
 typedef struct stream {
     char *buffer; /* (BUFFER) */
     size_t used;
@@ -383,11 +490,15 @@ typedef struct stream {
 typedef struct packer {
     plim__arena_t arena;
     plim__working_set_t *set;
+    bool lists; /* they are packed, else rows */
     stream_t streams[PLIM__ORDER_CLASSES];
     plim__cache_walk_t walk;
-    int64_t node;     /* the next member, or -1, … */
-    int64_t position; /* … and its position */
-    bool failed;      /* to write */
+    int64_t position; /* of the next member */
+    int number;       /* its class */
+    int64_t start;    /* its bytes in the array, -1: there is no member left; … */
+    int64_t bytes;
+    int64_t stride; /* … and how many its place has */
+    bool failed;    /* to write */
 } packer_t;
 
 static void lay_out(plim__arena_t *arena, void *object)
@@ -443,61 +554,93 @@ static plim_status_t append(packer_t *packer, stream_t *stream, const char *from
     return PLIM_OK;
 }
 
-/* Appends what a chunk of features.npy has of the members' rows. The chunks come in order. */
+/* Goes to the next member that is packed. */
+static void next_member(packer_t *packer)
+{
+    const plim__working_set_t *set = packer->set;
+    int64_t node = plim__cache_walk_next(&packer->walk);
+    packer->position++;
+    for (; packer->lists && node >= 0 && plim__node_order_class(&set->lists, packer->position) == 0;
+         packer->position++)
+        node = plim__cache_walk_next(&packer->walk);
+    packer->start = -1;
+    if (node < 0)
+        return;
+    packer->number =
+        plim__node_order_class(packer->lists ? &set->lists : &set->order, packer->position);
+    packer->start = node * set->row_bytes;
+    packer->bytes = set->row_bytes;
+    packer->stride = set->stride;
+    if (packer->lists) {
+        const plim__list_t list = plim__offsets_list(set->offsets, node);
+        packer->start = list.start * set->width;
+        packer->bytes = packer->stride = list.degree * set->width;
+    }
+}
+
+/* Appends what a chunk of the array has of the members. The chunks come in order. */
 static plim_status_t pack_chunk(void *context, int worker, int64_t chunk, void *data, size_t size)
 {
     packer_t *packer = context;
-    const plim__working_set_t *set = packer->set;
-    const int64_t bytes = set->row_bytes, first = chunk * PLIM__CACHE_CHUNK;
-    const int64_t end = first + (int64_t)size;
+    const int64_t first = chunk * PLIM__CACHE_CHUNK, end = first + (int64_t)size;
     (void)worker;
-    while (packer->node >= 0 && packer->node * bytes < end) {
-        const int64_t row = packer->node * bytes;
-        const int64_t from = plim__max_i64(row, first), to = plim__min_i64(row + bytes, end);
-        stream_t *stream = &packer->streams[plim__node_order_class(&set->order, packer->position)];
+    while (packer->start >= 0 && packer->start < end) {
+        const int64_t behind = packer->start + packer->bytes;
+        const int64_t from = plim__max_i64(packer->start, first), to = plim__min_i64(behind, end);
+        stream_t *stream = &packer->streams[packer->number];
         PLIM_TRY(append(packer, stream, (const char *)data + (from - first), to - from));
-        if (to < row + bytes)
+        if (to < behind)
             break; /* the next chunk has the rest */
-        PLIM_TRY(append(packer, stream, NULL, set->stride - bytes));
-        packer->node = plim__cache_walk_next(&packer->walk);
-        packer->position++;
+        PLIM_TRY(append(packer, stream, NULL, packer->stride - packer->bytes));
+        next_member(packer);
     }
     return PLIM_OK;
+}
+
+/* Where a class begins in the file. */
+static int64_t class_offset(const packer_t *packer, int number)
+{
+    const plim__working_set_t *set = packer->set;
+    return packer->lists ? plim__working_set_entry_offset(set, set->class_entries[number])
+                         : plim__working_set_offset(set, set->order.first[number]);
 }
 
 /* Writes the rest of a class, and zeros to its end. */
 static plim_status_t end_class(packer_t *packer, int number)
 {
     stream_t *stream = &packer->streams[number];
-    const plim__working_set_t *set = packer->set;
-    const int64_t end = plim__working_set_offset(set, set->order.first[number + 1]);
+    const int64_t end = class_offset(packer, number + 1);
     PLIM_TRY(append(packer, stream, NULL, end - stream->offset - (int64_t)stream->used));
     return flush(packer, stream);
 }
 
-static plim_status_t pack_rows(packer_t *packer, const plim_dataset_t *dataset)
+/* Packs rows, or lists, from their array. */
+static plim_status_t pack(packer_t *packer, const plim_dataset_t *dataset, bool lists)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    const plim__manifest_file_t *entry = &manifest->files[manifest->tables[0]];
+    const plim__manifest_file_t *entry =
+        &manifest->files[lists ? manifest->topologies[0].indices : manifest->tables[0]];
     plim__working_set_t *set = packer->set;
-    plim__file_t features;
-    PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &features));
+    plim__file_t file;
+    PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
+    packer->lists = lists;
+    packer->position = -1;
     plim__cache_walk_start(&packer->walk, &set->order.nodes, 0);
-    packer->node = plim__cache_walk_next(&packer->walk);
+    next_member(packer);
     for (int i = 0; i < PLIM__ORDER_CLASSES; i++)
-        packer->streams[i].offset = plim__working_set_offset(set, set->order.first[i]);
-    const plim__sweep_t sweep = {.file = &features,
+        packer->streams[i].offset = class_offset(packer, i);
+    const plim__sweep_t sweep = {.file = &file,
                                  .entry = entry,
                                  .start = PLIM__NPY_HEADER,
                                  .end = entry->bytes,
                                  .chunk = PLIM__CACHE_CHUNK,
-                                 .phase = "packing rows",
+                                 .phase = lists ? "packing lists" : "packing rows",
                                  .context = packer,
                                  .merge = pack_chunk};
     plim_status_t status = plim__sweep_run(&set->job, &sweep);
     for (int i = 0; i < PLIM__ORDER_CLASSES && status == PLIM_OK; i++)
         status = end_class(packer, i);
-    plim__file_close(&features);
+    plim__file_close(&file);
     return status;
 }
 
@@ -510,8 +653,9 @@ static plim_status_t write_tables(plim__working_set_t *set)
     for (int i = CHECKS; i < NUM_SECTIONS; i++) {
         const section_t *section = &header.sections[i];
         hashes[i] = XXH3_64bits(part_of(set, i), (size_t)section->bytes);
-        PLIM_TRY(plim__file_write_at(&set->file, section->offset, part_of(set, i),
-                                     (size_t)section->bytes));
+        if (section->bytes > 0)
+            PLIM_TRY(plim__file_write_at(&set->file, section->offset, part_of(set, i),
+                                         (size_t)section->bytes));
     }
     header = make_header(set, hashes);
     memcpy(page, &header, sizeof header);
@@ -550,12 +694,16 @@ plim_status_t plim__working_set_save(plim__working_set_t *set, const plim_datase
                                      const char *scratch)
 {
     packer_t draft = {.set = set}, *packer;
-    const int64_t bytes = plim__working_set_bytes(dataset, set->order.nodes.count);
+    const int64_t entries = set->class_entries[PLIM__ORDER_CLASSES];
+    const int64_t bytes = plim__working_set_bytes(
+        dataset, (plim__working_size_t){set->order.nodes.count, set->num_lists, entries});
     if (!open_temporary(set, scratch, bytes))
         return PLIM_OK;
     PLIM_TRY(plim__object_create(set->job.ledger, ACCOUNT, lay_out, &draft, sizeof draft,
                                  &draft.arena, &packer));
-    plim_status_t status = pack_rows(packer, dataset);
+    plim_status_t status = pack(packer, dataset, false);
+    if (status == PLIM_OK && set->num_lists > 0)
+        status = pack(packer, dataset, true);
     const bool failed = packer->failed;
     plim__arena_t arena = packer->arena;
     plim__arena_destroy(&arena);

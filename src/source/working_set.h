@@ -1,63 +1,92 @@
 /*
- * The working set: the rows that a recipe can reach, packed in a file in the scratch directory in
- * the order of their access probability (source/node_order.h). The row cache is its beginning, and
- * rows that the cache misses are read from the rest, where few others lie between them.
+ * The working set: the rows that a recipe can reach, and the lists that it draws from, packed in a
+ * file in the scratch directory in the order of their access probability (source/node_order.h). The
+ * caches are the beginnings of both, and what they miss is read from the rest, where little else
+ * lies between.
  *
- *     | header, a page | rows, by place | checksum of each page | bits of the nodes | classes |
+ *     | header, a page | rows, by place | lists, by place | checksum of each page
+ *     | bits of the nodes | classes of rows | classes of lists |
  *
- * A place holds a row rounded up to 8 bytes, as in the cache; classes begin on pages. The file
- * depends on the dataset, the fan-outs and nothing else, so all lines and jobs can share it. It
- * appears complete or not at all. Whoever reads pages of it compares their checksums; positions
- * and places are computed from the bits again. A file that is damaged or gone costs time: rows are
- * read from the dataset then.
+ * A place holds a row rounded up to 8 bytes, as in the cache; lists lie entry by entry, as in
+ * indices.npy; classes begin on pages. Lists have classes of their own, of which the first has no
+ * lists: those of its nodes are not packed. Where a list begins follows from the degrees.
+ *
+ * The file depends on the dataset, the fan-outs and nothing else, so all lines and jobs can share
+ * it. It appears complete or not at all. Whoever reads pages of it compares their checksums;
+ * positions and places are computed from the bits again. A file that is damaged or gone costs time:
+ * rows and lists are read from the dataset then.
  */
 #ifndef PLIM_SOURCE_WORKING_SET_H
 #define PLIM_SOURCE_WORKING_SET_H
 
 #include "base/job.h"
 #include "source/node_order.h"
+#include "source/offsets.h"
 #include "store/dataset.h"
 
 #include <stdatomic.h>
+
+#define PLIM__LIST_BLOCK_BITS 12 /* blocks of 4,096 lists: see source/list_cache.h */
+#define PLIM__LIST_PACKED_MOST (((int64_t)1 << 20) - 1) /* entries of a packed list */
+
+/* The most that a working set may hold. */
+typedef struct plim__working_size {
+    int64_t rows;
+    int64_t lists; /* 0: none are packed */
+    int64_t entries;
+} plim__working_size_t;
 
 typedef struct plim__working_set {
     plim__arena_t arena; /* account "working set" */
     plim_job_t job;
     plim__node_order_t order;
     int64_t row_bytes;
-    int64_t stride; /* bytes between places */
-    bool complete;  /* no row that can be reached is left out */
+    int64_t stride;                 /* bytes between places */
+    bool complete;                  /* no row that can be reached is left out */
+    bool with_lists;                /* they were packed, if there are any */
+    int64_t lists_in_file;          /* more than num_lists: not enough memory is planned */
+    int64_t num_lists;              /* 0: the fields below are unused */
+    plim__node_order_t lists;       /* of the same nodes; class 0: not packed */
+    const plim__offsets_t *offsets; /* borrowed */
+    int64_t width;                  /* bytes of an entry */
+    int64_t *list_blocks;           /* entries before each block of lists, … */
+    uint32_t *list_starts;          /* … and of the block before each list */
+    int64_t class_entries[PLIM__ORDER_CLASSES + 1]; /* where each class of lists begins */
     plim__file_t file;
-    _Atomic bool readable; /* rows can be read from the file */
-    uint32_t *checks;      /* (pages of header and rows) */
+    _Atomic bool readable; /* rows and lists can be read from the file */
+    uint32_t *checks;      /* (pages of header, rows and lists) */
     uint64_t key;
     char fingerprint[24];
     char path[PATH_MAX];
 } plim__working_set_t;
 
-/* Bytes of the file with so many rows at most, of the object, and of making the file besides. */
-int64_t plim__working_set_bytes(const plim_dataset_t *dataset, int64_t num_rows);
-size_t plim__working_set_estimate(const plim_dataset_t *dataset, int64_t num_rows);
+/* Bytes of the file with so much at most, of the object, and of making the file besides. */
+int64_t plim__working_set_bytes(const plim_dataset_t *dataset, plim__working_size_t size);
+size_t plim__working_set_estimate(const plim_dataset_t *dataset, plim__working_size_t size);
 size_t plim__working_set_making(const plim_job_t *job);
 
-/* Creates a working set without a file, for so many rows; the caller fills its order's nodes and
- * classes. `key` identifies the recipe. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_USAGE for a path
- * that is too long. */
+/* Creates a working set without a file, for exactly so many rows, and lists; the caller fills its
+ * orders' nodes and classes. `key` identifies the recipe, `offsets` are borrowed. PLIM_ERR_BUDGET,
+ * PLIM_ERR_NOMEM, PLIM_ERR_USAGE for a path that is too long. */
 plim_status_t plim__working_set_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       const char *scratch, uint64_t key, int64_t num_rows,
+                                       const plim__offsets_t *offsets, const char *scratch,
+                                       uint64_t key, plim__working_size_t size,
                                        plim__working_set_t **set_out);
 void plim__working_set_destroy(plim__working_set_t *set);
 
-/* Seals the order when all nodes have their classes. */
-void plim__working_set_seal(plim__working_set_t *set);
+/* Seals the orders when all nodes have their classes; false if these are not those of so many
+ * lists. */
+bool plim__working_set_seal(plim__working_set_t *set);
 
 /*
- * Opens the file of this dataset and recipe: *set_out is NULL if there is none with at most
- * `most_rows` rows that is intact. Damage is logged and is not an error. PLIM_ERR_BUDGET,
- * PLIM_ERR_NOMEM, PLIM_ERR_USAGE.
+ * Opens the file of this dataset and recipe: *set_out is NULL if there is none with at most `most`
+ * that is intact, or it was packed without lists and `most` has some. Lists are not used where
+ * there are more, so that files made by other lines serve. Damage is logged and is not an error.
+ * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_USAGE.
  */
 plim_status_t plim__working_set_open(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const char *scratch, uint64_t key, int64_t most_rows,
+                                     const plim__offsets_t *offsets, const char *scratch,
+                                     uint64_t key, plim__working_size_t most,
                                      plim__working_set_t **set_out);
 
 /*
@@ -71,14 +100,15 @@ void plim__working_set_release(const plim_dataset_t *dataset, const char *scratc
                                int lock);
 
 /*
- * Writes the file of a sealed set in one pass over features.npy, whose checksums are compared.
+ * Writes the file of a sealed set in one pass over features.npy, and one over indices.npy where it
+ * has lists, whose checksums are compared.
  * Logs why it cannot be written, which is not an error: the set then has no file. PLIM_ERR_DATA,
  * PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__working_set_save(plim__working_set_t *set, const plim_dataset_t *dataset,
                                      const char *scratch);
 
-/* Reading it failed, as the last error says, which is logged: no row is read from it any more. Any
+/* Reading it failed, as the last error says, which is logged: nothing is read from it any more. Any
  * thread. */
 void plim__working_set_lost(plim__working_set_t *set);
 
@@ -86,6 +116,42 @@ void plim__working_set_lost(plim__working_set_t *set);
 static inline int64_t plim__working_set_offset(const plim__working_set_t *set, int64_t place)
 {
     return (int64_t)PLIM__PAGE + place * set->stride;
+}
+
+/* Place of the node's list among the packed ones; -1 if it is not packed. */
+static inline int64_t plim__working_set_list_at(const plim__working_set_t *set, int64_t position)
+{
+    return position < 0 || plim__node_order_class(&set->lists, position) == 0
+               ? -1
+               : plim__node_order_at(&set->lists, position) - set->lists.first[1];
+}
+
+static inline int64_t plim__working_set_list(const plim__working_set_t *set, int64_t node)
+{
+    return plim__working_set_list_at(set, plim__node_set_position(&set->order.nodes, node));
+}
+
+/* The node whose list has a place, -1 if none has; and the places of all lists. */
+static inline int64_t plim__working_set_list_node(const plim__working_set_t *set, int64_t place)
+{
+    return plim__node_order_node(&set->lists, place + set->lists.first[1]);
+}
+
+static inline int64_t plim__working_set_list_places(const plim__working_set_t *set)
+{
+    return set->num_lists == 0 ? 0 : set->lists.first[PLIM__ORDER_CLASSES] - set->lists.first[1];
+}
+
+/* The first entry of a list, among all packed ones; and an entry's offset in the file. */
+static inline int64_t plim__working_set_list_start(const plim__working_set_t *set, int64_t place)
+{
+    return set->list_blocks[place >> PLIM__LIST_BLOCK_BITS] + set->list_starts[place];
+}
+
+static inline int64_t plim__working_set_entry_offset(const plim__working_set_t *set, int64_t entry)
+{
+    return plim__working_set_offset(set, set->order.first[PLIM__ORDER_CLASSES]) +
+           entry * set->width;
 }
 
 #endif

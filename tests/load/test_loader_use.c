@@ -516,7 +516,7 @@ static void rows_packed_by_another_are_taken_up(void **state)
     plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 4);
     (void)snprintf(plan.scratch, sizeof plan.scratch, "%s/scratch", test_loader_directory);
     assert_int_equal(mkdir(plan.scratch, 0700), 0);
-    plan.working_rows = TEST_NODES;
+    plan.working = (plim__working_size_t){TEST_NODES, TEST_NODES, fixture.info->num_edges};
     plim_loader_release(test_loader_start(&fixture, &plan));
     only_file(plan.scratch, path);
     if (path[0] == '\0') {

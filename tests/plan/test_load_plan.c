@@ -357,7 +357,7 @@ static void test_packed_rows_outlast_the_process(void **state)
                                        &account));
         assert_ok(plim__load_plan(&job, dataset, &recipe, &wanted, &plan));
         check_sums(&plan);
-        assert_true(plan.working_rows > 0);
+        assert_true(plan.working.rows > 0 && plan.working.lists > 0);
         assert_int_equal(count_files(scratch), i > 0);
         if (i == 0)
             kept = plan.row_cache_bytes;

@@ -574,6 +574,34 @@ static void says_what_is_wrong_with_the_file(void **state)
     world_end(&world);
 }
 
+/* Lists are packed with all rows, the densest first as far as there is room. */
+static void check_packed_lists(const world_t *world, const plim__working_set_t *set, int64_t most)
+{
+    int64_t reached = 0;
+    double least[PLIM__ORDER_CLASSES + 1], left_out = 0;
+    for (int class = 0; class <= PLIM__ORDER_CLASSES; class ++)
+        least[class] = 1;
+    for (int64_t node = 0; node < NODES; node++) {
+        const int64_t position = plim__node_set_position(&set->order.nodes, node);
+        const int class =
+            position < 0 || set->num_lists == 0 ? 0 : plim__node_order_class(&set->lists, position);
+        const int64_t degree = world->lists.indptr[node + 1] - world->lists.indptr[node];
+        const double density = world->before[node] / (double)(8 + 4 * degree);
+        reached += world->before[node] > 1e-6 && degree > 0;
+        assert_true(class == 0 || degree > 0);
+        if (class == 0 && degree > 0)
+            left_out = fmax(left_out, density);
+        least[class] = fmin(least[class], density);
+    }
+    for (int class = 1; class < PLIM__ORDER_CLASSES; class ++)
+        assert_true(least[class] == 1 || left_out <= least[class] * 1.02 + 1e-6);
+    if (set->complete)
+        assert_true(set->num_lists > (most == NODES ? reached / 20 * 19 : most / 8));
+    else
+        assert_int_equal(set->num_lists, 0);
+    assert_true(set->num_lists <= most);
+}
+
 /* The rows of a working set are the most probable ones, in descending classes, however it is made;
  * seeds count alike in whichever list they are. */
 static void packs_the_most_probable(void **state)
@@ -598,8 +626,11 @@ static void packs_the_most_probable(void **state)
         params.num_seeds = i < 2 ? SEEDS : SEEDS / 2;
         params.others[0] = world.seeds + SEEDS / 2;
         params.num_others[0] = i < 2 ? 0 : SEEDS - SEEDS / 2;
-        assert_ok(plim__access_pack(&job, world.dataset, world.offsets, &params, world.directory, 7,
-                                    most, &set));
+        assert_ok(plim__access_pack(
+            &job, world.dataset, world.offsets, &params, world.directory, 7,
+            (plim__working_size_t){most, i < 2 ? NODES : reached / 4, world.lists.indptr[NODES]},
+            &set));
+        check_packed_lists(&world, set, i < 2 ? NODES : reached / 4);
         const plim__node_order_t *order = &set->order;
         assert_int_equal(set->complete, i % 2 == 0);
         assert_true(order->nodes.count <= most);

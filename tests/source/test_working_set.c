@@ -1,7 +1,9 @@
-/* The working set's file: rows come from it in few reads, and never a wrong one because of it. */
+/* The working set's file: rows and lists come from it in few reads, and never a wrong one because
+ * of it. */
 /* labels: asan tsan unprivileged */
 #include "support/row_cache.h"
 
+#include "base/check.h"
 #include "base/rng.h"
 
 #include <dirent.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -48,13 +51,14 @@ static int64_t file_size(const char *path)
     return stat(path, &about) == 0 ? about.st_size : -1;
 }
 
-static void spoil_features(const test_row_cache_t *cache)
+static void spoil(const test_row_cache_t *cache, const char *name)
 {
-    char features[700], spoilt[4096];
-    test_row_cache_features_path(cache, features);
+    char path[700], spoilt[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", cache->world.path, name);
     memset(spoilt, 0x77, sizeof spoilt);
-    for (int64_t at = 4096; at + 4096 <= file_size(features); at += 4096)
-        test_row_cache_overwrite(features, at, spoilt, sizeof spoilt);
+    for (int64_t at = 4096; at < file_size(path); at += 4096)
+        test_row_cache_overwrite(path, at, spoilt,
+                                 (size_t)plim__min_i64(4096, file_size(path) - at));
 }
 
 /* Gathers the members of the set alone, each once, and compares them. */
@@ -89,7 +93,7 @@ static void rows_come_from_the_file(void **state)
         assert_false(test_row_cache_pack(&cache));
         assert_int_equal(entries(cache.scratch), 1);
         assert_true(file_size(packed) > cache.set.count * (int64_t)sizes[s % 3] * 2);
-        spoil_features(&cache);
+        spoil(&cache, "features.npy");
         for (int part = 1; part < 3; part++) {
             assert_true(test_row_cache_pack(&cache));
             const int64_t places = cache.params.working_set->order.first[PLIM__ORDER_CLASSES];
@@ -107,6 +111,50 @@ static void rows_come_from_the_file(void **state)
             assert_int_equal(plim__source_stats(source->disk).lost > 0, 1);
             plim__rows_disk_destroy(source);
         }
+        assert_string_equal(cache.log, "");
+        test_row_cache_end(&cache);
+    }
+}
+
+/* The same of lists. */
+static void lists_come_from_the_file(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 4; s++) {
+        test_row_cache_t cache;
+        test_row_cache_make(&cache, s % 2 == 0 ? 50000 : 4000, 1, true, s < 2, engines[s % 2]);
+        assert_false(test_row_cache_pack(&cache));
+        plim__topology_disk_destroy(test_row_cache_open_lists(&cache, 0));
+        spoil(&cache, "indices.npy");
+        for (size_t part = 0; part < 4; part++) {
+            assert_true(test_row_cache_pack(&cache));
+            const plim__working_set_t *set = cache.params.working_set;
+            const size_t all = (size_t)(set->class_entries[PLIM__ORDER_CLASSES] * set->width);
+            plim__topology_t *source =
+                test_row_cache_open_lists(&cache, part == 3 ? SIZE_MAX >> 8 : all * part / 3);
+            const int64_t held = test_row_cache_draw(&cache, source, true);
+            assert_true(part == 0   ? held == 0
+                        : part == 3 ? held == set->num_lists
+                                    : held > 0 && held < set->num_lists);
+            if (part > 0) {
+                const plim__droppable_t *memory = plim__source_memory(source->disk);
+                assert_int_equal(madvise(memory->base, PLIM__PAGE, MADV_DONTNEED), 0);
+                assert_true(test_row_cache_draw(&cache, source, true) < held);
+                assert_ok(plim__source_refresh(source->disk, 0, 1000000000));
+                assert_int_equal(test_row_cache_draw(&cache, source, true), held);
+            }
+            plim__topology_disk_destroy(source);
+        }
+        const plim_dataset_info_t *info = plim_dataset_info(cache.world.dataset);
+        const plim__working_size_t most = {info->num_nodes, 0, info->num_edges};
+        plim__working_set_destroy(cache.params.working_set);
+        assert_ok(plim__working_set_open(&cache.world.job, cache.world.dataset, cache.offsets,
+                                         cache.scratch, TEST_ROW_CACHE_KEY, most,
+                                         &cache.params.working_set));
+        assert_int_equal(cache.params.working_set->num_lists, 0); /* a plan without their memory */
+        plim__rows_t *rows = test_row_cache_open(&cache);
+        gather_members(&cache, rows);
+        plim__rows_disk_destroy(rows);
         assert_string_equal(cache.log, "");
         test_row_cache_end(&cache);
     }
@@ -168,6 +216,46 @@ static void assert_damage_found(test_row_cache_t *cache, size_t cache_bytes)
     plim__rows_disk_destroy(source);
 }
 
+/* The same of lists; those that are not packed come from the dataset. */
+static void damaged_lists(void **state)
+{
+    (void)state;
+    test_row_cache_t cache;
+    char packed[900];
+    test_row_cache_make(&cache, 20000, 8, true, false, PLIM_IO_AUTO);
+    set_path(&cache, packed);
+    (void)test_row_cache_pack(&cache);
+    const plim__working_set_t *set = cache.params.working_set;
+    const int64_t end = set->class_entries[PLIM__ORDER_CLASSES];
+    for (size_t bytes = 0; bytes < 3; bytes++) {
+        plim__topology_t *source = test_row_cache_open_lists(&cache, bytes * 50000);
+        (void)test_row_cache_draw(&cache, source, false);
+        assert_string_equal(cache.log, "");
+        plim__topology_disk_destroy(source);
+    }
+    test_row_cache_overwrite(packed, plim__working_set_entry_offset(set, 20), "abcdefgh", 8);
+    test_row_cache_overwrite(packed, plim__working_set_entry_offset(set, end / 2), "abcdefgh", 8);
+    for (size_t bytes = 0; bytes < 3; bytes++) {
+        cache.log[0] = '\0';
+        assert_true(test_row_cache_pack(&cache));
+        plim__topology_t *source = test_row_cache_open_lists(&cache, bytes * 50000);
+        for (int i = 0; i < 2; i++) {
+            const int64_t held = test_row_cache_draw(&cache, source, false);
+            assert_true(bytes == 0 ? held == 0 : held > 0);
+            if (bytes > 0) {
+                const plim__droppable_t *memory = plim__source_memory(source->disk);
+                assert_int_equal(madvise(memory->base, memory->bytes, MADV_DONTNEED), 0);
+                assert_ok(plim__source_refresh(source->disk, 0, 1000000000));
+                assert_int_equal(test_row_cache_draw(&cache, source, false), held);
+            }
+        }
+        assert_non_null(strstr(cache.log, "damaged between"));
+        assert_non_null(strstr(cache.log, "going on without packed rows"));
+        plim__topology_disk_destroy(source);
+    }
+    test_row_cache_end(&cache);
+}
+
 static void damaged_files(void **state)
 {
     (void)state;
@@ -219,6 +307,9 @@ static void flipped_bits(void **state)
         plim__rows_t *source = test_row_cache_open(&cache);
         (void)test_row_cache_gather(&cache, source);
         plim__rows_disk_destroy(source);
+        plim__topology_t *lists = test_row_cache_open_lists(&cache, i % 2 == 0 ? 30000 : 0);
+        (void)test_row_cache_draw(&cache, lists, false);
+        plim__topology_disk_destroy(lists);
         byte ^= (unsigned char)(1 << (draw >> 40) % 8);
         if (strstr(cache.log, "packing the rows again") == NULL)
             test_row_cache_overwrite(packed, at, &byte, 1);
@@ -233,7 +324,7 @@ static void flipped_bits(void **state)
 static void hostile_headers(void **state)
 {
     (void)state;
-    enum { FIELDS = 32, HASH_AT = 8 + 24 + 5 * 8 + 16 * 24 };
+    enum { FIELDS = 32, HASH_AT = 8 + 24 + 6 * 8 + 16 * 24 };
     static const uint64_t values[] = {0, 1, UINT64_MAX, (uint64_t)1 << 62, 4096, 3999, 8192};
     test_row_cache_t cache;
     char packed[900];
@@ -351,6 +442,7 @@ static void open_in_child(test_row_cache_t *cache)
 {
     cache->world.job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_THREADS);
     cache->params.working_set = NULL;
+    cache->offsets = NULL;
     assert_ok(plim_dataset_open(&cache->world.job, cache->world.path, &cache->world.dataset));
 }
 
@@ -453,7 +545,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_come_from_the_file),
+        cmocka_unit_test(lists_come_from_the_file),
         cmocka_unit_test(few_large_reads),
+        cmocka_unit_test(damaged_lists),
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(flipped_bits),
         cmocka_unit_test(hostile_headers),

@@ -1,5 +1,7 @@
 #include "support/row_cache.h"
 
+#include "support/sources.h"
+
 #include "base/rng.h"
 
 #include <fcntl.h>
@@ -54,20 +56,36 @@ int test_row_cache_class(int64_t node)
     return draw == 0 ? 0 : 64 - __builtin_clzll(draw);
 }
 
+/* Whether the list of a member is packed. */
+static bool is_packed(const test_row_cache_t *cache, int64_t node)
+{
+    return node % 7 != 3 && plim__offsets_list(cache->offsets, node).degree > 0;
+}
+
 static void make_set(test_row_cache_t *cache, plim__working_set_t **set_out)
 {
     plim__working_set_t *set;
-    assert_ok(plim__working_set_create(&cache->world.job, cache->world.dataset, cache->scratch,
-                                       TEST_ROW_CACHE_KEY, cache->set.count, &set));
-    memcpy(set->order.nodes.lines, cache->set.lines, plim__node_set_bytes(cache->world.num_nodes));
-    plim__node_set_seal(&set->order.nodes);
+    plim__working_size_t size = {.rows = cache->set.count};
     int64_t node = -1;
     for (int64_t i = 0; i < cache->set.count; i++) {
         node = plim__node_set_next(&cache->set, node + 1);
-        plim__node_order_set(&set->order, i, test_row_cache_class(node));
+        size.lists += is_packed(cache, node);
+        size.entries +=
+            is_packed(cache, node) ? plim__offsets_list(cache->offsets, node).degree : 0;
     }
-    set->complete = true;
-    plim__working_set_seal(set);
+    assert_ok(plim__working_set_create(&cache->world.job, cache->world.dataset, cache->offsets,
+                                       cache->scratch, TEST_ROW_CACHE_KEY, size, &set));
+    memcpy(set->order.nodes.lines, cache->set.lines, plim__node_set_bytes(cache->world.num_nodes));
+    plim__node_set_seal(&set->order.nodes);
+    node = -1;
+    for (int64_t i = 0; i < cache->set.count; i++) {
+        node = plim__node_set_next(&cache->set, node + 1);
+        plim__node_order_set(&set->order, i, test_row_cache_class(node));
+        if (is_packed(cache, node))
+            plim__node_order_set(&set->lists, i, 1 + (int)(plim__rng_u64(79, (uint64_t)node) % 7));
+    }
+    set->complete = set->with_lists = true;
+    assert_true(plim__working_set_seal(set));
     assert_ok(plim__working_set_save(set, cache->world.dataset, cache->scratch));
     *set_out = set;
 }
@@ -75,9 +93,14 @@ static void make_set(test_row_cache_t *cache, plim__working_set_t **set_out)
 bool test_row_cache_pack(test_row_cache_t *cache)
 {
     plim__working_set_t *set;
+    const plim_dataset_info_t *info = plim_dataset_info(cache->world.dataset);
+    const plim__working_size_t most = {info->num_nodes, info->num_nodes, info->num_edges};
     plim__working_set_destroy(cache->params.working_set);
-    assert_ok(plim__working_set_open(&cache->world.job, cache->world.dataset, cache->scratch,
-                                     TEST_ROW_CACHE_KEY, cache->world.num_nodes, &set));
+    if (cache->offsets == NULL)
+        assert_ok(
+            plim__offsets_create(&cache->world.job, cache->world.dataset, false, &cache->offsets));
+    assert_ok(plim__working_set_open(&cache->world.job, cache->world.dataset, cache->offsets,
+                                     cache->scratch, TEST_ROW_CACHE_KEY, most, &set));
     const bool found = set != NULL;
     if (!found)
         make_set(cache, &set);
@@ -89,6 +112,8 @@ bool test_row_cache_pack(test_row_cache_t *cache)
 void test_row_cache_end(test_row_cache_t *cache)
 {
     plim__working_set_destroy(cache->params.working_set);
+    plim__topology_disk_destroy(cache->lists);
+    plim__offsets_destroy(cache->offsets);
     free(cache->set.lines);
     test_features_end(&cache->world);
 }
@@ -100,6 +125,65 @@ plim__rows_t *test_row_cache_open(test_row_cache_t *cache)
         plim__rows_disk_create(&cache->world.job, cache->world.dataset, &cache->params, &source));
     plim__job_deliver(&cache->world.job);
     return source;
+}
+
+plim__topology_t *test_row_cache_open_lists(test_row_cache_t *cache, size_t cache_bytes)
+{
+    plim__topology_t *source;
+    plim__source_params_t params = cache->params;
+    params.cache_bytes = cache_bytes;
+    if (cache->lists == NULL)
+        assert_ok(test_lists_cached(&cache->world.job, cache->world.dataset, cache->offsets, 1,
+                                    &cache->lists));
+    assert_ok(plim__topology_disk_create(&cache->world.job, cache->world.dataset, cache->offsets,
+                                         &params, &source));
+    plim__job_deliver(&cache->world.job);
+    return source;
+}
+
+static void draw_all(plim__topology_t *source, const plim__hop_t *hop, const int64_t *nodes,
+                     int64_t count, plim__drawn_t *drawn)
+{
+    const plim__draws_t draws = {hop, nodes, nodes, count, NULL};
+    assert_ok(plim__topology_draw(source, 0, &draws, drawn));
+    assert_int_equal(drawn->taken, count);
+}
+
+int64_t test_row_cache_draw(test_row_cache_t *cache, plim__topology_t *source, bool packed)
+{
+    static const plim__hop_t hops[] = {
+        {1, 0, 0, 3, false}, {1, 0, 1, -1, false}, {1, 1, 1, 2, true}};
+    const int64_t num_nodes = cache->world.num_nodes;
+    int64_t count = 0, before = 0, cached = 0;
+    int64_t *nodes = calloc((size_t)num_nodes, sizeof *nodes), *memory[6];
+    for (int i = 0; i < 6; i++)
+        memory[i] = calloc((size_t)num_nodes * 13 + 1, sizeof(int64_t));
+    plim__drawn_t wanted = {memory[0], memory[1], num_nodes * 13, 0, memory[2]};
+    plim__drawn_t drawn = {memory[3], memory[4], num_nodes * 13, 0, memory[5]};
+    for (int64_t node = 0; node < num_nodes; node++)
+        if (!packed || (plim__node_set_has(&cache->set, node) && is_packed(cache, node)))
+            nodes[count++] = node;
+    for (int h = 0; h < 3; h++) {
+        for (int64_t i = 0; h == 2 && i < count; i += 3) { /* not ascending */
+            const int64_t other = (int64_t)(plim__rng_u64(80, (uint64_t)i) % (uint64_t)count);
+            const int64_t node = nodes[i];
+            nodes[i] = nodes[other];
+            nodes[other] = node;
+        }
+        draw_all(cache->lists, &hops[h], nodes, count, &wanted);
+        draw_all(source, &hops[h], nodes, count, &drawn);
+        plim__job_deliver(&cache->world.job);
+        const size_t ids = (size_t)wanted.indptr[count] * sizeof(int64_t);
+        assert_memory_equal(drawn.indptr, wanted.indptr, (size_t)(count + 1) * sizeof(int64_t));
+        assert_memory_equal(drawn.ids, wanted.ids, ids);
+        assert_memory_equal(drawn.positions, wanted.positions, ids);
+        cached = plim__source_stats(source->disk).cached - before;
+        before += cached;
+    }
+    for (int i = 0; i < 6; i++)
+        free(memory[i]);
+    free(nodes);
+    return cached;
 }
 
 int64_t test_row_cache_num_pages(plim__rows_t *source)

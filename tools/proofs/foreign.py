@@ -41,15 +41,15 @@ JOB = '7'
 
 
 def forge_rows(path):
-    """Other rows in a working set, with right checksums of their pages, of the table of these and of the header."""
+    """Other rows and lists in a working set, with right checksums of their pages, of the table of these and of the header."""
     data = bytearray(path.read_bytes())
-    (start, size), (checks, length) = (struct.unpack_from('<qq', data, 72 + 24 * section) for section in range(2))
-    for page in range(start // 4096, (start + size) // 4096):
+    (start, rows), (_, lists), (checks, length) = (struct.unpack_from('<qq', data, 80 + 24 * section) for section in range(3))
+    for page in range(start // 4096, (start + rows + lists) // 4096):
         data[page * 4096:page * 4096 + 16] = bytes(16)
         check = xxhash.xxh3_64_intdigest(bytes(data[page * 4096:(page + 1) * 4096]), seed=page) % 2**32
         struct.pack_into('<I', data, checks + 4 * page, check)
-    struct.pack_into('<Q', data, 72 + 24 + 16, xxhash.xxh3_64_intdigest(bytes(data[checks:checks + length])))
-    struct.pack_into('<Q', data, 456, xxhash.xxh3_64_intdigest(bytes(data[:456])))
+    struct.pack_into('<Q', data, 80 + 48 + 16, xxhash.xxh3_64_intdigest(bytes(data[checks:checks + length])))
+    struct.pack_into('<Q', data, 464, xxhash.xxh3_64_intdigest(bytes(data[:464])))
     path.write_bytes(data)
 
 
