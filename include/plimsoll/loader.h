@@ -167,14 +167,15 @@ typedef struct plim_batch {
     const int64_t *seed_times; /* (num_seeds) the latest time in each seed's tree; NULL unless times
                                   decide draws */
     /* Of a stream of links: its seeds are the distinct nodes of the pairs and their negatives,
-     * ascending. */
+     * ascending; disjoint, the nodes in the order of pair_index. */
     int64_t num_pairs;         /* 0: seeds are nodes */
     int64_t num_negatives;     /* pairs, or targets */
     const int64_t *pair_ids;   /* (num_pairs) places in the stream's list */
     const int64_t *pair_index; /* Places in the batch's nodes. PLIM_NEGATIVE_PAIRS, or none:
                                   (2, num_pairs + num_negatives) sources, targets, the negatives
                                   last; PLIM_NEGATIVE_TARGETS: sources, targets (num_pairs each),
-                                  negative targets (num_negatives), as many of each pair */
+                                  negative targets (num_negatives), as many of each pair, one
+                                  after the other; disjoint, one of each pair by turns */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
@@ -220,9 +221,10 @@ typedef struct plim_links {
      * seed, each draws other negatives. */
     int rank;
     int num_ranks;
-    bool no_edges; /* no negative is an edge of the graph, or a node with itself: each is looked up
-                      in the list of its target. plim_stream_next fails with PLIM_ERR_USAGE for a
-                      node with edges to all others. false: negatives may be edges */
+    /* No negative is an edge of the graph, or a node with itself: each is looked up in the list of
+     * its target. plim_stream_next fails with PLIM_ERR_USAGE for a node with edges to all others.
+     * false: negatives may be edges. */
+    bool no_edges;
 } plim_links_t;
 
 #define PLIM_LINKS_INIT                                                                            \
@@ -256,7 +258,8 @@ typedef struct plim_stream_params {
     int64_t share_count;
     /* (num_nodes) the latest time in the tree of each of `nodes`, where times decide draws; copied.
      * NULL: by PLIM_NODE_TIME the seeds' own times. PLIM_EDGE_TIME needs them. A plan needs only
-     * whether there are any. */
+     * whether there are any. Of links (num_pairs), which need them: of both trees of a pair and of
+     * its negatives, whose nodes, by PLIM_NODE_TIME, are not later either. */
     const int64_t *times;
     const plim_links_t *links; /* pairs in place of nodes, in PyG's form, without labels or shares;
                                   NULL: none */

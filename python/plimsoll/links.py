@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from .dataset import Dataset
 from .errors import DataError, UsageError
-from .loader import NeighborLoader, _refuse
+from .loader import NeighborLoader, _Nodes, _refuse
 
 if TYPE_CHECKING:
     from . import _core
-    from .loader import _Nodes
 
 __all__ = ['LinkNeighborLoader']
 
@@ -136,6 +135,8 @@ class LinkNeighborLoader(NeighborLoader):
 
     edge_label_index: the pairs, a tensor of shape [2, pairs]: sources, targets; or the path of a .npy file of integers, [2, pairs] or
                       [pairs, 2], of any size, whose pairs are read as batches need them.
+    edge_label_time:  their times, with time_attr: both trees of a pair and of its negatives hold nothing later. Trees are disjoint then, and
+                      with time_attr="time" no negative is later than its pair either. A .npy file of them is read whole.
     edge_label:       their labels, or a .npy file of them. With "binary" negatives, whose label is 0, they rise by 1 if one of them is 0.
     neg_sampling:     "binary", "triplet", or a dict or NegativeSampling with mode, amount, src_weight, dst_weight.
     exclude:          "self" leaves the edges that a batch's pairs are out of its edge_index, so that a model cannot read the answer
@@ -144,8 +145,8 @@ class LinkNeighborLoader(NeighborLoader):
 
     Batches have the fields of NeighborLoader's, but for batch_size and y, and edge_label_index, edge_label and input_id; or, with
     "triplet", src_index, dst_pos_index, dst_neg_index and input_id. The first nodes of a batch are the distinct nodes of its pairs and
-    negatives, ascending. Negatives depend on the seed, the epoch and the place of their pair in it alone; ranks
-    of torch.distributed, which give pairs of their own, draw other ones.
+    negatives, ascending; with disjoint=True those of all pairs and negatives, in their order. Negatives depend on the seed, the epoch and
+    the place of their pair in it alone; ranks of torch.distributed, which give pairs of their own, draw other ones.
 
         loader = plimsoll.LinkNeighborLoader(dataset, [10, 10], edge_label_index=pairs, neg_sampling='binary', batch_size=512, shuffle=True)
         for batch in loader:
@@ -162,14 +163,14 @@ class LinkNeighborLoader(NeighborLoader):
         num_neighbors: Sequence[int],
         edge_label_index: Any = None,
         edge_label: Any = None,
-        edge_label_time: None = None,
+        edge_label_time: Any = None,
         replace: bool = False,
         subgraph_type: str = 'directional',
         disjoint: bool = False,
         temporal_strategy: str = 'uniform',
         neg_sampling: Any = None,
         neg_sampling_ratio: float | None = None,
-        time_attr: None = None,
+        time_attr: str | None = None,
         weight_attr: str | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: None = None,
@@ -208,10 +209,6 @@ class LinkNeighborLoader(NeighborLoader):
         given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
         own = ('edge_label_index', 'edge_label', 'edge_label_time', 'neg_sampling', 'neg_sampling_ratio', 'y', 'exclude', 'neg_exclude')
         _refuse(
-            disjoint=(disjoint, False, 'the pairs of a batch share one subgraph; batch_size=1 gives each its own'),
-            time_attr=(time_attr, None, 'Plimsoll does not sample links by time'),
-            temporal_strategy=(temporal_strategy, 'uniform', 'Plimsoll does not sample links by time'),
-            edge_label_time=(edge_label_time, None, 'Plimsoll does not sample links by time'),
             y=(y if y != 'all' else None, None, 'use "all", or None for no labels of nodes'),
             sampler=(sampler, None, 'give the pairs as edge_label_index, with shuffle'),
             batch_sampler=(batch_sampler, None, 'give the pairs as edge_label_index, with shuffle and batch_size'),
@@ -226,7 +223,12 @@ class LinkNeighborLoader(NeighborLoader):
         self._negatives = _Negatives.of(neg_sampling, neg_sampling_ratio)
         if self._negatives.mode == 'triplet' and edge_label is not None:
             raise ValueError('neg_sampling="triplet" takes no edge_label: src_index, dst_pos_index and dst_neg_index say which is which')
-        super().__init__(**{name: value for name, value in given.items() if name not in own}, y='all')
+        if (edge_label_time is None) != (time_attr is None):
+            raise UsageError('edge_label_time, the time of each pair, and time_attr, "time" (of nodes) or "edge_time", go together')
+        times = _labels_of(edge_label_time) if isinstance(edge_label_time, (str, os.PathLike)) else edge_label_time
+        if times is not None:
+            times = _Nodes.of(times, 0, 'edge_label_time').owner
+        super().__init__(**{name: value for name, value in given.items() if name not in own}, y='all', input_time=times)
         self.__dict__.update((name, given[name]) for name in own)
 
     def _take_input(self, dataset: Dataset, input_nodes: Any) -> None:
@@ -242,6 +244,8 @@ class LinkNeighborLoader(NeighborLoader):
         self._split, self._by_id, self._count = None, False, shape[1]
         if self._count == 0:
             raise UsageError('edge_label_index has no pairs')
+        if self._times is not None and self._times.count != self._count:
+            raise UsageError(f'edge_label_time has {self._times.count} entries, and edge_label_index {self._count} pairs')
         self._input_nodes = given
         if self._file is None:
             self._nodes().check(self._total, 'edge_label_index')
@@ -266,7 +270,8 @@ class LinkNeighborLoader(NeighborLoader):
         links = (address, targets, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums), _EXCLUDED[self.exclude], path)
         links += (*self._place(), self.neg_exclude == 'edges')
         seeds = (0, 0, 0, bool(self.shuffle), self.batch_size)
-        return *seeds, self._fanout, 0, 1, own, self._seed, True, f'{self._count} links', 0, links
+        times = self._times.address if self._times is not None else 0
+        return *seeds, self._fanout, 0, 1, own, self._seed, True, f'{self._count} links', times, links
 
     def _place(self) -> tuple[int, int]:
         """This rank and the number of ranks, which give pairs of their own."""
@@ -287,6 +292,7 @@ class LinkNeighborLoader(NeighborLoader):
     def _description(self) -> dict[str, Any]:
         description = super()._description()
         description['edge_label_index'] = description.pop('input_nodes')
+        description['edge_label_time'] = description.pop('input_time')
         description['neg_sampling'] = [self._negatives.mode, float(self._negatives.amount)]
         description['edge_label'] = self._labels_checksum()
         description['exclude'] = self.exclude
@@ -316,8 +322,14 @@ class LinkNeighborLoader(NeighborLoader):
         fields['input_id'] = arrays['pair_ids']
         if self.y == 'all' and self.data.label_kind != 'none':
             fields['y'] = self._labels(arrays['nodes'])
+        disjoint = 'batch' in fields
+        if disjoint:
+            fields['batch'] = fields['batch'] % pairs  # as PyG numbers the trees
+        times = fields.pop('seed_time', None)
         if self._negatives.mode == 'triplet':
-            negatives = index[2 * pairs :].reshape(pairs, -1)
+            negatives = index[2 * pairs :].reshape(-1, pairs).T if disjoint else index[2 * pairs :].reshape(pairs, -1)
+            if times is not None:
+                fields['seed_time'] = times[:pairs]
             fields.update(
                 src_index=index[:pairs],
                 dst_pos_index=index[pairs : 2 * pairs],
@@ -325,6 +337,8 @@ class LinkNeighborLoader(NeighborLoader):
             )
         else:
             fields['edge_label_index'] = index
+            if times is not None:
+                fields['edge_label_time'] = times[: index.shape[1]]
             if self.edge_label is not None or self._negatives.mode is not None:
                 fields['edge_label'] = self._edge_labels(arrays['pair_ids'], index.shape[1])
 

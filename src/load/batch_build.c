@@ -284,8 +284,31 @@ static plim_status_t take_times(const plim__load_context_t *context, const plim_
 /* Makes the seeds of a batch of links from its places, and returns their number. */
 static int64_t unite_links(const plim__load_context_t *context, plim__slot_t *slot, int64_t places)
 {
-    return plim__links_unite(slot->seeds, places, context->info->num_nodes, slot->pair_keys,
-                             slot->pair_index);
+    for (int64_t i = 0; i < places && context->plan.recipe.disjoint; i++)
+        slot->pair_index[i] = i;
+    return context->plan.recipe.disjoint
+               ? places
+               : plim__links_unite(slot->seeds, places, context->info->num_nodes, slot->pair_keys,
+                                   slot->pair_index);
+}
+
+/* Takes the seeds of the slot, or the places of links. Their negatives follow from times, so the
+ * times of pairs are taken first, and those of other seeds last. */
+static plim_status_t take_seeds(const plim__load_context_t *context, const plim__load_run_t *run,
+                                plim__load_worker_t *worker, const plim__load_cut_t *cut,
+                                int64_t first, int64_t count, plim__slot_t *slot, void *labels)
+{
+    const plim_stream_t *stream = run->of;
+    const bool links = plim__seeds_links(stream->seeds) != NULL;
+    if (slot->seed_times != NULL && links)
+        PLIM_TRY(take_times(context, run, worker, cut->place + first, count, slot));
+    if (worker->negatives != NULL)
+        worker->negatives->times = slot->seed_times;
+    PLIM_TRY(plim__stream_take(stream, worker->negatives, run->epoch, cut->batch_first + first,
+                               count, slot->seeds, labels));
+    return slot->seed_times != NULL && !links
+               ? take_times(context, run, worker, cut->place + first, count, slot)
+               : PLIM_OK;
 }
 
 /* Makes the seeds of a batch of links, and lists the edges to leave out. The batch is whole. */
@@ -305,8 +328,9 @@ static void begin_links(const plim__load_context_t *context, const plim_stream_t
     batch->pair_index = slot->pair_index;
     *count = unite_links(context, slot, *count);
     batch->batch_seeds = cut->batch_seeds = cut->end = *count;
-    out->excluded = plim__links_excluded(links, batch->num_pairs, slot->pair_index, slot->pair_keys,
-                                         (uint64_t *)slot->pair_ids, &out->num_excluded);
+    out->excluded = plim__links_excluded(
+        links, batch->num_pairs, context->plan.recipe.disjoint ? slot->seeds : slot->pair_index,
+        slot->pair_keys, (uint64_t *)slot->pair_ids, &out->num_excluded);
 }
 
 /* Finds the places of the pairs in the list; the memory was used until the draw. */
@@ -346,11 +370,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     int64_t count = cut.end - batch->first_seed;
     if (slot->part > 0) /* no larger than the part before */
         count = plim__min_i64(count, slot->part);
-    PLIM_TRY(plim__stream_take(stream, worker->negatives, epoch,
-                               cut.batch_first + batch->first_seed, count, slot->seeds,
-                               slot->labels));
-    if (slot->seed_times != NULL)
-        PLIM_TRY(take_times(context, run, worker, cut.place + batch->first_seed, count, slot));
+    PLIM_TRY(take_seeds(context, run, worker, &cut, batch->first_seed, count, slot, slot->labels));
     plim__blocks_trees(worker->blocks, cut.place + batch->first_seed, slot->seed_times);
     begin_links(context, stream, slot, &cut, &count, &out);
     PLIM_TRY(fit_blocks(context, worker, slot, sources, count, &out, &count));
@@ -384,9 +404,6 @@ static plim_status_t count_trees(const plim__load_context_t *context, const plim
     const int number = sources->first_worker + worker->number;
     plim__load_size_t *sum = &slot->counted;
     *sum = (plim__load_size_t){0, params->num_hops}; /* a block has one entry more than nodes */
-    if (slot->seed_times != NULL)
-        PLIM_TRY(
-            take_times(context, run, worker, cut->place + cut->first, cut->end - cut->first, slot));
     for (int64_t i = cut->first; i < cut->end; i++) {
         plim__blocks_out_t out = {.index_type = context->plan.recipe.index_type,
                                   .node_capacity = context->plan.slot_nodes,
@@ -421,8 +438,7 @@ plim_status_t plim__batch_count(const plim__load_context_t *context, const plim_
     params.num_hops = stream->num_hops;
     memcpy(params.fanout, stream->fanout, sizeof stream->fanout);
     int64_t count = cut.end - cut.first;
-    PLIM_TRY(plim__stream_take(stream, worker->negatives, run->epoch, cut.batch_first + cut.first,
-                               count, slot->seeds, NULL));
+    PLIM_TRY(take_seeds(context, run, worker, &cut, cut.first, count, slot, NULL));
     if (plim__seeds_links(stream->seeds) != NULL)
         count = unite_links(context, slot, count);
     slot->more = false;

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#define NODES_MOST ((int64_t)1 << 32) /* that an edge has half of 64 bits for */
 #define AMOUNT_MOST 1000000.0
 
 int64_t plim__links_places(const plim_links_t *links, int64_t pairs)
@@ -73,9 +74,8 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
 {
     plim_links_t links = PLIM_LINKS_INIT;
     PLIM_TRY(plim__params_take(given, "plim_links_t", &links, sizeof links));
-    if (recipe->form != PLIM_PYG || info->num_graphs > 0 || recipe->disjoint)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "batches of links come in PyG's form, from one graph, not disjoint");
+    if (recipe->form != PLIM_PYG || info->num_graphs > 0)
+        return plim__fail(PLIM_ERR_USAGE, "batches of links come in PyG's form, from one graph");
     if (links.num_pairs < 1)
         return plim__fail(PLIM_ERR_USAGE, "%lld links", (long long)links.num_pairs);
     PLIM_TRY(check_negatives(&links));
@@ -90,6 +90,9 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%lld links over %lld nodes are too many for this version",
                           (long long)links.num_pairs, (long long)info->num_nodes);
+    if (recipe->disjoint && links.exclude != PLIM_EXCLUDE_NONE && info->num_nodes > NODES_MOST)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "edges are left out of trees only in graphs of up to 2^32 nodes");
     *links_out = links;
     return PLIM_OK;
 }
@@ -107,10 +110,11 @@ plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes)
     return PLIM_OK;
 }
 
-plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *file,
-                                plim__negatives_t *negatives, int64_t num_nodes, uint64_t seed,
-                                int64_t epoch, int64_t first, int64_t pairs, int64_t *ids)
+plim_status_t plim__links_nodes(const plim__links_batch_t *batch, plim__links_file_t *file,
+                                plim__negatives_t *negatives, int64_t *ids)
 {
+    const plim_links_t *links = batch->links;
+    const int64_t pairs = batch->pairs;
     const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
     int64_t *targets = ids + pairs + (both ? plim__negatives_count(links, pairs) : 0);
     if (file != NULL)
@@ -120,8 +124,16 @@ plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *f
         ids[i] = links->sources[position];
         targets[i] = links->targets[position];
     }
-    return plim__negatives_draw(links, negatives, num_nodes, seed, epoch, first, pairs, ids,
-                                ids + pairs, targets + pairs);
+    return plim__negatives_draw(batch, negatives, ids, ids + pairs, targets + pairs);
+}
+
+void plim__links_times(const plim_links_t *links, int64_t pairs, int64_t *times)
+{
+    const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
+    const int64_t block = pairs + (both ? plim__negatives_count(links, pairs) : 0);
+    const int64_t places = plim__links_places(links, pairs);
+    for (int64_t i = pairs; i < places; i++)
+        times[i] = times[(both ? i % block : i) % pairs];
 }
 
 int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uint64_t *keys,

@@ -8,7 +8,8 @@
  *
  * The nodes of places are a function of (links, seed, epoch, places of the pairs in the epoch);
  * windows draw for them as they are. When a batch is built, its seeds are made of them: its
- * distinct nodes, ascending. The batch keeps which seed each place is.
+ * distinct nodes, ascending. The batch keeps which seed each place is. Disjoint, each place is a
+ * seed.
  */
 #ifndef PLIM_LOAD_LINKS_H
 #define PLIM_LOAD_LINKS_H
@@ -35,12 +36,13 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
 /* PLIM_ERR_USAGE for running sums that descend, are not finite, or end with 0. */
 plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes);
 
-/* The nodes of the places of a batch, whose first pair is the first-th of the epoch: `ids` has the
- * positions of its pairs in the list, or in the file unless it is NULL, at first. Errors of
- * plim__links_file_read and plim__negatives_draw. */
-plim_status_t plim__links_nodes(const plim_links_t *links, plim__links_file_t *file,
-                                plim__negatives_t *negatives, int64_t num_nodes, uint64_t seed,
-                                int64_t epoch, int64_t first, int64_t pairs, int64_t *ids);
+/* The nodes of the places of a batch: `ids` has the positions of its pairs in the list, or in the
+ * file unless it is NULL, at first. Errors of plim__links_file_read and plim__negatives_draw. */
+plim_status_t plim__links_nodes(const plim__links_batch_t *batch, plim__links_file_t *file,
+                                plim__negatives_t *negatives, int64_t *ids);
+
+/* Gives the places of a batch, disjoint, the times of its pairs, which `times` has at first. */
+void plim__links_times(const plim_links_t *links, int64_t pairs, int64_t *times);
 
 /*
  * Replaces the nodes of places by the seeds, and returns their number. Each place's seed goes to
@@ -51,7 +53,8 @@ int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uin
 
 /*
  * The edges to leave out of a batch, as plim__blocks_out_t has them: in `keys` or `scratch`, which
- * hold as many entries as there are places.
+ * hold as many entries as there are places. index[i] is the seed of place i, or, disjoint, its
+ * node.
  */
 const uint64_t *plim__links_excluded(const plim_links_t *links, int64_t pairs, const int64_t *index,
                                      uint64_t *keys, uint64_t *scratch, int64_t *count_out);

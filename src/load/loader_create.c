@@ -143,6 +143,10 @@ static plim_status_t fill(plim_loader_t *loader)
         negatives->job = &loader->context.job;
         negatives->lists = loader->context.lists;
         negatives->worker = loader->context.params.builders + i;
+        negatives->node_time = NULL;
+        negatives->time_worker = loader->context.first_column_worker + i;
+        if (loader->context.plan.recipe.draw_by == PLIM_NODE_TIME)
+            negatives->node_time = loader->context.sources.columns[__builtin_ctz(PLIM_NODE_TIME)];
         loader->workers[i].negatives = negatives;
     }
     return start_workers(loader);

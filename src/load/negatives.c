@@ -13,6 +13,7 @@
 
 typedef struct negative {
     int64_t source, target;
+    int64_t until;         /* the latest time of its nodes, by node_time */
     uint64_t key, counter; /* of the next draw */
 } negative_t;
 
@@ -48,21 +49,28 @@ static int64_t draw_node(const double *sums, int64_t num_nodes, negative_t *nega
                : (int64_t)plim__rng_below(negative->key, &negative->counter, (uint64_t)num_nodes);
 }
 
-static void draw(const plim_links_t *links, int64_t num_nodes, negative_t *negative)
+static void draw(const plim__links_batch_t *batch, negative_t *negative)
 {
+    const plim_links_t *links = batch->links;
     if (links->negatives == PLIM_NEGATIVE_PAIRS)
-        negative->source = draw_node(links->source_sums, num_nodes, negative);
-    negative->target = draw_node(links->target_sums, num_nodes, negative);
+        negative->source = draw_node(links->source_sums, batch->num_nodes, negative);
+    negative->target = draw_node(links->target_sums, batch->num_nodes, negative);
 }
 
-/* The number-th negative of a pair at that place of the epoch, before it is drawn. */
-static negative_t begin(const plim_links_t *links, uint64_t prefix, int64_t place, int64_t number,
-                        int64_t source)
+/* Negative `number` of a batch before it is drawn. */
+static negative_t begin(const plim__links_batch_t *batch, uint64_t prefix, int64_t number,
+                        const int64_t *sources, const int64_t *times)
 {
-    const uint64_t of_all = (uint64_t)place * (uint64_t)links->num_ranks + (uint64_t)links->rank;
-    return (negative_t){.source = source,
-                        .key = plim__rng_key_of(prefix, of_all),
-                        .counter = (uint64_t)number << 32};
+    const plim_links_t *links = batch->links;
+    const bool turns = batch->disjoint || links->negatives == PLIM_NEGATIVE_PAIRS;
+    const int64_t each = turns ? batch->pairs : (int64_t)links->amount;
+    const int64_t pair = turns ? number % each : number / each;
+    const uint64_t of_pair = (uint64_t)(turns ? number / each : number % each);
+    const uint64_t place = (uint64_t)(batch->first + pair) * (uint64_t)links->num_ranks;
+    return (negative_t){.source = sources[pair],
+                        .until = times != NULL ? times[pair] : 0,
+                        .key = plim__rng_key_of(prefix, place + (uint64_t)links->rank),
+                        .counter = of_pair << 32};
 }
 
 /* Where a source may still be in a list: entries low … high - 1. */
@@ -99,16 +107,15 @@ static bool narrow(span_t *range, const int64_t *entries, int64_t source)
     return false;
 }
 
-/* Which of at most AT_ONCE negatives are edges, or a node with itself: a search in each target's
- * list, a step in all lists at once. */
+/* Which of at most AT_ONCE negatives are edges: a search in each target's list, a step in all lists
+ * at once. Those that are refused already stay so. */
 static plim_status_t find_edges(plim__negatives_t *scratch, negative_t *const *negatives,
-                                int64_t count, bool *edges_out)
+                                int64_t count, bool *refused)
 {
     span_t ranges[AT_ONCE];
     for (int64_t i = 0; i < count; i++) {
-        edges_out[i] = negatives[i]->source == negatives[i]->target;
         ranges[i] = (span_t){0, 0};
-        if (!edges_out[i])
+        if (!refused[i])
             ranges[i].high =
                 plim__offsets_list(scratch->lists->offsets, negatives[i]->target).degree;
     }
@@ -130,9 +137,34 @@ static plim_status_t find_edges(plim__negatives_t *scratch, negative_t *const *n
         PLIM_TRY(plim__topology_entries(scratch->lists, scratch->worker, scratch->nodes,
                                         scratch->indptr, lists, scratch->entries));
         for (int64_t j = 0; j < lists; j++)
-            edges_out[which[j]] = narrow(&ranges[which[j]], scratch->entries + scratch->indptr[j],
-                                         negatives[which[j]]->source);
+            refused[which[j]] = narrow(&ranges[which[j]], scratch->entries + scratch->indptr[j],
+                                       negatives[which[j]]->source);
     }
+}
+
+/* Which of at most AT_ONCE negatives have a node that is too late: their sources, or targets. */
+static plim_status_t find_late(plim__negatives_t *scratch, negative_t *const *negatives,
+                               int64_t count, bool targets, bool *refused)
+{
+    for (int64_t i = 0; i < count; i++)
+        scratch->nodes[i] = targets ? negatives[i]->target : negatives[i]->source;
+    PLIM_TRY(plim__rows_gather(scratch->node_time, scratch->time_worker, scratch->nodes, count,
+                               PLIM_I64, scratch->entries));
+    for (int64_t i = 0; i < count; i++)
+        refused[i] |= scratch->entries[i] > negatives[i]->until;
+    return PLIM_OK;
+}
+
+static plim_status_t refuse(plim__negatives_t *scratch, const plim_links_t *links,
+                            negative_t *const *negatives, int64_t count, bool *refused_out)
+{
+    for (int64_t i = 0; i < count; i++)
+        refused_out[i] = links->no_edges && negatives[i]->source == negatives[i]->target;
+    if (scratch->node_time != NULL && links->negatives == PLIM_NEGATIVE_PAIRS)
+        PLIM_TRY(find_late(scratch, negatives, count, false, refused_out));
+    if (scratch->node_time != NULL)
+        PLIM_TRY(find_late(scratch, negatives, count, true, refused_out));
+    return links->no_edges ? find_edges(scratch, negatives, count, refused_out) : PLIM_OK;
 }
 
 static bool has_weight(const double *sums, int64_t node)
@@ -140,79 +172,95 @@ static bool has_weight(const double *sums, int64_t node)
     return sums == NULL || sums[node] > (node > 0 ? sums[node - 1] : 0);
 }
 
-/* Takes the first target from the last one on that is no edge. */
-static plim_status_t search(plim__negatives_t *scratch, const plim_links_t *links,
-                            int64_t num_nodes, negative_t *negative)
+/* Takes the first target from the last one on that is not refused; or, before that, the first
+ * source that is not too late. */
+static plim_status_t search(plim__negatives_t *scratch, const plim__links_batch_t *batch,
+                            bool targets, negative_t *negative)
 {
+    const double *sums = targets ? batch->links->target_sums : batch->links->source_sums;
+    const int64_t start = targets ? negative->target : negative->source;
     negative_t tried[AT_ONCE], *list[AT_ONCE];
-    bool edges[AT_ONCE];
-    for (int64_t done = 0; done < num_nodes;) {
+    bool refused[AT_ONCE];
+    for (int64_t done = 0; done < batch->num_nodes;) {
         int64_t count = 0;
         PLIM_TRY(plim__job_check(scratch->job));
-        for (; done < num_nodes && count < AT_ONCE; done++) {
-            const int64_t target = (negative->target + done) % num_nodes;
-            tried[count] = (negative_t){.source = negative->source, .target = target};
+        for (; done < batch->num_nodes && count < AT_ONCE; done++) {
+            const int64_t node = (start + done) % batch->num_nodes;
+            tried[count] = *negative;
+            *(targets ? &tried[count].target : &tried[count].source) = node;
             list[count] = &tried[count];
-            count += has_weight(links->target_sums, target);
+            refused[count] = false;
+            count += has_weight(sums, node);
         }
-        PLIM_TRY(find_edges(scratch, list, count, edges));
+        PLIM_TRY(targets ? refuse(scratch, batch->links, list, count, refused)
+                         : find_late(scratch, list, count, false, refused));
         for (int64_t i = 0; i < count; i++) {
-            if (edges[i])
+            if (refused[i])
                 continue;
-            negative->target = tried[i].target;
+            *negative = tried[i];
             return PLIM_OK;
         }
     }
     return plim__fail(PLIM_ERR_USAGE,
-                      "node %lld has edges to all nodes that negatives are drawn from, so each "
-                      "negative of it is an edge",
+                      "node %lld has no negative: it has edges to all nodes that negatives are "
+                      "drawn from, or these are later than the time of its pair",
                       (long long)negative->source);
 }
 
-/* Draws those that are edges again. */
-static plim_status_t leave_edges(plim__negatives_t *scratch, const plim_links_t *links,
-                                 int64_t num_nodes, negative_t *drawn, int64_t count)
+/* Draws those that are refused again. */
+static plim_status_t draw_again(plim__negatives_t *scratch, const plim__links_batch_t *batch,
+                                negative_t *drawn, int64_t count)
 {
     negative_t *left[AT_ONCE];
-    bool edges[AT_ONCE];
+    bool refused[AT_ONCE];
+    const bool sources =
+        scratch->node_time != NULL && batch->links->negatives == PLIM_NEGATIVE_PAIRS;
     for (int64_t i = 0; i < count; i++)
         left[i] = &drawn[i];
     for (int turn = 0; turn < DRAWS_MOST && count > 0; turn++) {
         int64_t kept = 0;
-        PLIM_TRY(find_edges(scratch, left, count, edges));
+        PLIM_TRY(refuse(scratch, batch->links, left, count, refused));
         for (int64_t i = 0; i < count; i++) {
-            if (!edges[i])
+            if (!refused[i])
                 continue;
-            draw(links, num_nodes, left[i]);
+            draw(batch, left[i]);
             left[kept++] = left[i];
         }
         count = kept;
     }
-    for (int64_t i = 0; i < count; i++)
-        PLIM_TRY(search(scratch, links, num_nodes, left[i]));
+    for (int64_t i = 0; i < count; i++) {
+        if (sources)
+            PLIM_TRY(search(scratch, batch, false, left[i]));
+        PLIM_TRY(search(scratch, batch, true, left[i]));
+    }
     return PLIM_OK;
 }
 
-plim_status_t plim__negatives_draw(const plim_links_t *links, plim__negatives_t *negatives,
-                                   int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t first,
-                                   int64_t pairs, const int64_t *sources, int64_t *sources_out,
+bool plim__negatives_look(const plim_links_t *links, const plim_recipe_t *recipe)
+{
+    return links->negatives != PLIM_NEGATIVES_NONE &&
+           (links->no_edges || recipe->draw_by == PLIM_NODE_TIME);
+}
+
+plim_status_t plim__negatives_draw(const plim__links_batch_t *batch, plim__negatives_t *negatives,
+                                   const int64_t *sources, int64_t *sources_out,
                                    int64_t *targets_out)
 {
-    const int64_t all = plim__negatives_count(links, pairs);
-    const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
-    const int64_t each = both ? 0 : (int64_t)links->amount;
-    const uint64_t prefix = plim__rng_prefix(seed, (uint64_t)epoch, NEGATIVE_STREAM);
+    const int64_t all = plim__negatives_count(batch->links, batch->pairs);
+    const bool both = batch->links->negatives == PLIM_NEGATIVE_PAIRS;
+    const bool looks =
+        batch->links->no_edges || (negatives != NULL && negatives->node_time != NULL);
+    const uint64_t prefix = plim__rng_prefix(batch->seed, (uint64_t)batch->epoch, NEGATIVE_STREAM);
+    const int64_t *times = looks ? negatives->times : NULL;
     negative_t drawn[AT_ONCE];
     for (int64_t done = 0; done < all; done += AT_ONCE) {
         const int64_t count = plim__min_i64(AT_ONCE, all - done);
         for (int64_t i = 0; i < count; i++) {
-            const int64_t number = both ? (done + i) / pairs : (done + i) % each;
-            const int64_t pair = both ? (done + i) % pairs : (done + i) / each;
-            drawn[i] = begin(links, prefix, first + pair, number, sources[pair]);
-            draw(links, num_nodes, &drawn[i]);
+            drawn[i] = begin(batch, prefix, done + i, sources, times);
+            draw(batch, &drawn[i]);
         }
-        if (links->no_edges)
-            PLIM_TRY(leave_edges(negatives, links, num_nodes, drawn, count));
+        if (looks)
+            PLIM_TRY(draw_again(negatives, batch, drawn, count));
         for (int64_t i = 0; i < count; i++) {
             if (both)
                 sources_out[done + i] = drawn[i].source;

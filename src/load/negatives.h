@@ -1,11 +1,12 @@
 /*
  * Negatives of links: nodes that are drawn for the pairs of a batch. Negative j of b pairs belongs
- * to pair j mod b, or of targets to pair j / amount. It is drawn by the pair's place in the epoch
- * of all ranks, not by its batch.
+ * to pair j mod b, or, of targets that share a subgraph, to pair j / amount. It is drawn by the
+ * pair's place in the epoch of all ranks, not by its batch.
  *
- * Where none may be an edge, each is looked up in the list of its target, and drawn again up to
- * DRAWS_MOST times. Then the nodes behind the last target are tried one after the other: few nodes
- * have edges to almost all others.
+ * Some are refused: edges, where none may be one, which are looked up in the lists of their
+ * targets; and nodes later than the pair's time. They are drawn again, up to DRAWS_MOST times. Then
+ * the nodes behind the last one are tried one after the other: few nodes have edges to almost all
+ * others.
  */
 #ifndef PLIM_LOAD_NEGATIVES_H
 #define PLIM_LOAD_NEGATIVES_H
@@ -23,22 +24,37 @@ typedef struct plim__negatives {
     const plim_job_t *job;
     plim__topology_t *lists; /* with offsets */
     int worker;              /* of them */
+    plim__rows_t *node_time; /* NULL: times decide no draws */
+    int time_worker;         /* of it */
+    int64_t *times;          /* (pairs) of the batch, by node_time; set before each draw */
     int64_t nodes[PLIM__NEGATIVES_AT_ONCE];
     int64_t indptr[PLIM__NEGATIVES_AT_ONCE + 1];
     int64_t entries[PLIM__NEGATIVES_AT_ONCE * PLIM__NEGATIVES_WIDTH];
 } plim__negatives_t;
 
+/* A batch of pairs: the first is the first-th of the epoch. */
+typedef struct plim__links_batch {
+    const plim_links_t *links;
+    int64_t num_nodes;
+    uint64_t seed;
+    int64_t epoch;
+    int64_t first, pairs;
+    bool disjoint;
+} plim__links_batch_t;
+
 /* The number of negatives of a batch of so many pairs; saturating. */
 int64_t plim__negatives_count(const plim_links_t *links, int64_t pairs);
 
+/* Whether negatives of such a stream are refused, which takes a plim__negatives_t. */
+bool plim__negatives_look(const plim_links_t *links, const plim_recipe_t *recipe);
+
 /*
- * Draws the negatives of a batch of so many pairs, whose first is the first-th of the epoch and
- * whose sources are `sources`. sources_out only of negative pairs. `negatives` may be NULL if they
- * may be edges. PLIM_ERR_USAGE for a node that has none; errors of reading lists.
+ * Draws the negatives of a batch with these sources. sources_out only of negative pairs.
+ * `negatives` may be NULL where none is refused. PLIM_ERR_USAGE where all nodes are refused; errors
+ * of reading lists and times.
  */
-plim_status_t plim__negatives_draw(const plim_links_t *links, plim__negatives_t *negatives,
-                                   int64_t num_nodes, uint64_t seed, int64_t epoch, int64_t first,
-                                   int64_t pairs, const int64_t *sources, int64_t *sources_out,
+plim_status_t plim__negatives_draw(const plim__links_batch_t *batch, plim__negatives_t *negatives,
+                                   const int64_t *sources, int64_t *sources_out,
                                    int64_t *targets_out);
 
 #endif

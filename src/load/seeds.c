@@ -42,6 +42,7 @@ struct plim__seeds {
     split_seeds_t splits[3];
     plim_links_t links;       /* copied; num_pairs 0: none. The training split counts pairs */
     int64_t batch_pairs;      /* of them in a batch */
+    bool disjoint;            /* of links */
     plim__links_file_t *file; /* of links that are not held; NULL: none */
     int64_t num_nodes;
     double *sums[2];    /* (num_nodes) of links with weights: of sources, and of targets */
@@ -136,9 +137,9 @@ static plim__seeds_t list_draft(const plim_dataset_t *dataset, int64_t count, bo
 }
 
 static plim__seeds_t links_draft(const plim_dataset_t *dataset, const plim_links_t *links,
-                                 bool shuffled)
+                                 bool shuffled, bool times)
 {
-    plim__seeds_t draft = list_draft(dataset, links->num_pairs, shuffled, false);
+    plim__seeds_t draft = list_draft(dataset, links->num_pairs, shuffled, times);
     draft.stored_bytes = 0;
     draft.columns = 0;
     draft.links = *links;
@@ -177,9 +178,9 @@ size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool
 }
 
 size_t plim__seeds_links_stays(const plim_job_t *job, const plim_dataset_t *dataset,
-                               const plim_links_t *links, bool shuffled)
+                               const plim_links_t *links, bool shuffled, bool times)
 {
-    plim__seeds_t draft = links_draft(dataset, links, shuffled);
+    plim__seeds_t draft = links_draft(dataset, links, shuffled, times);
     return plim__add_saturating_size(
         plim__object_bytes(lay_out, &draft, sizeof draft),
         links->path != NULL ? plim__links_file_estimate(job, links->path) : 0);
@@ -189,7 +190,8 @@ size_t plim__seeds_own_stays(const plim_job_t *job, const plim_dataset_t *datase
                              const plim__seeds_t *seeds)
 {
     return seeds->links.num_pairs > 0
-               ? plim__seeds_links_stays(job, dataset, &seeds->links, seeds->shuffled)
+               ? plim__seeds_links_stays(job, dataset, &seeds->links, seeds->shuffled,
+                                         seeds->has_times)
                : plim__seeds_list_stays(dataset, seeds->splits[PLIM_TRAIN].count, seeds->shuffled,
                                         seeds->has_times);
 }
@@ -525,10 +527,11 @@ static plim_status_t copy_links(const plim_job_t *job, const plim_dataset_info_t
 
 plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset_t *dataset,
                                        uint64_t seed, const plim_links_t *links,
-                                       int64_t batch_pairs, bool shuffled,
-                                       plim__seeds_t **seeds_out)
+                                       const int64_t *times, int64_t batch_pairs, bool shuffled,
+                                       bool disjoint, plim__seeds_t **seeds_out)
 {
-    plim__seeds_t draft = links_draft(dataset, links, shuffled), *seeds;
+    plim__seeds_t draft = links_draft(dataset, links, shuffled, times != NULL), *seeds;
+    draft.disjoint = disjoint;
     draft.seed = seed;
     draft.batch_pairs = batch_pairs;
     PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out, &draft, sizeof draft,
@@ -538,6 +541,8 @@ plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset
         plim__seeds_destroy(seeds);
         return status;
     }
+    if (times != NULL)
+        memcpy(seeds->times, times, (size_t)links->num_pairs * sizeof *times);
     *seeds_out = seeds;
     return PLIM_OK;
 }
@@ -664,8 +669,9 @@ plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, plim__negatives
         const bool present = plim__seeds_positions(seeds, shuffled, epoch, pair, pairs, ids_out);
         assert(present && places <= count);
         (void)present;
-        PLIM_TRY(plim__links_nodes(links, seeds->file, negatives, seeds->num_nodes, seeds->seed,
-                                   epoch, pair, pairs, ids_out));
+        const plim__links_batch_t batch = {links, seeds->num_nodes, seeds->seed, epoch, pair,
+                                           pairs, seeds->disjoint};
+        PLIM_TRY(plim__links_nodes(&batch, seeds->file, negatives, ids_out));
         ids_out += places;
         count -= places;
     }
@@ -705,11 +711,32 @@ bool plim__seeds_positions(const plim__seeds_t *seeds, bool shuffled, int64_t ep
     return true;
 }
 
+/* The times of whole batches of places. */
+static bool link_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
+                       int64_t count, int64_t *times_out)
+{
+    const plim_links_t *links = &seeds->links;
+    const int64_t each = plim__links_places(links, seeds->batch_pairs);
+    for (int64_t step = first / each, places; count > 0; step++, count -= places) {
+        const int64_t pair = step * seeds->batch_pairs;
+        const int64_t pairs = plim__min_i64(seeds->batch_pairs, links->num_pairs - pair);
+        places = plim__links_places(links, pairs);
+        (void)plim__seeds_positions(seeds, shuffled, epoch, pair, pairs, times_out);
+        for (int64_t i = 0; i < pairs; i++)
+            times_out[i] = seeds->times[times_out[i]];
+        plim__links_times(links, pairs, times_out);
+        times_out += places;
+    }
+    return true;
+}
+
 bool plim__seeds_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
                        int64_t count, int64_t *times_out)
 {
     if (!seeds->has_times)
         return false;
+    if (seeds->links.num_pairs > 0)
+        return link_times(seeds, shuffled, epoch, first, count, times_out);
     (void)plim__seeds_positions(seeds, shuffled, epoch, first, count, times_out);
     for (int64_t i = 0; i < count; i++)
         times_out[i] = seeds->times[times_out[i]];

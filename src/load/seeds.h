@@ -47,13 +47,14 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
                                       plim__seeds_t **seeds_out);
 
 /* The same for links, of which a batch has `batch_pairs`: without labels, and without memory used
- * only during creation. An entry is a place. PLIM_ERR_USAGE also for weights that are none. */
+ * only during creation. An entry is a place; times[i] goes with pair i. PLIM_ERR_USAGE also for
+ * weights that are none. */
 size_t plim__seeds_links_stays(const plim_job_t *job, const plim_dataset_t *dataset,
-                               const plim_links_t *links, bool shuffled);
+                               const plim_links_t *links, bool shuffled, bool times);
 plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset_t *dataset,
                                        uint64_t seed, const plim_links_t *links,
-                                       int64_t batch_pairs, bool shuffled,
-                                       plim__seeds_t **seeds_out);
+                                       const int64_t *times, int64_t batch_pairs, bool shuffled,
+                                       bool disjoint, plim__seeds_t **seeds_out);
 
 /* The links; NULL: the seeds are nodes or graphs. And the pairs of a batch of them. */
 const plim_links_t *plim__seeds_links(const plim__seeds_t *seeds);
@@ -99,7 +100,8 @@ void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch);
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
                       int64_t first, int64_t count, int64_t *ids_out, void *labels_out);
 
-/* The times of the entries that plim__seeds_take would take; false for seeds without times. */
+/* The times of the entries that plim__seeds_take, or of links plim__seeds_take_links, would take;
+ * false for seeds without times. */
 bool plim__seeds_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
                        int64_t count, int64_t *times_out);
 

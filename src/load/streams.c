@@ -81,7 +81,7 @@ static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, i
         return true;
     seeds = recipe->form == PLIM_PYG ? plim__min_i64(recipe->batch_size, seeds) : 1;
     return (loader->context.plan.links || links->num_pairs == 0) &&
-           (loader->context.plan.looks_up || !links->no_edges) &&
+           (loader->context.plan.looks_up || !plim__negatives_look(links, recipe)) &&
            recipe->num_hops <= params->blocks.num_hops && seeds <= params->part_seeds &&
            plim__load_most_drawn(recipe, info->max_degree) <= params->most_drawn &&
            (loader->context.plan.counted ||
@@ -107,9 +107,10 @@ static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_
     int64_t count = params->num_nodes;
     *seeds_out = NULL;
     if (links->num_pairs > 0)
-        return plim__seeds_create_links(
-            loader->context.asked, loader->context.dataset, recipe->seed, links,
-            plim__links_pairs(links, recipe->batch_size), params->shuffle, seeds_out);
+        return plim__seeds_create_links(loader->context.asked, loader->context.dataset,
+                                        recipe->seed, links, params->times,
+                                        plim__links_pairs(links, recipe->batch_size),
+                                        params->shuffle, recipe->disjoint, seeds_out);
     if (nodes == NULL && !params->no_labels &&
         !plim__load_stream_reorders(&loader->context.plan.recipe, params))
         return PLIM_OK;
@@ -130,11 +131,15 @@ static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream
     if (params->num_nodes < 0 || (params->nodes == NULL && params->num_nodes > 0))
         return plim__fail(PLIM_ERR_USAGE, "a list of %lld seeds%s", (long long)params->num_nodes,
                           params->nodes == NULL ? ", but no nodes are given" : "");
-    if (params->times != NULL && (params->nodes == NULL || !plim__load_by_time(recipe)))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "times of seeds are for `nodes`, where edge_time or node_time decides");
-    if (params->times == NULL && recipe->draw_by == PLIM_EDGE_TIME)
-        return plim__fail(PLIM_ERR_USAGE, "draws by edge_time need a time of each seed");
+    const bool links = params->links != NULL;
+    if (params->times != NULL && ((params->nodes == NULL && !links) || !plim__load_by_time(recipe)))
+        return plim__fail(PLIM_ERR_USAGE, "times of seeds are for `nodes` or `links`, where "
+                                          "edge_time or node_time decides");
+    if (params->times == NULL &&
+        (recipe->draw_by == PLIM_EDGE_TIME || (links && plim__load_by_time(recipe))))
+        return plim__fail(PLIM_ERR_USAGE, "draws by %s need a time of each %s",
+                          recipe->draw_by == PLIM_EDGE_TIME ? "edge_time" : "node_time",
+                          links ? "pair" : "seed");
     return plim__load_recipe_check(loader->context.dataset, recipe);
 }
 

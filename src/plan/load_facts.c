@@ -214,9 +214,10 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
         add_stream(plim__dataset_manifest(dataset), &own, seeds, i == params->num_streams, streams);
         if (links.num_pairs > 0) {
             streams->links = true;
-            streams->looks_up |= links.no_edges;
-            bytes = plim__add_saturating_size(
-                bytes, plim__seeds_links_stays(job, dataset, &links, stream.shuffle));
+            streams->looks_up |= plim__negatives_look(&links, recipe);
+            bytes = plim__add_saturating_size(bytes, plim__seeds_links_stays(job, dataset, &links,
+                                                                             stream.shuffle,
+                                                                             stream.times != NULL));
             continue;
         }
         if (!list && !plim__load_stream_reorders(recipe, &stream))

@@ -356,7 +356,8 @@ static bool is_excluded(const plim__blocks_out_t *out, int64_t source, int64_t t
     return low < out->num_excluded && out->excluded[low] == edge;
 }
 
-/* Leaves out the excluded edges of a block that begins at entry `from`; it begins at `to` then. */
+/* Leaves out the excluded edges of a block that begins at entry `from`; it begins at `to` then. Of
+ * the first num_seeds nodes edges are known by their places, in trees (0) by their nodes. */
 static int64_t exclude_from(const plim__blocks_out_t *out, plim_block_t *block, int64_t num_seeds,
                             int64_t from, int64_t to)
 {
@@ -368,7 +369,9 @@ static int64_t exclude_from(const plim__blocks_out_t *out, plim_block_t *block, 
         const int64_t end = from + get(indptr, type, i + 1);
         for (; entry < end; entry++) {
             const int64_t source = get(out->edges, type, entry);
-            if (source < num_seeds && target < num_seeds && is_excluded(out, source, target))
+            if (num_seeds == 0
+                    ? is_excluded(out, out->ids[source], out->ids[target])
+                    : source < num_seeds && target < num_seeds && is_excluded(out, source, target))
                 continue;
             put(out->edges, type, kept, source);
             if (out->edge_ids != NULL)
@@ -461,7 +464,7 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
         blocks->expected_nodes = blocks->num_nodes + RUN;
     }
     if (fits && out->num_excluded > 0)
-        exclude(out, count);
+        exclude(out, params->node_bits > 0 ? 0 : count);
     if (fits && out->with_targets)
         write_targets(out);
     *fits_out = fits;

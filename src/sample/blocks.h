@@ -44,12 +44,12 @@ typedef struct plim__blocks_out {
     int64_t num_edges;  /* of all hops */
     int64_t *edge_ids;  /* (edge_capacity) positions of the edges in indices.npy; NULL: without */
     const int64_t *ids; /* (num_nodes) the nodes as int64; in the scratch until its next use */
-    const uint64_t *excluded; /* (num_excluded) ascending: edges between seeds that are left out
-                                 after all draws; not of trees */
+    const uint64_t *excluded; /* (num_excluded) ascending: edges that are left out after all draws:
+                                 between seeds, by their places; in trees by nodes below 2^32 */
     int64_t num_excluded;
 } plim__blocks_out_t;
 
-/* An edge between two seeds, by their places. */
+/* An edge between two seeds, by their places, or between two nodes. */
 static inline uint64_t plim__blocks_edge(int64_t source, int64_t target)
 {
     return (uint64_t)target << 32 | (uint64_t)source;

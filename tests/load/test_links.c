@@ -455,8 +455,8 @@ static void test_out_of_memory(void **state)
         for (int n = 1; status != PLIM_OK; n++) {
             plim__seeds_t *seeds;
             test_map_fail_at(n);
-            status = plim__seeds_create_links(&fixture.job, fixture.dataset, 1, &links, 10, true,
-                                              &seeds);
+            status = plim__seeds_create_links(&fixture.job, fixture.dataset, 1, &links, NULL, 10,
+                                              true, false, &seeds);
             test_map_fail_at(0);
             if (status == PLIM_OK)
                 plim__seeds_destroy(seeds);

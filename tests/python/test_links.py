@@ -16,7 +16,7 @@ pytest.importorskip('torch_geometric')
 from test_same_as_pyg import EDGES, NODES, WholeNeighbourhoods, compare, make_data  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 from torch_geometric.loader import LinkLoader  # noqa: E402
-from torch_geometric.sampler import NegativeSampling, NodeSamplerInput  # noqa: E402
+from torch_geometric.sampler import NegativeSampling, NodeSamplerInput, SamplerOutput  # noqa: E402
 from torch_geometric.sampler.neighbor_sampler import edge_sample  # noqa: E402
 
 
@@ -42,7 +42,10 @@ def pairs_of(data, count, draw):
     return data.edge_index[:, torch.randint(EDGES, (count,), generator=draw)]
 
 
-def negatives_of(batch, mode):
+def negatives_of(batch, mode, disjoint=False):
+    """Negatives in the order of PyG's draw."""
+    if mode == 'triplet' and disjoint and batch.dst_neg_index.dim() == 2:
+        return {'dst': batch.n_id[batch.dst_neg_index.t()].reshape(-1)}
     if mode == 'binary':
         count = len(batch.input_id)
         source, target = batch.n_id[batch.edge_label_index[:, count:]]
@@ -84,6 +87,137 @@ def test_as_pyg(tmp_path, sampling):
                 theirs_negatives.given = negatives_of(one, mode)
             other = theirs(range(number * size, min(37, (number + 1) * size)))
             compare(one, other)
+
+
+class Trees(WholeLinks):
+    """A tree of each seed: all neighbours that are not later than its time, as PyG's disjoint batches have them."""
+
+    def __init__(self, data, hops, time_attr):
+        super().__init__(data, hops)
+        edge_time = data.time[data.edge_index[0]] if time_attr == 'time' else data.edge_time
+        self.edge_time = None if time_attr is None else edge_time.tolist()
+        self.node_time = data.time if time_attr == 'time' else None
+
+    def sample_from_edges(self, index, neg_sampling=None):
+        return edge_sample(index, self.trees, NODES, True, self.node_time if neg_sampling is not None else None, neg_sampling)
+
+    def trees(self, seeds, times):
+        nodes = [(tree, node) for tree, node in enumerate(seeds.tolist())]
+        places = {one: place for place, one in enumerate(nodes)}
+        rows, columns, edges, frontier, sampled_nodes, sampled_edges = [], [], [], nodes, [len(nodes)], []
+        for _ in range(self.hops):
+            found, before = [], len(rows)
+            for tree, target in frontier:
+                for source, number in self.edges.get(target, []):
+                    if times is not None and self.edge_time[number] > times[tree]:
+                        continue
+                    if (tree, source) not in places:
+                        places[tree, source] = len(places)
+                        found.append((tree, source))
+                    rows.append(places[tree, source])
+                    columns.append(places[tree, target])
+                    edges.append(number)
+            nodes, frontier = nodes + found, found
+            sampled_nodes.append(len(found))
+            sampled_edges.append(len(rows) - before)
+        return SamplerOutput(
+            node=torch.tensor([node for _, node in nodes]),
+            row=torch.tensor(rows, dtype=torch.int64),
+            col=torch.tensor(columns, dtype=torch.int64),
+            edge=torch.tensor(edges, dtype=torch.int64),
+            batch=torch.tensor([tree for tree, _ in nodes]),
+            num_sampled_nodes=sampled_nodes,
+            num_sampled_edges=sampled_edges,
+        )
+
+
+class GivenInTime(Given):
+    """PyG draws as many for each pair, checks their times, and keeps the first of them."""
+
+    def sample(self, num_samples, endpoint, num_nodes=None):
+        found = self.given[endpoint]
+        return torch.cat([found, found.new_full((num_samples - len(found),), self.early)])
+
+
+@pytest.mark.parametrize('time_attr', [None, 'edge_time', 'time'])
+@pytest.mark.parametrize('sampling', SAMPLINGS, ids=str)
+def test_trees_as_pyg(tmp_path, sampling, time_attr):
+    mode, amount = sampling
+    data = make_data(torch.float32, 'classes', masks=True)
+    draw = torch.Generator().manual_seed(6)
+    data.time, data.edge_time = torch.randint(20, (NODES,), generator=draw), torch.randint(20, (EDGES,), generator=draw)
+    dataset = plimsoll.from_pyg(data, tmp_path / 'data')
+    pairs = pairs_of(data, 37, draw)
+    times = torch.randint(2, 25, (37,), generator=draw) if time_attr else None
+    for strategy, size, labels in itertools.product(('uniform', 'last') if time_attr else ('uniform',), (8, 100), (None, torch.arange(37) % 3)):
+        if mode == 'triplet' and labels is not None:
+            continue
+        theirs_negatives = GivenInTime(mode, amount) if mode else None
+        options = {'edge_label_index': pairs, 'edge_label': labels, 'edge_label_time': times, 'batch_size': size}
+        ours = plimsoll.LinkNeighborLoader(
+            plimsoll.open(dataset.path),
+            [-1, -1],
+            neg_sampling={'mode': mode, 'amount': amount} if mode else None,
+            time_attr=time_attr,
+            temporal_strategy=strategy,
+            disjoint=True,
+            y='all',
+            copy=True,
+            **options,
+        )
+        theirs = LinkLoader(data, Trees(data, 2, time_attr), neg_sampling=theirs_negatives, **options)
+        for number, one in enumerate(ours):
+            if mode:
+                theirs_negatives.given, theirs_negatives.early = negatives_of(one, mode, True), int(data.time.argmin())
+            other = theirs(range(number * size, min(37, (number + 1) * size)))
+            if strategy == 'uniform':
+                compare(one, other)
+                continue
+            trees = [sorted(zip(each.batch[each.edge_index[1]].tolist(), *each.n_id[each.edge_index].tolist(), strict=True)) for each in (one, other)]
+            assert trees[0] == trees[1] and torch.equal(one.n_id[: one.num_sampled_nodes[0]], other.n_id[: one.num_sampled_nodes[0]])
+
+
+@pytest.mark.parametrize('strategy', ['uniform', 'last'])
+@pytest.mark.parametrize('mode', ['binary', 'triplet'])
+@pytest.mark.parametrize('time_attr', ['edge_time', 'time'])
+def test_nothing_is_late(tmp_path, time_attr, mode, strategy):
+    data = make_data(torch.float32, None, masks=False)
+    draw = torch.Generator().manual_seed(6)
+    data.time, data.edge_time = torch.randint(20, (NODES,), generator=draw), torch.randint(20, (EDGES,), generator=draw)
+    data.time[data.time == 0] = 1
+    data.time[11] = 0
+    dataset = plimsoll.from_pyg(data, tmp_path / 'data', quiet=True, train=np.arange(NODES))
+    pairs, times = pairs_of(data, 500, draw), torch.randint(25, (500,), generator=draw)
+    real = set(map(tuple, data.edge_index.t().tolist()))
+    options = {'edge_label_time': times, 'time_attr': time_attr, 'temporal_strategy': strategy, 'batch_size': 32, 'shuffle': True, 'seed': 2}
+    found = []
+    for threads in 1, 4:
+        loader = plimsoll.LinkNeighborLoader(
+            plimsoll.open(dataset.path), [3, 2], pairs, neg_sampling={'mode': mode, 'amount': 2}, exclude='self', copy=True, threads=threads, **options
+        )
+        found.append([facts(batch) for batch in loader])
+        for batch in loader:
+            late = (batch.seed_time if mode == 'triplet' else batch.edge_label_time)[: len(batch.input_id)]
+            assert torch.equal(late, times[batch.input_id])
+            count = len(late)
+            edges = batch.edge_time if time_attr == 'edge_time' else batch.time[batch.edge_index[0]]
+            # Negative j and its trees are of pair j mod count.
+            seeds = 4 * count if mode == 'triplet' else 6 * count
+            place = torch.arange(seeds)
+            assert torch.equal(batch.batch[:seeds], place % count)
+            assert (edges <= late[batch.batch[batch.edge_index[1]]]).all()
+            if time_attr == 'time':
+                negatives = place[2 * count :] if mode == 'triplet' else place[place % (3 * count) >= count]
+                assert (batch.time[negatives] <= late[negatives % count]).all()
+            targets = set(map(tuple, pairs[:, batch.input_id].t().tolist()))
+            left = set(map(tuple, batch.n_id[batch.edge_index].t().tolist()))
+            assert left <= real and not left & targets
+    assert found[0] == found[1]
+    loader = plimsoll.LinkNeighborLoader(
+        plimsoll.open(dataset.path), [3], pairs, neg_sampling={'mode': mode}, time_attr='time', edge_label_time=times - 1, copy=True
+    )
+    with pytest.raises(plimsoll.UsageError, match='later than the time of its pair'):
+        list(loader)
 
 
 def test_negatives_are_uniform_or_weighted(tmp_path):
@@ -413,7 +547,8 @@ def test_refused(tmp_path):
         ({'exclude': 'all'}, ValueError, 'exclude'),
         ({'neg_exclude': 'all'}, ValueError, 'neg_exclude'),
         ({'edge_label_time': torch.zeros(1000)}, plimsoll.UsageError, 'edge_label_time'),
-        ({'disjoint': True}, plimsoll.UsageError, 'disjoint'),
+        ({'time_attr': 'time'}, plimsoll.UsageError, 'edge_label_time'),
+        ({'temporal_strategy': 'last'}, plimsoll.UsageError, 'temporal_strategy'),
     ]
     for options, error, match in refused:
         with pytest.raises(error, match=match):
