@@ -225,12 +225,14 @@ typedef struct plim_links {
      * its target. plim_stream_next fails with PLIM_ERR_USAGE for a node with edges to all others.
      * false: negatives may be edges. */
     bool no_edges;
+    bool all_edges; /* the pairs are the edges of the graph in the order of indices.npy, read when
+                       they are needed; num_pairs is their number. No sources, targets or path */
 } plim_links_t;
 
 #define PLIM_LINKS_INIT                                                                            \
     {                                                                                              \
         sizeof(plim_links_t), NULL, NULL, 0, PLIM_NEGATIVES_NONE, 1, NULL, NULL,                   \
-            PLIM_EXCLUDE_NONE, NULL, 0, 1, false                                                   \
+            PLIM_EXCLUDE_NONE, NULL, 0, 1, false, false                                            \
     }
 
 /* Seeds, and how their batches are drawn. */

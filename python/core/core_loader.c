@@ -32,19 +32,20 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
 }
 
 /* Reads links from a tuple (address of sources, of targets, pairs, negatives, amount, address of
- * sums of sources, of targets, exclude, path or None, rank, num_ranks, no_edges), 0 for none of
- * these. */
+ * sums of sources, of targets, exclude, path or None, rank, num_ranks, no_edges, all_edges), 0 for
+ * none of these. */
 static bool read_links(PyObject *tuple, plim_links_t *links)
 {
     unsigned long long sources, targets, source_sums, target_sums;
     long long pairs;
-    int negatives, exclude, no_edges;
-    if (!PyArg_ParseTuple(tuple, "KKLidKKiziip", &sources, &targets, &pairs, &negatives,
+    int negatives, exclude, no_edges, all_edges;
+    if (!PyArg_ParseTuple(tuple, "KKLidKKiziipp", &sources, &targets, &pairs, &negatives,
                           &links->amount, &source_sums, &target_sums, &exclude, &links->path,
-                          &links->rank, &links->num_ranks, &no_edges))
+                          &links->rank, &links->num_ranks, &no_edges, &all_edges))
         return false;
     links->exclude = (plim_exclude_t)exclude;
     links->no_edges = no_edges != 0;
+    links->all_edges = all_edges != 0;
     links->sources = (const int64_t *)(uintptr_t)sources;
     links->targets = (const int64_t *)(uintptr_t)targets;
     links->num_pairs = pairs;

@@ -95,6 +95,15 @@ class _PairsFile:
         return _file_checksum(self.path)
 
 
+class _Edges:
+    """All edges of a dataset, which are not held."""
+
+    path = None
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
 def _file_checksum(path: Any) -> list[int]:
     """Its size, and a checksum of the header and of the first and the last values: reading all may take as long as an epoch."""
     with open(path, 'rb') as file:
@@ -134,9 +143,10 @@ class LinkNeighborLoader(NeighborLoader):
     which has none otherwise.
 
     edge_label_index: the pairs, a tensor of shape [2, pairs]: sources, targets; or the path of a .npy file of integers, [2, pairs] or
-                      [pairs, 2], of any size, whose pairs are read as batches need them.
-    edge_label_time:  their times, with time_attr: both trees of a pair and of its negatives hold nothing later. Trees are disjoint then, and
-                      with time_attr="time" no negative is later than its pair either. A .npy file of them is read whole.
+                      [pairs, 2], of any size, whose pairs are read as batches need them. None: all edges of the dataset, in its own
+                      order, in which edge_label and edge_label_time are then, too; input_id is the edge_position.
+    edge_label_time:  their times, with time_attr: the trees of a pair and of its negatives, disjoint then, hold nothing later. With
+                      time_attr="time" no negative is later than its pair either. A .npy file of them is read whole.
     edge_label:       their labels, or a .npy file of them. With "binary" negatives, whose label is 0, they rise by 1 if one of them is 0.
     neg_sampling:     "binary", "triplet", or a dict or NegativeSampling with mode, amount, src_weight, dst_weight.
     exclude:          "self" leaves the edges that a batch's pairs are out of its edge_index, so that a model cannot read the answer
@@ -233,11 +243,11 @@ class LinkNeighborLoader(NeighborLoader):
 
     def _take_input(self, dataset: Dataset, input_nodes: Any) -> None:
         given = self.edge_label_index
-        if given is None:
-            raise UsageError('give the pairs as edge_label_index, a tensor of shape [2, pairs] or a .npy file')
         if isinstance(given, tuple) and given and isinstance(given[0], (str, tuple)):
             raise UsageError('edge_label_index=(type, pairs) is for heterogeneous graphs, which Plimsoll does not have: give pairs alone')
-        self._file = _PairsFile(given) if isinstance(given, (str, os.PathLike)) else None
+        self._file: Any = _PairsFile(given) if isinstance(given, (str, os.PathLike)) else None
+        if given is None:
+            self._file = _Edges(dataset.num_edges)
         shape = (2, self._file.count) if self._file is not None else tuple(getattr(given, 'shape', ()))
         if len(shape) != 2 or shape[0] != 2:
             raise UsageError(f'edge_label_index must be a tensor of shape [2, pairs]; it is {list(shape) or type(given).__name__}')
@@ -268,7 +278,7 @@ class LinkNeighborLoader(NeighborLoader):
         amount, path = float(negatives.amount), self._file.path if self._file is not None else None
         targets = address + 8 * self._count if self._file is None else 0
         links = (address, targets, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums), _EXCLUDED[self.exclude], path)
-        links += (*self._place(), self.neg_exclude == 'edges')
+        links += (*self._place(), self.neg_exclude == 'edges', self.edge_label_index is None)
         seeds = (0, 0, 0, bool(self.shuffle), self.batch_size)
         times = self._times.address if self._times is not None else 0
         return *seeds, self._fanout, 0, 1, own, self._seed, True, f'{self._count} links', times, links

@@ -78,6 +78,9 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
         return plim__fail(PLIM_ERR_USAGE, "batches of links come in PyG's form, from one graph");
     if (links.num_pairs < 1)
         return plim__fail(PLIM_ERR_USAGE, "%lld links", (long long)links.num_pairs);
+    if (links.all_edges && (links.num_pairs != info->num_edges || links.path != NULL))
+        return plim__fail(PLIM_ERR_USAGE, "%lld links are not all of %lld edges",
+                          (long long)links.num_pairs, (long long)info->num_edges);
     PLIM_TRY(check_negatives(&links));
     const int64_t places = plim__links_places(&links, batch_pairs);
     if (batch_pairs < 1 || places > INT32_MAX)
@@ -110,27 +113,16 @@ plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes)
     return PLIM_OK;
 }
 
-plim_status_t plim__links_nodes(const plim__links_batch_t *batch, plim__links_file_t *file,
-                                plim__negatives_t *negatives, int64_t *ids)
+int64_t plim__links_targets(const plim_links_t *links, int64_t pairs)
 {
-    const plim_links_t *links = batch->links;
-    const int64_t pairs = batch->pairs;
     const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
-    int64_t *targets = ids + pairs + (both ? plim__negatives_count(links, pairs) : 0);
-    if (file != NULL)
-        PLIM_TRY(plim__links_file_read(file, ids, pairs, ids, targets));
-    for (int64_t i = 0; i < pairs && file == NULL; i++) {
-        const int64_t position = ids[i];
-        ids[i] = links->sources[position];
-        targets[i] = links->targets[position];
-    }
-    return plim__negatives_draw(batch, negatives, ids, ids + pairs, targets + pairs);
+    return pairs + (both ? plim__negatives_count(links, pairs) : 0);
 }
 
 void plim__links_times(const plim_links_t *links, int64_t pairs, int64_t *times)
 {
     const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
-    const int64_t block = pairs + (both ? plim__negatives_count(links, pairs) : 0);
+    const int64_t block = plim__links_targets(links, pairs);
     const int64_t places = plim__links_places(links, pairs);
     for (int64_t i = pairs; i < places; i++)
         times[i] = times[(both ? i % block : i) % pairs];
@@ -159,8 +151,7 @@ int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uin
 const uint64_t *plim__links_excluded(const plim_links_t *links, int64_t pairs, const int64_t *index,
                                      uint64_t *keys, uint64_t *scratch, int64_t *count_out)
 {
-    const bool both = links->negatives == PLIM_NEGATIVE_PAIRS;
-    const int64_t *targets = index + pairs + (both ? plim__negatives_count(links, pairs) : 0);
+    const int64_t *targets = index + plim__links_targets(links, pairs);
     int64_t count = 0;
     for (int64_t i = 0; i < pairs && links->exclude != PLIM_EXCLUDE_NONE; i++) {
         keys[count++] = plim__blocks_edge(index[i], targets[i]);

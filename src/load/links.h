@@ -36,10 +36,8 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
 /* PLIM_ERR_USAGE for running sums that descend, are not finite, or end with 0. */
 plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes);
 
-/* The nodes of the places of a batch: `ids` has the positions of its pairs in the list, or in the
- * file unless it is NULL, at first. Errors of plim__links_file_read and plim__negatives_draw. */
-plim_status_t plim__links_nodes(const plim__links_batch_t *batch, plim__links_file_t *file,
-                                plim__negatives_t *negatives, int64_t *ids);
+/* The place of the first target of a batch. */
+int64_t plim__links_targets(const plim_links_t *links, int64_t pairs);
 
 /* Gives the places of a batch, disjoint, the times of its pairs, which `times` has at first. */
 void plim__links_times(const plim_links_t *links, int64_t pairs, int64_t *times);

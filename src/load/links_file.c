@@ -2,19 +2,32 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/radix.h"
 #include "io/npy.h"
 #include "io/range_reader.h"
 #include "mem/arena.h"
+#include "store/dataset.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#define CHUNK 1024 /* pairs that are read at once */
+#define CHUNK 4096 /* pairs that are read at once */
+#define STRETCHES 3
+#define PLACE_BITS 18 /* of a place in a stretch */
 #define HEADER_BUFFER 4096
+
+/* The pairs of some places of an epoch. */
+typedef struct stretch {
+    int64_t epoch, first; /* its first place */
+    int64_t count;        /* 0: none */
+    int64_t used;         /* when it was used last */
+    int64_t *sources;     /* (capacity) */
+    int64_t *targets;     /* (capacity) */
+} stretch_t;
 
 struct plim__links_file {
     plim__arena_t arena;
-    const char *path;
+    const char *path; /* NULL: the edges of a dataset */
     char *path_copy;
     plim__file_t file;
     plim__npy_t npy;
@@ -24,22 +37,47 @@ struct plim__links_file {
     pthread_mutex_t lock; /* guards the reader and what follows */
     plim__read_t *reads;  /* (2, CHUNK) */
     char *entries;        /* (2, CHUNK) of the file's type */
+    int64_t *positions;   /* (CHUNK) */
+    int64_t capacity;     /* places of a stretch; 0: not shuffled */
+    uint64_t *keys;       /* (capacity) position << PLACE_BITS | place */
+    uint64_t *scratch;    /* (capacity) */
+    stretch_t stretches[STRETCHES];
+    int64_t uses;
 };
 
 static void lay_out(plim__arena_t *arena, void *draft)
 {
     plim__links_file_t *file = draft;
-    file->path_copy = plim__arena_carve(arena, strlen(file->path) + 1, 1, 1);
+    if (file->path != NULL)
+        file->path_copy = plim__arena_carve(arena, strlen(file->path) + 1, 1, 1);
     file->reads = plim__arena_carve(arena, (size_t)2 * CHUNK, sizeof *file->reads, 1);
     file->entries = plim__arena_carve(arena, (size_t)2 * CHUNK, sizeof(int64_t), 1);
+    file->positions = plim__arena_carve(arena, CHUNK, sizeof *file->positions, 1);
+    const size_t capacity = (size_t)file->capacity;
+    file->keys = plim__arena_carve(arena, capacity, sizeof *file->keys, 1);
+    file->scratch = plim__arena_carve(arena, capacity, sizeof *file->scratch, 1);
+    for (int i = 0; i < STRETCHES; i++) {
+        stretch_t *stretch = &file->stretches[i];
+        stretch->sources = plim__arena_carve(arena, capacity, sizeof *stretch->sources, 1);
+        stretch->targets = plim__arena_carve(arena, capacity, sizeof *stretch->targets, 1);
+    }
 }
 
 static const plim__range_reader_params_t reader_params = {
-    .depth = 64, .max_read = 2 * sizeof(int64_t), .merge_distance = (size_t)4 << 10};
+    .depth = 64, .max_read = 2 * sizeof(int64_t), .merge_distance = (size_t)32 << 10};
 
-size_t plim__links_file_estimate(const plim_job_t *job, const char *path)
+static plim__links_file_t draft_of(const plim_links_t *links, bool shuffled)
 {
-    plim__links_file_t draft = {.path = path};
+    const int64_t pairs = links->num_pairs;
+    return (plim__links_file_t){.path = links->path,
+                                .file = {.fd = -1},
+                                .num_pairs = pairs,
+                                .capacity = shuffled ? plim__min_i64(pairs, PLIM__LINKS_AHEAD) : 0};
+}
+
+size_t plim__links_file_estimate(const plim_job_t *job, const plim_links_t *links, bool shuffled)
+{
+    plim__links_file_t draft = draft_of(links, shuffled);
     return plim__add_saturating_size(plim__object_bytes(lay_out, &draft, sizeof draft),
                                      plim__range_reader_estimate(job->io_engine, &reader_params));
 }
@@ -50,6 +88,9 @@ static plim_status_t check_shape(plim__links_file_t *file)
     const bool integers =
         npy->type == PLIM__NPY_I32 || npy->type == PLIM__NPY_U32 || npy->type == PLIM__NPY_I64;
     const bool pairs = npy->num_dims == 2 && (npy->shape[0] == 2 || npy->shape[1] == 2);
+    if (file->num_pairs > INT64_MAX >> PLACE_BITS)
+        return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: %lld pairs are too many for this version",
+                          file->path, (long long)file->num_pairs);
     if (!integers || !pairs || npy->count != 2 * file->num_pairs)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: a file of links must be an array of int32, uint32 or int64, of "
@@ -58,6 +99,14 @@ static plim_status_t check_shape(plim__links_file_t *file)
     /* In column-major order the axes are exchanged. */
     file->by_rows = (npy->shape[0] != 2) != npy->fortran;
     return PLIM_OK;
+}
+
+static plim_status_t open_edges(const plim_dataset_t *dataset, plim__links_file_t *file)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    const plim__manifest_file_t *entry = &manifest->files[manifest->topologies[0].indices];
+    file->npy = (plim__npy_t){.type = entry->type, .header_size = PLIM__NPY_HEADER};
+    return plim__dataset_file_open(dataset, entry, true, &file->file);
 }
 
 static plim_status_t open_file(const plim_job_t *job, plim__links_file_t *file)
@@ -74,22 +123,23 @@ static plim_status_t open_file(const plim_job_t *job, plim__links_file_t *file)
     if ((file->file.size - file->npy.header_size) / (int64_t)plim__dtype_size(file->npy.type) <
         file->npy.count)
         return plim__fail(PLIM_ERR_DATA, "%s: it is shorter than its header says", file->path);
-    return plim__range_reader_create(job, &reader_params, &file->reader);
+    return PLIM_OK;
 }
 
-plim_status_t plim__links_file_create(const plim_job_t *job, const char *path, int64_t num_pairs,
-                                      int64_t num_nodes, plim__links_file_t **file_out)
+plim_status_t plim__links_file_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_links_t *links, bool shuffled,
+                                      plim__links_file_t **file_out)
 {
-    plim__links_file_t draft = {.path = path,
-                                .file = {.fd = -1},
-                                .num_pairs = num_pairs,
-                                .num_nodes = num_nodes},
-                       *file;
+    plim__links_file_t draft = draft_of(links, shuffled), *file;
+    draft.num_nodes = plim_dataset_info(dataset)->num_nodes;
     PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out, &draft, sizeof draft,
                                  &draft.arena, &file));
-    file->path = memcpy(file->path_copy, path, strlen(path) + 1);
+    if (links->path != NULL)
+        file->path = memcpy(file->path_copy, links->path, strlen(links->path) + 1);
     pthread_mutex_init(&file->lock, NULL);
-    const plim_status_t status = open_file(job, file);
+    plim_status_t status = file->path != NULL ? open_file(job, file) : open_edges(dataset, file);
+    if (status == PLIM_OK)
+        status = plim__range_reader_create(job, &reader_params, &file->reader);
     if (status != PLIM_OK) {
         plim__links_file_destroy(file);
         return status;
@@ -124,14 +174,16 @@ static int64_t node_at(const plim__links_file_t *file, int64_t i)
     return ((const int32_t *)(const void *)file->entries)[i];
 }
 
-/* Reads a chunk. Sources lie before targets among the entries, or by rows beside them. */
-static plim_status_t read_chunk(plim__links_file_t *file, const int64_t *positions, int64_t count,
+/* Reads a chunk. Sources lie before targets among the entries, or by rows beside them; of edges
+ * alone. Pair i goes to place i, or to that of keys[i]. */
+static plim_status_t read_chunk(plim__links_file_t *file, const plim__offsets_t *offsets,
+                                const int64_t *positions, int64_t count, const uint64_t *keys,
                                 int64_t *sources_out, int64_t *targets_out)
 {
     const size_t width = plim__dtype_size(file->npy.type);
     const int64_t nodes = file->by_rows ? 2 : 1; /* of a read */
     const size_t size = (size_t)nodes * width;
-    const int64_t reads = 2 / nodes * count;
+    const int64_t reads = file->path == NULL ? count : 2 / nodes * count;
     for (int64_t i = 0; i < reads; i++) {
         const int64_t entry = file->by_rows
                                   ? 2 * positions[i]
@@ -144,26 +196,103 @@ static plim_status_t read_chunk(plim__links_file_t *file, const int64_t *positio
     for (int64_t i = 0; i < count; i++) {
         const int64_t position = positions[i];
         const int64_t source = node_at(file, i * nodes);
-        const int64_t target = node_at(file, file->by_rows ? 2 * i + 1 : count + i);
+        const int64_t target = file->path == NULL
+                                   ? plim__offsets_node_of(offsets, position)
+                                   : node_at(file, file->by_rows ? 2 * i + 1 : count + i);
         if (source < 0 || source >= file->num_nodes || target < 0 || target >= file->num_nodes)
             return plim__fail(PLIM_ERR_DATA,
-                              "%s: pair %lld is (%lld, %lld), but there are %lld nodes", file->path,
-                              (long long)position, (long long)source, (long long)target,
-                              (long long)file->num_nodes);
-        sources_out[i] = source;
-        targets_out[i] = target;
+                              "%s: pair %lld is (%lld, %lld), but there are %lld nodes",
+                              file->file.path, (long long)position, (long long)source,
+                              (long long)target, (long long)file->num_nodes);
+        const int64_t place =
+            keys != NULL ? (int64_t)(keys[i] & (((uint64_t)1 << PLACE_BITS) - 1)) : i;
+        sources_out[place] = source;
+        targets_out[place] = target;
     }
     return PLIM_OK;
 }
 
-plim_status_t plim__links_file_read(plim__links_file_t *file, const int64_t *positions,
-                                    int64_t count, int64_t *sources_out, int64_t *targets_out)
+plim_status_t plim__links_file_read(plim__links_file_t *file, const plim__offsets_t *offsets,
+                                    const int64_t *positions, int64_t count, int64_t *sources_out,
+                                    int64_t *targets_out)
 {
     plim_status_t status = PLIM_OK;
     pthread_mutex_lock(&file->lock);
     for (int64_t i = 0; i < count && status == PLIM_OK; i += CHUNK)
-        status = read_chunk(file, positions + i, plim__min_i64(CHUNK, count - i), sources_out + i,
-                            targets_out + i);
+        status = read_chunk(file, offsets, positions + i, plim__min_i64(CHUNK, count - i), NULL,
+                            sources_out + i, targets_out + i);
+    pthread_mutex_unlock(&file->lock);
+    return status;
+}
+
+/* Reads the pairs of a stretch, by ascending position. */
+static plim_status_t fill(plim__links_file_t *file, const plim__offsets_t *offsets,
+                          plim__links_order_t order, const void *context, int64_t count,
+                          stretch_t *stretch)
+{
+    const int bits = 64 - __builtin_clzll((unsigned long long)file->num_pairs);
+    order(context, stretch->epoch, stretch->first, count, stretch->sources);
+    for (int64_t i = 0; i < count; i++)
+        file->keys[i] = (uint64_t)stretch->sources[i] << PLACE_BITS | (uint64_t)i;
+    const uint64_t *sorted = plim__radix_sort(file->keys, file->scratch, count, bits + PLACE_BITS);
+    for (int64_t done = 0; done < count; done += CHUNK) {
+        const int64_t chunk = plim__min_i64(CHUNK, count - done);
+        for (int64_t i = 0; i < chunk; i++)
+            file->positions[i] = (int64_t)(sorted[done + i] >> PLACE_BITS);
+        PLIM_TRY(read_chunk(file, offsets, file->positions, chunk, sorted + done, stretch->sources,
+                            stretch->targets));
+    }
+    stretch->count = count;
+    return PLIM_OK;
+}
+
+/* The stretch with that place of an epoch, read if it is not there. */
+static plim_status_t find(plim__links_file_t *file, const plim__offsets_t *offsets,
+                          plim__links_order_t order, const void *context, int64_t epoch,
+                          int64_t place, stretch_t **stretch_out)
+{
+    const int64_t first = place / file->capacity * file->capacity;
+    stretch_t *stretch = &file->stretches[0];
+    for (int i = 0; i < STRETCHES; i++) {
+        stretch_t *one = &file->stretches[i];
+        const bool has = one->count > 0 && one->epoch == epoch && one->first == first;
+        if (has || one->used < stretch->used)
+            stretch = one;
+        if (has)
+            break;
+    }
+    stretch->used = ++file->uses;
+    *stretch_out = stretch;
+    if (stretch->count > 0 && stretch->epoch == epoch && stretch->first == first)
+        return PLIM_OK;
+    stretch->count = 0;
+    stretch->epoch = epoch;
+    stretch->first = first;
+    return fill(file, offsets, order, context,
+                plim__min_i64(file->capacity, file->num_pairs - first), stretch);
+}
+
+plim_status_t plim__links_file_take(plim__links_file_t *file, const plim__offsets_t *offsets,
+                                    plim__links_order_t order, const void *context, int64_t epoch,
+                                    int64_t first, int64_t count, int64_t *sources_out,
+                                    int64_t *targets_out)
+{
+    plim_status_t status = PLIM_OK;
+    pthread_mutex_lock(&file->lock);
+    while (count > 0) {
+        stretch_t *stretch;
+        status = find(file, offsets, order, context, epoch, first, &stretch);
+        if (status != PLIM_OK)
+            break;
+        const int64_t from = first - stretch->first;
+        const int64_t taken = plim__min_i64(count, stretch->count - from);
+        memcpy(sources_out, stretch->sources + from, (size_t)taken * sizeof *sources_out);
+        memcpy(targets_out, stretch->targets + from, (size_t)taken * sizeof *targets_out);
+        sources_out += taken;
+        targets_out += taken;
+        first += taken;
+        count -= taken;
+    }
     pthread_mutex_unlock(&file->lock);
     return status;
 }

@@ -1,31 +1,55 @@
-/* Pairs of nodes in a .npy file of any size: read by their places, never held whole. */
+/*
+ * Pairs of nodes in a .npy file of any size, or the edges of a dataset: read by their places, never
+ * held whole.
+ *
+ * In a shuffled order a pair would be a read by itself. So the pairs of PLIM__LINKS_AHEAD places of
+ * the epoch are read at once, by ascending position, where close ones are one read. Some such
+ * stretches are kept: batches are built from one while a window lists a later one.
+ */
 #ifndef PLIM_LOAD_LINKS_FILE_H
 #define PLIM_LOAD_LINKS_FILE_H
 
-#include <plimsoll/dataset.h>
+#include "source/offsets.h"
+
 #include <plimsoll/job.h>
+#include <plimsoll/loader.h>
+
+#define PLIM__LINKS_AHEAD ((int64_t)1 << 18)
 
 typedef struct plim__links_file plim__links_file_t;
 
-size_t plim__links_file_estimate(const plim_job_t *job, const char *path);
+size_t plim__links_file_estimate(const plim_job_t *job, const plim_links_t *links, bool shuffled);
 
 /*
- * Opens integers of shape (2, num_pairs) or (num_pairs, 2); of (2, 2) the first. Account "seeds and
- * labels". PLIM_ERR_USAGE for another shape or type, PLIM_ERR_IO, PLIM_ERR_DATA.
+ * Opens links->path, integers of shape (2, num_pairs) or (num_pairs, 2); of (2, 2) the first; or
+ * indices.npy. Account "seeds and labels". PLIM_ERR_USAGE for another shape or type, PLIM_ERR_IO,
+ * PLIM_ERR_DATA.
  */
-plim_status_t plim__links_file_create(const plim_job_t *job, const char *path, int64_t num_pairs,
-                                      int64_t num_nodes, plim__links_file_t **file_out);
+plim_status_t plim__links_file_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_links_t *links, bool shuffled,
+                                      plim__links_file_t **file_out);
 void plim__links_file_destroy(plim__links_file_t *file);
 
-/* Its path, which lives as long as it. */
+/* Its path, which lives as long as it; NULL of edges. */
 const char *plim__links_file_path(const plim__links_file_t *file);
 
 /*
  * Reads the pairs at these positions, which may be those of sources_out or targets_out. Any thread;
- * one reads at a time. PLIM_ERR_DATA for a node that does not exist, PLIM_ERR_IO,
- * PLIM_ERR_STOPPED.
+ * one reads at a time. `offsets` tell the targets of edges. PLIM_ERR_DATA for a node that does not
+ * exist, PLIM_ERR_IO, PLIM_ERR_STOPPED.
  */
-plim_status_t plim__links_file_read(plim__links_file_t *file, const int64_t *positions,
-                                    int64_t count, int64_t *sources_out, int64_t *targets_out);
+plim_status_t plim__links_file_read(plim__links_file_t *file, const plim__offsets_t *offsets,
+                                    const int64_t *positions, int64_t count, int64_t *sources_out,
+                                    int64_t *targets_out);
+
+/* The positions of the pairs at places first … first + count - 1 of a shuffled epoch. */
+typedef void (*plim__links_order_t)(const void *context, int64_t epoch, int64_t first,
+                                    int64_t count, int64_t *positions_out);
+
+/* The same for the pairs at these places of an epoch; of a file created as shuffled. */
+plim_status_t plim__links_file_take(plim__links_file_t *file, const plim__offsets_t *offsets,
+                                    plim__links_order_t order, const void *context, int64_t epoch,
+                                    int64_t first, int64_t count, int64_t *sources_out,
+                                    int64_t *targets_out);
 
 #endif

@@ -238,8 +238,8 @@ static plim_status_t draw_again(plim__negatives_t *scratch, const plim__links_ba
 
 bool plim__negatives_look(const plim_links_t *links, const plim_recipe_t *recipe)
 {
-    return links->negatives != PLIM_NEGATIVES_NONE &&
-           (links->no_edges || recipe->draw_by == PLIM_NODE_TIME);
+    return links->all_edges || (links->negatives != PLIM_NEGATIVES_NONE &&
+                                (links->no_edges || recipe->draw_by == PLIM_NODE_TIME));
 }
 
 plim_status_t plim__negatives_draw(const plim__links_batch_t *batch, plim__negatives_t *negatives,

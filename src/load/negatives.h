@@ -19,7 +19,7 @@
 #define PLIM__NEGATIVES_AT_ONCE 64 /* lists looked into at once … */
 #define PLIM__NEGATIVES_WIDTH 64   /* … and entries of each */
 
-/* What one thread looks negatives up with. */
+/* What one thread looks negatives, and the targets of edges, up with. */
 typedef struct plim__negatives {
     const plim_job_t *job;
     plim__topology_t *lists; /* with offsets */
@@ -45,7 +45,8 @@ typedef struct plim__links_batch {
 /* The number of negatives of a batch of so many pairs; saturating. */
 int64_t plim__negatives_count(const plim_links_t *links, int64_t pairs);
 
-/* Whether negatives of such a stream are refused, which takes a plim__negatives_t. */
+/* Whether negatives of such a stream are refused, or its pairs are edges, which takes a
+ * plim__negatives_t. */
 bool plim__negatives_look(const plim_links_t *links, const plim_recipe_t *recipe);
 
 /*

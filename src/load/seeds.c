@@ -69,6 +69,11 @@ static size_t stored_bytes(const plim_dataset_t *dataset)
     return file == NULL ? 0 : plim__dtype_size(file->type) * (columns > 0 ? (size_t)columns : 1);
 }
 
+static bool in_file(const plim_links_t *links)
+{
+    return links->path != NULL || links->all_edges;
+}
+
 static bool has_orders(const plim__seeds_t *seeds)
 {
     return seeds->shuffled && seeds->splits[PLIM_TRAIN].count <= PLIM__SEEDS_SHUFFLED;
@@ -79,7 +84,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
     plim__seeds_t *seeds = draft;
     for (int i = 0; i < 3; i++) {
         split_seeds_t *split = &seeds->splits[i];
-        const size_t nodes = seeds->links.path != NULL    ? 0
+        const size_t nodes = in_file(&seeds->links)       ? 0
                              : seeds->links.num_pairs > 0 ? 2
                                                           : 1; /* of an entry */
         split->ids = plim__arena_carve(arena, (size_t)split->count, nodes * sizeof *split->ids, 1);
@@ -183,7 +188,7 @@ size_t plim__seeds_links_stays(const plim_job_t *job, const plim_dataset_t *data
     plim__seeds_t draft = links_draft(dataset, links, shuffled, times);
     return plim__add_saturating_size(
         plim__object_bytes(lay_out, &draft, sizeof draft),
-        links->path != NULL ? plim__links_file_estimate(job, links->path) : 0);
+        in_file(links) ? plim__links_file_estimate(job, links, shuffled) : 0);
 }
 
 size_t plim__seeds_own_stays(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -497,15 +502,16 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
 }
 
 /* Copies the caller's pairs and weights. */
-static plim_status_t copy_links(const plim_job_t *job, const plim_dataset_info_t *info,
+static plim_status_t copy_links(const plim_job_t *job, const plim_dataset_t *dataset,
                                 plim__seeds_t *seeds)
 {
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim_links_t *links = &seeds->links;
     const int64_t pairs = links->num_pairs;
     int64_t *ids = seeds->splits[PLIM_TRAIN].ids;
     const double **given[] = {&links->source_sums, &links->target_sums};
-    if (links->path != NULL) {
-        PLIM_TRY(plim__links_file_create(job, links->path, pairs, seeds->num_nodes, &seeds->file));
+    if (in_file(links)) {
+        PLIM_TRY(plim__links_file_create(job, dataset, links, seeds->shuffled, &seeds->file));
         links->path = plim__links_file_path(seeds->file);
     } else {
         PLIM_TRY(check_ids(info, links->sources, pairs));
@@ -536,7 +542,7 @@ plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset
     draft.batch_pairs = batch_pairs;
     PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out, &draft, sizeof draft,
                                  &draft.arena, &seeds));
-    const plim_status_t status = copy_links(job, plim_dataset_info(dataset), seeds);
+    const plim_status_t status = copy_links(job, dataset, seeds);
     if (status != PLIM_OK) {
         plim__seeds_destroy(seeds);
         return status;
@@ -656,6 +662,38 @@ static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t fir
     }
 }
 
+static void order_of(const void *seeds, int64_t epoch, int64_t first, int64_t count,
+                     int64_t *positions_out)
+{
+    const bool present = plim__seeds_positions(seeds, true, epoch, first, count, positions_out);
+    assert(present);
+    (void)present;
+}
+
+/* The pairs of a batch, from the list or the file. */
+static plim_status_t take_pairs(const plim__seeds_t *seeds, const plim__negatives_t *negatives,
+                                bool shuffled, const plim__links_batch_t *batch,
+                                int64_t *sources_out, int64_t *targets_out)
+{
+    const plim__offsets_t *offsets = negatives != NULL ? negatives->lists->offsets : NULL;
+    if (seeds->file != NULL && shuffled)
+        return plim__links_file_take(seeds->file, offsets, order_of, seeds, batch->epoch,
+                                     batch->first, batch->pairs, sources_out, targets_out);
+    if (shuffled)
+        order_of(seeds, batch->epoch, batch->first, batch->pairs, sources_out);
+    for (int64_t i = 0; i < batch->pairs && !shuffled; i++)
+        sources_out[i] = batch->first + i;
+    if (seeds->file != NULL)
+        return plim__links_file_read(seeds->file, offsets, sources_out, batch->pairs, sources_out,
+                                     targets_out);
+    for (int64_t i = 0; i < batch->pairs; i++) {
+        const int64_t position = sources_out[i];
+        sources_out[i] = batch->links->sources[position];
+        targets_out[i] = batch->links->targets[position];
+    }
+    return PLIM_OK;
+}
+
 plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, plim__negatives_t *negatives,
                                      bool shuffled, int64_t epoch, int64_t first, int64_t count,
                                      int64_t *ids_out)
@@ -666,12 +704,13 @@ plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, plim__negatives
         const int64_t pair = step * seeds->batch_pairs;
         const int64_t pairs = plim__min_i64(seeds->batch_pairs, links->num_pairs - pair);
         const int64_t places = plim__links_places(links, pairs);
-        const bool present = plim__seeds_positions(seeds, shuffled, epoch, pair, pairs, ids_out);
-        assert(present && places <= count);
-        (void)present;
+        int64_t *targets = ids_out + plim__links_targets(links, pairs);
+        assert(places <= count);
         const plim__links_batch_t batch = {links, seeds->num_nodes, seeds->seed, epoch, pair,
                                            pairs, seeds->disjoint};
-        PLIM_TRY(plim__links_nodes(&batch, seeds->file, negatives, ids_out));
+        PLIM_TRY(take_pairs(seeds, negatives, shuffled, &batch, ids_out, targets));
+        PLIM_TRY(
+            plim__negatives_draw(&batch, negatives, ids_out, ids_out + pairs, targets + pairs));
         ids_out += places;
         count -= places;
     }

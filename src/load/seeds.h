@@ -106,7 +106,7 @@ bool plim__seeds_times(const plim__seeds_t *seeds, bool shuffled, int64_t epoch,
                        int64_t count, int64_t *times_out);
 
 /* The same of links: the nodes of whole batches of places. `negatives` is the thread's own, NULL
- * where negatives may be edges. Errors of plim__links_nodes. */
+ * where none is looked up. Errors of plim__links_file_read and plim__negatives_draw. */
 plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, plim__negatives_t *negatives,
                                      bool shuffled, int64_t epoch, int64_t first, int64_t count,
                                      int64_t *ids_out);

@@ -170,7 +170,7 @@ static plim_status_t add_stream(plim_loader_t *loader, const plim_stream_params_
     plim_links_t links;
     PLIM_TRY(plim__load_stream_links(loader->context.info, &loader->context.plan.recipe, params,
                                      &links));
-    if (links.num_pairs > 0 && links.path == NULL &&
+    if (links.num_pairs > 0 && links.path == NULL && !links.all_edges &&
         (links.sources == NULL || links.targets == NULL))
         return plim__fail(PLIM_ERR_USAGE, "%lld links, but no nodes are given",
                           (long long)links.num_pairs);

@@ -408,6 +408,58 @@ static void test_file(void **state)
     }
 }
 
+/* A shuffled file of more pairs than are read at once has the batches of the same pairs in memory,
+ * in any order and of several epochs by turns. */
+static void test_long_file(void **state)
+{
+    const int64_t count = 3 * PLIM__LINKS_AHEAD + 12345, each = 1000;
+    int64_t *many[2], found[2][2000];
+    char path[600];
+    plim__seeds_t *seeds[2];
+    unsigned char header[PLIM__NPY_HEADER];
+    const plim__npy_t npy = {.type = PLIM__NPY_I64, .num_dims = 2, .shape = {count, 2}};
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/many.npy", test_loader_directory);
+    plim__npy_header(&npy, header);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(header, sizeof header, 1, out), 1);
+    for (int end = 0; end < 2; end++) {
+        many[end] = calloc((size_t)count, sizeof *many[end]);
+        assert_non_null(many[end]);
+        for (int64_t i = 0; i < count; i++)
+            many[end][i] = (int64_t)(plim__rng_u64((uint64_t)end, (uint64_t)i) % TEST_NODES);
+    }
+    for (int64_t i = 0; i < count; i++)
+        for (int end = 0; end < 2; end++)
+            assert_int_equal(fwrite(&many[end][i], sizeof many[end][i], 1, out), 1);
+    assert_int_equal(fclose(out), 0);
+    for (int in_file = 0; in_file < 2; in_file++) {
+        plim_links_t links = PLIM_LINKS_INIT;
+        links.sources = in_file ? NULL : many[0];
+        links.targets = in_file ? NULL : many[1];
+        links.path = in_file ? path : NULL;
+        links.num_pairs = count;
+        assert_ok(plim__seeds_create_links(&fixture.job, fixture.dataset, 5, &links, NULL, each,
+                                           true, false, &seeds[in_file]));
+        plim__seeds_prepare(seeds[in_file], 2);
+        plim__seeds_prepare(seeds[in_file], 3);
+    }
+    for (int64_t i = 0; i < 60; i++) {
+        const int64_t step = i < 20 ? i : (i * 97) % (count / each + 1);
+        const int64_t pairs = plim__min_i64(each, count - step * each);
+        for (int in_file = 0; in_file < 2; in_file++)
+            assert_ok(plim__seeds_take_links(seeds[in_file], NULL, true, 2 + i % 2, step * 2 * each,
+                                             2 * pairs, found[in_file]));
+        assert_memory_equal(found[0], found[1], (size_t)pairs * 2 * sizeof found[0][0]);
+    }
+    for (int i = 0; i < 2; i++) {
+        plim__seeds_destroy(seeds[i]);
+        free(many[i]);
+    }
+    assert_int_equal(unlink(path), 0);
+}
+
 /* Batches of the same seeds in other pairs have other hashes. */
 static void test_hash(void **state)
 {
@@ -542,7 +594,7 @@ int main(void)
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_added_later),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_hash),          cmocka_unit_test(test_negatives_by_place),
-        cmocka_unit_test(test_no_edges),
+        cmocka_unit_test(test_no_edges),      cmocka_unit_test(test_long_file),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

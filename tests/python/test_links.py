@@ -475,6 +475,28 @@ def test_mapped_labels_leave_no_pages(tmp_path):
         assert sums[-2] == linked(tmp_path / 'made', pairs, edge_label=labels).state_dict()['edge_label'] != sums[-1]
 
 
+@pytest.mark.parametrize('shuffle', [False, True])
+def test_all_edges(tmp_path, shuffle):
+    """Without pairs: all edges, as PyG has it, in the order of the dataset; the same batches as of a tensor of them."""
+    made(tmp_path / 'made')
+    ds = plimsoll.open(tmp_path / 'made')
+    indptr, indices = (torch.from_numpy(ds.array(name).astype(np.int64)) for name in ('indptr', 'indices'))
+    edges = torch.stack([indices, torch.repeat_interleave(indptr[1:] - indptr[:-1])])
+    times = torch.arange(edges.shape[1])
+    options = {'neg_sampling': {'mode': 'binary', 'amount': 0.5}, 'batch_size': 900, 'shuffle': shuffle, 'seed': 3, 'exclude': 'self', 'copy': True}
+    for other in {}, {'edge_label': times, 'neg_exclude': 'edges'}:
+        held = plimsoll.LinkNeighborLoader(plimsoll.open(ds.path), [3, 2], edges, **options, **other)
+        whole = plimsoll.LinkNeighborLoader(plimsoll.open(ds.path), [3, 2], **options, **other)
+        for _ in range(2):
+            for one, expected in zip(whole, held, strict=True):
+                assert facts(one) == facts(expected)
+                assert torch.equal(one.n_id[one.edge_label_index[:, : len(one.input_id)]], edges[:, one.input_id])
+        state = whole.state_dict()
+        whole.load_state_dict(state)
+        with pytest.raises(plimsoll.UsageError, match='edge_label_index'):
+            held.load_state_dict(state)
+
+
 def header_of(shape):
     text = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
     return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode()
@@ -530,7 +552,6 @@ def test_refused(tmp_path):
     pairs = made(tmp_path / 'made')
     ds = plimsoll.open(tmp_path / 'made')
     refused = [
-        ({'edge_label_index': None}, plimsoll.UsageError, 'edge_label_index'),
         ({'edge_label_index': pairs.t()}, plimsoll.UsageError, r'\[2, pairs\]'),
         ({'edge_label_index': pairs[:, :0]}, plimsoll.UsageError, 'no pairs'),
         ({'edge_label_index': pairs.float()}, TypeError, 'integers'),
