@@ -17,13 +17,14 @@ def load(path):
 
 
 def load_graphs(path):
-    """A list of graphs, the graphs of each split, and the number of classes."""
+    """A list of graphs, the graphs of each split, and the number of classes (0: labels are values)."""
     arrays, split = _read(path)
     first = arrays['graph_indptr'].tolist()
     graphs = [_graph(arrays, *ends) for ends in itertools.pairwise(first)]
+    values = arrays['labels'].is_floating_point()
     for data, label in zip(graphs, arrays['labels'], strict=True):
-        data.y = label.long().view(1)
-    return graphs, split, int(arrays['labels'].max()) + 1
+        data.y = label.view(1, -1) if values else label.long().view(1)
+    return graphs, split, 0 if values else int(arrays['labels'].max()) + 1
 
 
 def _read(path):
@@ -36,4 +37,5 @@ def _graph(arrays, first, last):
     indptr = arrays['indptr'][first:last + 1]
     source = arrays['indices'][indptr[0]:indptr[-1]].long() - first
     target = torch.repeat_interleave(torch.arange(last - first), indptr.diff())
-    return Data(x=arrays['features'][first:last].float(), edge_index=torch.stack([source, target]), num_nodes=last - first)
+    attr = arrays['edge_features'][indptr[0]:indptr[-1]] if 'edge_features' in arrays else None
+    return Data(x=arrays['features'][first:last].float(), edge_index=torch.stack([source, target]), edge_attr=attr, num_nodes=last - first)

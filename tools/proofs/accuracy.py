@@ -29,6 +29,7 @@ import prooflib
 PUBLISHED = {('cora', 'gcn'): (81.3, 0.9), ('citeseer', 'gcn'): (71.0, 0.7)}
 ARXIV_MLP = 74.6
 ERRORS = ('rmse', 'mae')
+REGRESSION = (*ERRORS, 'r2')
 PEER = prooflib.SOURCE / 'bench' / 'accuracy_pyg.py'
 
 
@@ -101,13 +102,15 @@ def ours_once(place, recipe, precision, seed):
                  '--precision', precision, *shlex.split(recipe['train'])]
         result = run_json(words)
         exact = run_json([prooflib.plimsoll(), 'evaluate', run, '--exact', '--split', 'test', '--quiet', '--json', '--threads', 1])
-        return {'score': exact['test']['score'], 'seconds': result['seconds']}
+        errors = {name: exact['test'][name] for name in REGRESSION if name in exact['test']}
+        return {'score': exact['test']['score'], 'seconds': result['seconds'], **errors}
 
 
 def theirs(place, recipe, seeds):
     """The same by PyG, in one process."""
     found = run_json([sys.executable, PEER, place, '--seeds', ','.join(map(str, seeds)), *shlex.split(recipe['train'])])
-    return [{'score': score, 'seconds': found['seconds'] / len(seeds)} for score in found['scores']]
+    return [{'score': score, 'seconds': found['seconds'] / len(seeds), **errors}
+            for score, errors in zip(found['scores'], found['errors'])]
 
 
 def metric_of(recipe, info):
@@ -171,7 +174,8 @@ def measure(options, wanted, results):
         for recipe, metric in rows:
             scale = 1 if metric in ERRORS else 100
             sides = {side: {**summary([scale * value['score'] for value in values]),
-                            'seconds': round(sum(value['seconds'] for value in values), 1)}
+                            'seconds': round(sum(value['seconds'] for value in values), 1),
+                            **{name: summary([value[name] for value in values]) for name in REGRESSION if name in values[0]}}
                      for side, values in zip(('f32', 'bf16', 'pyg'), done)}
             found.append((recipe['set'], recipe['model'], metric, sides))
             say(f'{len(found)} of {len(rows)}: {recipe["set"]} {recipe["model"]}: ' +
