@@ -263,8 +263,8 @@ typedef struct plim_stream_params {
      * whether there are any. Of links (num_pairs), which need them: of both trees of a pair and of
      * its negatives, whose nodes, by PLIM_NODE_TIME, are not later either. */
     const int64_t *times;
-    const plim_links_t *links; /* pairs in place of nodes, in PyG's form, without labels or shares;
-                                  NULL: none */
+    const plim_links_t *links; /* pairs in place of nodes, without labels, shares or parts; NULL:
+                                  none */
 } plim_stream_params_t;
 
 /* The training split, shuffled, with the recipe's settings. */

@@ -116,6 +116,11 @@ typedef enum plim_splits {
     PLIM_SPLITS_ALL = 7
 } plim_splits_t;
 
+typedef enum plim_task {
+    PLIM_TASK_LABELS = 0, /* the labels of nodes, or of graphs */
+    PLIM_TASK_LINK        /* whether two nodes are linked */
+} plim_task_t;
+
 /* The settings of a run. Make it with PLIM_TRAINING_INIT. */
 typedef struct plim_training {
     size_t size; /* of this struct */
@@ -161,6 +166,17 @@ typedef struct plim_training {
     /* GINE with integer features of edges: how many values each column has, from 0 on, for a table
      * of embeddings each; first one 0: the features are floats. */
     int64_t edge_categories[PLIM_HOPS_MAX];
+    /*
+     * PLIM_TASK_LINK: a batch has recipe.batch_size pairs, and the model's last layer gives rows of
+     * `hidden` channels. The score of a pair is the dot product of the rows of its nodes; the loss
+     * is BCE with logits, over pairs and negatives. Neither splits nor labels are read. Not yet
+     * with shares, and without evaluations (eval_every 0). Batches are whole, as with batch norm.
+     */
+    plim_task_t task;
+    const char *pairs; /* a .npy file as plim_links_t's path; it must stay as it is */
+    double negatives;  /* drawn negative pairs of a pair; also a fraction */
+    plim_exclude_t exclude;
+    int64_t num_pairs, pairs_checksum; /* of the file: the library sets them */
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
@@ -171,9 +187,7 @@ typedef struct plim_training {
         sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL, false, false, 0,     \
-        {                                                                                          \
-            0, 0, 0, 0, 0, 0, 0, 0                                                                 \
-        }                                                                                          \
+            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_TASK_LABELS, NULL, 1, PLIM_EXCLUDE_REVERSES, 0, 0       \
     }
 
 /* Events of a run. Scores are NAN if not evaluated. */
@@ -269,12 +283,13 @@ typedef struct plim_run_info {
     bool early;         /* ended by patience */
     bool sampled;       /* scores are of drawn neighbourhoods */
     plim_training_t training;
+    char pairs[PLIM_PATH_MAX]; /* the file of a run over links; "": of another task */
 } plim_run_info_t;
 
 #define PLIM_RUN_INFO_INIT                                                                         \
     {                                                                                              \
         sizeof(plim_run_info_t), "", "", -1, -1, 0, 0, 0, 0, {0.0, 0.0, 0.0}, false, false, false, \
-            PLIM_TRAINING_INIT                                                                     \
+            PLIM_TRAINING_INIT, ""                                                                 \
     }
 
 /* Reads run.json and the position of last.safetensors. Any thread, also while the run trains. Peak
@@ -410,7 +425,7 @@ PLIM_API plim_status_t plim_trainer_resume(plim_trainer_t *trainer, const char *
 typedef enum plim_predict_kind {
     PLIM_PREDICT_LOGITS = 0,   /* f32 (n, outputs) */
     PLIM_PREDICT_CLASSES,      /* int64 (n) */
-    PLIM_PREDICT_EMBEDDINGS,   /* f32 (n, hidden): the last layer's input */
+    PLIM_PREDICT_EMBEDDINGS,   /* f32 (n, hidden): the last layer's input, of links its output */
     PLIM_PREDICT_PROBABILITIES /* f32 (n, outputs): of classes, or of each label of several */
 } plim_predict_kind_t;
 
@@ -482,7 +497,9 @@ typedef enum plim_words {
     PLIM_WORDS_SCHEDULE,
     PLIM_WORDS_LOSS,
     PLIM_WORDS_METRIC,
-    PLIM_WORDS_EVAL_SPLITS
+    PLIM_WORDS_EVAL_SPLITS,
+    PLIM_WORDS_TASK,
+    PLIM_WORDS_EXCLUDE
 } plim_words_t;
 
 /* The names of an enumeration's values, ended by NULL; valid as long as the library. Any thread. */

@@ -200,8 +200,30 @@ const cli_option_t train_model_options[] = {
      AT(training.model.precision), CLI_LIST_OF(PLIM_WORDS_PRECISION), .plans = true},
     CLI_OPTIONS_END};
 
+const cli_option_t train_task_options[] = {
+    {"task", "KIND", "what is learnt: %s; default labels",
+     "link learns which pairs of nodes are linked: the score of a pair is the dot product of the "
+     "rows of its nodes, which are --hidden wide, and the loss is BCE over the pairs of --pairs "
+     "and "
+     "drawn ones. Neither labels nor splits are read, and nothing is evaluated. 'plimsoll predict "
+     "--kind embeddings' writes the rows of all nodes.",
+     AT(training.task), CLI_LIST_OF(PLIM_WORDS_TASK), .plans = true},
+    {"pairs", "FILE", "the links to learn: a .npy file of integers, (2, pairs) or (pairs, 2)",
+     "Of any size: its pairs are read as batches need them. A run that continues takes the file of "
+     "its start, which must be the same; a file that has moved is given again.",
+     AT(training.pairs), .kind = CLI_TEXT, .plans = true},
+    {"negatives", "N", "pairs drawn for each pair, of any two nodes; default 1",
+     "Also a fraction. They change every epoch, and may be links.", AT(training.negatives),
+     CLI_BELOW(1e6), .plans = true},
+    {"exclude", "WHAT",
+     "edges left out of a batch's neighbourhoods after the draw: %s; default reverse",
+     "self: the edge of each pair of the batch, if it is one. reverse: also the edge from its "
+     "target to its source. Otherwise a model reads the answer off that edge.",
+     AT(training.exclude), CLI_LIST_OF(PLIM_WORDS_EXCLUDE)},
+    CLI_OPTIONS_END};
+
 const cli_option_t train_sampling_options[] = {
-    {"batch", "N", "seeds in a batch, or graphs (also --batch_size); default 1024",
+    {"batch", "N", "seeds in a batch, or graphs, or pairs (also --batch_size); default 1024",
      AT(training.recipe.batch_size), FROM(1), .plans = true},
     {"fanout", "A,B,..",
      "neighbours drawn at each hop, -1: all (also --num_neighbors A B ..); default 10 at each; "
@@ -422,6 +444,9 @@ bool train_read_options(int argc, char **argv, train_t *train, int *exit_out)
 bool train_resolve(train_t *train, const plim_dataset_info_t *info)
 {
     plim_training_t *training = &train->training;
+    const bool links = training->task == PLIM_TASK_LINK;
+    if (links && !training->eval_exact && !cli_given(&train->common, "eval-every"))
+        training->eval_every = 0;
     plim_recipe_t *recipe = &training->recipe;
     plim_model_t *model = &training->model;
     const bool drawn = info->num_graphs == 0 && model->kind != PLIM_MLP;
@@ -453,9 +478,10 @@ bool train_resolve(train_t *train, const plim_dataset_info_t *info)
 /* Whether a layer is as wide as its input, so that --residual adds it. */
 static bool adds_inputs(const plim_training_t *training, const plim_dataset_info_t *info)
 {
-    const int64_t outputs =
-        info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes : info->num_targets;
     const int64_t hidden = training->model.hidden;
+    const int64_t outputs = training->task == PLIM_TASK_LINK          ? hidden
+                            : info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes
+                                                                      : info->num_targets;
     const int layers = training->model.num_layers;
     for (int i = 0; i < layers; i++)
         if ((i == 0 ? info->num_features : hidden) ==
@@ -496,7 +522,8 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const cli_
         {"step-size", !steps, "--step-size (of --schedule step)"},
         {"gamma", !steps, "--gamma (of --schedule step)"},
         {"pool", info->num_graphs == 0, "--pool (of datasets of many graphs)"},
-        {"hidden", single, "--hidden (one layer has no hidden channels)"},
+        {"hidden", single && training->task == PLIM_TASK_LABELS,
+         "--hidden (one layer has no hidden channels)"},
         {"dropout", single, "--dropout (between layers, and there is one)"},
         {"norm", single, "--norm (between layers, and there is one)"},
         {"act", single, "--act (between layers, and there is one)"},

@@ -285,7 +285,11 @@ static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset
                              const plim_run_info_t *run)
 {
     json_t *object = NULL;
-    (void)run;
+    const bool links = run->training.task == PLIM_TASK_LINK;
+    if (links && !cli_given(&infer->common, "split"))
+        infer->split = PLIM_ALL_NODES;
+    if (links && !cli_given(&infer->common, "kind"))
+        infer->kind = PLIM_PREDICT_EMBEDDINGS;
     plim_status_t status =
         plim_predict(job, dataset, infer->run, &infer->inference, (plim_split_t)infer->split,
                      infer->kind, infer->out, train_print_event, &infer->common);
@@ -329,12 +333,14 @@ static const cli_option_t predict_options[] = {
      "column; classes as the words that were imported), written whole or not at all; replaces "
      "earlier predictions, but no file of a dataset or a run",
      "OUTPUT has the details.", AT(out), .kind = CLI_TEXT},
-    {"split", "NAME", "%s; default test", AT(split), SPLITS},
+    {"split", "NAME", "%s; default test; of a run over links: all", AT(split), SPLITS},
     {"kind", "KIND",
-     "%s; default logits. logits: float32 (n, outputs); classes: int64 (n); probabilities: "
+     "%s; default logits, of a run over links embeddings. logits: float32 (n, outputs); classes: "
+     "int64 (n); probabilities: "
      "float32 (n, outputs); embeddings: float32 (n, hidden), the input of the last layer",
      "classes are those with the largest output; probabilities are the softmax of the outputs, or "
-     "with the loss bce the sigmoid of each.",
+     "with the loss bce the sigmoid of each. Of a run over links embeddings are the outputs of the "
+     "last layer, by which pairs are scored.",
      AT(kind), .kind = CLI_WORD, .words = kinds},
     {"sampled", NULL,
      "sampled neighbourhoods, as in the training's evaluations; default: whole ones",

@@ -77,6 +77,8 @@ static bool take_words(plan_t *plan, int argc, char **argv)
                             plan->for_pyg     ? "--for pyg"
                             : plan->ranks > 1 ? "--ranks"
                                               : "--sweep");
+    else if (plan->for_pyg && plan->train.training.task != PLIM_TASK_LABELS)
+        (void)cli_wrong_use(common, "--for pyg knows no --task but labels");
     else if (plan->train.resume != NULL)
         (void)cli_wrong_use(common, "--resume: plan takes the options of a run, not the run");
     else if (words != 1)
@@ -478,6 +480,7 @@ static const cli_group_t groups[] = {
     {.title = "All of train's options are accepted; these change the plan (plimsoll train --help)",
      .options = train_model_options,
      .of_plan = true},
+    {.options = train_task_options, .of_plan = true},
     {.options = train_sampling_options, .of_plan = true},
     {.options = train_step_options, .of_plan = true},
     {.options = train_memory_options, .of_plan = true},

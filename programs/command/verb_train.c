@@ -90,6 +90,7 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     if (status != PLIM_OK)
         return status;
     train->training = info->training;
+    train->training.pairs = info->pairs[0] != '\0' ? info->pairs : NULL;
     if (!train_read_options(argc, argv, train, exit_out))
         return PLIM_OK;
     if (train->dataset == NULL)
@@ -346,6 +347,7 @@ static int run(int argc, char **argv)
 
 static const cli_group_t groups[] = {
     {.title = "Model", .options = train_model_options},
+    {.title = "Task", .options = train_task_options},
     {.title = "Sampling", .options = train_sampling_options},
     {.title = "Training", .options = train_step_options},
     {.title = "Less memory, the same result", .options = train_memory_options},

@@ -24,8 +24,8 @@ typedef struct train {
 } train_t;
 
 /* The options of train, which plan takes too; their struct is train_t. */
-extern const cli_option_t train_model_options[], train_sampling_options[], train_step_options[],
-    train_memory_options[], train_run_options[], train_script_options[];
+extern const cli_option_t train_model_options[], train_task_options[], train_sampling_options[],
+    train_step_options[], train_memory_options[], train_run_options[], train_script_options[];
 
 /* Applies the command line to `train`, which may hold the settings of a run. False: return
  * *exit_out. */

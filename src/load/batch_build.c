@@ -43,10 +43,11 @@ static plim_status_t too_large(const plim__load_context_t *context, const plim__
     if (count > 1)
         return plim__fail(PLIM_ERR_BUDGET,
                           "batch %lld of epoch %lld does not fit a slot of %lld nodes and %lld "
-                          "edges, and batches in PyG's form cannot come in parts; raise `memory`, "
-                          "or reduce `batch_size` or `fanout`",
+                          "edges, and batches %s cannot come in parts; raise `memory`, or reduce "
+                          "`batch_size` or `fanout`",
                           (long long)slot->batch.step, (long long)slot->batch.epoch,
-                          (long long)plan->slot_nodes, (long long)plan->slot_edges);
+                          (long long)plan->slot_nodes, (long long)plan->slot_edges,
+                          slot->batch.num_pairs > 0 ? "of links" : "in PyG's form");
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s %lld alone does not fit a slot of %lld nodes and %lld edges; raise "
                       "`memory`, or reduce `fanout`",
@@ -65,7 +66,7 @@ static plim_status_t fit_blocks(const plim__load_context_t *context, plim__load_
         PLIM_TRY(try_blocks(context, worker, slot, sources, count, out, &fits));
         if (fits)
             break;
-        if (count == 1 || context->params.blocks.form == PLIM_PYG)
+        if (count == 1 || context->params.blocks.form == PLIM_PYG || slot->batch.num_pairs > 0)
             return too_large(context, slot, count);
         count = (count + 1) / 2;
     }

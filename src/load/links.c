@@ -74,8 +74,9 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
 {
     plim_links_t links = PLIM_LINKS_INIT;
     PLIM_TRY(plim__params_take(given, "plim_links_t", &links, sizeof links));
-    if (recipe->form != PLIM_PYG || info->num_graphs > 0)
-        return plim__fail(PLIM_ERR_USAGE, "batches of links come in PyG's form, from one graph");
+    if (info->num_graphs > 0 || (recipe->disjoint && recipe->form == PLIM_NATIVE))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batches of links come from one graph, disjoint in PyG's form alone");
     if (links.num_pairs < 1)
         return plim__fail(PLIM_ERR_USAGE, "%lld links", (long long)links.num_pairs);
     if (links.all_edges && (links.num_pairs != info->num_edges || links.path != NULL))

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/radix.h"
+#include "io/inflate.h"
 #include "io/npy.h"
 #include "io/range_reader.h"
 #include "mem/arena.h"
@@ -15,6 +16,7 @@
 #define STRETCHES 3
 #define PLACE_BITS 18 /* of a place in a stretch */
 #define HEADER_BUFFER 4096
+#define CHECKED ((int64_t)1 << 20) /* bytes at either end that a checksum covers */
 
 /* The pairs of some places of an epoch. */
 typedef struct stretch {
@@ -82,6 +84,46 @@ size_t plim__links_file_estimate(const plim_job_t *job, const plim_links_t *link
                                      plim__range_reader_estimate(job->io_engine, &reader_params));
 }
 
+static plim_status_t read_header(const plim_job_t *job, const char *path, plim__npy_t *npy_out)
+{
+    plim__reader_t *header;
+    PLIM_TRY(plim__reader_file(job, path, HEADER_BUFFER, &header));
+    const plim_status_t status = plim__npy_read(header, npy_out);
+    plim__reader_close(header);
+    return status;
+}
+
+/* Continues a checksum with the bytes from `first` to `end`. */
+static plim_status_t check_bytes(const plim__file_t *file, int64_t first, int64_t end,
+                                 uint32_t *crc)
+{
+    char bytes[HEADER_BUFFER];
+    for (int64_t size; first < end; first += size) {
+        size = plim__min_i64(end - first, (int64_t)sizeof bytes);
+        PLIM_TRY(plim__file_read_at(file, first, bytes, (size_t)size));
+        *crc = plim__inflate_crc(*crc, bytes, (size_t)size);
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__links_file_describe(const plim_job_t *job, const char *path,
+                                        int64_t *num_pairs_out, int64_t *checksum_out)
+{
+    plim__npy_t npy;
+    plim__file_t file;
+    PLIM_TRY(read_header(job, path, &npy));
+    PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, false, &file));
+    uint32_t crc = plim__inflate_crc(0, &file.size, sizeof file.size);
+    plim_status_t status = check_bytes(&file, 0, plim__min_i64(file.size, CHECKED), &crc);
+    if (status == PLIM_OK)
+        status = check_bytes(&file, plim__max_i64(0, file.size - CHECKED), file.size, &crc);
+    plim__file_close(&file);
+    PLIM_TRY(status);
+    *num_pairs_out = npy.count / 2;
+    *checksum_out = crc;
+    return PLIM_OK;
+}
+
 static plim_status_t check_shape(plim__links_file_t *file)
 {
     const plim__npy_t *npy = &file->npy;
@@ -111,14 +153,8 @@ static plim_status_t open_edges(const plim_dataset_t *dataset, plim__links_file_
 
 static plim_status_t open_file(const plim_job_t *job, plim__links_file_t *file)
 {
-    plim__reader_t *header;
-    PLIM_TRY(plim__reader_file(job, file->path, HEADER_BUFFER, &header));
-    plim_status_t status = plim__npy_read(header, &file->npy);
-    plim__reader_close(header);
-    if (status == PLIM_OK)
-        status = check_shape(file);
-    if (status != PLIM_OK)
-        return status;
+    PLIM_TRY(read_header(job, file->path, &file->npy));
+    PLIM_TRY(check_shape(file));
     PLIM_TRY(plim__file_open(file->path, PLIM__FILE_READ, true, &file->file));
     if ((file->file.size - file->npy.header_size) / (int64_t)plim__dtype_size(file->npy.type) <
         file->npy.count)

@@ -18,6 +18,13 @@
 
 typedef struct plim__links_file plim__links_file_t;
 
+/*
+ * The number of its pairs, and a checksum of its size, its header, and its first and last MiB:
+ * reading all may take as long as an epoch. Errors of plim__links_file_create.
+ */
+plim_status_t plim__links_file_describe(const plim_job_t *job, const char *path,
+                                        int64_t *num_pairs_out, int64_t *checksum_out);
+
 size_t plim__links_file_estimate(const plim_job_t *job, const plim_links_t *links, bool shuffled);
 
 /*

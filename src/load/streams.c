@@ -79,7 +79,8 @@ static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, i
     const plim_dataset_info_t *info = loader->context.info;
     if (info->num_graphs > 0)
         return true;
-    seeds = recipe->form == PLIM_PYG ? plim__min_i64(recipe->batch_size, seeds) : 1;
+    const bool whole = recipe->form == PLIM_PYG || links->num_pairs > 0;
+    seeds = whole ? plim__min_i64(recipe->batch_size, seeds) : 1;
     return (loader->context.plan.links || links->num_pairs == 0) &&
            (loader->context.plan.looks_up || !plim__negatives_look(links, recipe)) &&
            recipe->num_hops <= params->blocks.num_hops && seeds <= params->part_seeds &&

@@ -207,7 +207,7 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     PLIM_TRY(plim__dataset_check(dataset));
     plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_TRY(plim__output_check(advice_out, "plim_advice_t"));
-    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
+    PLIM_TRY(plim__plan_settings_take(job, training, &known));
     training = &known;
     advising_t advising = {
         .job = job, .dataset = dataset, .training = training, .params = PLIM_PLAN_PARAMS_INIT};

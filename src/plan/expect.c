@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "io/npy.h"
 #include "io/range_reader.h"
+#include "load/links.h"
 #include "load/load_sources.h"
 #include "load/loader_params.h"
 #include "plan/load_plan.h"
@@ -583,29 +584,34 @@ static double start_bytes(const expect_view_t *view)
     return reads.bytes;
 }
 
-void plim__load_expect(const plim_dataset_t *dataset, plim__load_plan_t *plan)
+/* What to expect of an epoch of so many seeds, in batches of the view's recipe. */
+static plim__expectation_t expect_epoch(const expect_view_t *view, int64_t seeds)
 {
-    const expect_view_t view = view_of(dataset, plan);
-    const int64_t seeds = plim__max_i64(view.info->num_split[PLIM_TRAIN], 1);
-    const int64_t batch = plim__min_i64(plan->recipe.batch_size, seeds);
-    const plim__load_size_t size = size_of(&view, (double)batch);
-    const double edges = batch_hops(&view, (double)batch).all_edges;
+    const int64_t batch = plim__min_i64(view->recipe.batch_size, seeds);
+    const plim__load_size_t size = size_of(view, (double)batch);
+    const double edges = batch_hops(view, (double)batch).all_edges;
     reads_t epoch = {0, 0};
     double columns = 0;
     for (int i = 0; i < PLIM_COLUMNS; i++)
-        if ((plan->recipe.columns & 1U << i) != 0)
+        if ((view->recipe.columns & 1U << i) != 0)
             columns += (1U << i == PLIM_NODE_TIME ? (double)size.nodes : edges) *
-                       (double)plim__column_form(view.info, 1U << i).bytes;
-    add_loading(&view, (double)seeds, &epoch);
-    plan->expect = (plim__expectation_t){.batch_nodes = size.nodes,
-                                         .batch_edges = whole(edges),
-                                         .batch_bytes = whole((double)size.nodes * view.row_bytes +
-                                                              (double)size.edges * 4 + columns),
-                                         .epoch_steps = (seeds - 1) / plan->recipe.batch_size + 1,
-                                         .epoch_reads = whole(epoch.count),
-                                         .epoch_read_bytes = whole(epoch.bytes),
-                                         .run_read_bytes = whole(start_bytes(&view)),
-                                         .disk_bytes = plan->scratch_bytes};
+                       (double)plim__column_form(view->info, 1U << i).bytes;
+    add_loading(view, (double)seeds, &epoch);
+    return (plim__expectation_t){.batch_nodes = size.nodes,
+                                 .batch_edges = whole(edges),
+                                 .batch_bytes = whole((double)size.nodes * view->row_bytes +
+                                                      (double)size.edges * 4 + columns),
+                                 .epoch_steps = (seeds - 1) / view->recipe.batch_size + 1,
+                                 .epoch_reads = whole(epoch.count),
+                                 .epoch_read_bytes = whole(epoch.bytes),
+                                 .run_read_bytes = whole(start_bytes(view)),
+                                 .disk_bytes = view->plan->scratch_bytes};
+}
+
+void plim__load_expect(const plim_dataset_t *dataset, plim__load_plan_t *plan)
+{
+    const expect_view_t view = view_of(dataset, plan);
+    plan->expect = expect_epoch(&view, plim__max_i64(view.info->num_split[PLIM_TRAIN], 1));
 }
 
 /* Bytes that layer `index` of an exact pass reads: the rows of `rows` nodes by those of `sources`
@@ -702,8 +708,13 @@ static double evaluation_bytes(const expect_view_t *view, const plim_training_t 
 void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *training,
                         const plim__exact_cost_t *exact, plim__train_plan_t *plan)
 {
-    const expect_view_t view = view_of(dataset, &plan->load);
+    expect_view_t view = view_of(dataset, &plan->load);
     plim__expectation_t *expect = &plan->expect;
+    const plim_links_t links = plim__plan_settings_links(training);
+    if (links.num_pairs > 0) {
+        view.recipe.batch_size = plim__plan_settings_places(training);
+        *expect = expect_epoch(&view, plim__links_seeds(&links, training->recipe.batch_size));
+    }
     expect->run_read_bytes += whole((double)training->epochs * (double)expect->epoch_read_bytes);
     if (training->eval_every > 0)
         expect->run_read_bytes += whole(evaluation_bytes(&view, training, exact));

@@ -213,6 +213,9 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
         PLIM_TRY(plim__load_recipe_check(dataset, &own));
         add_stream(plim__dataset_manifest(dataset), &own, seeds, i == params->num_streams, streams);
         if (links.num_pairs > 0) {
+            if (params->part_seeds > 0 && params->part_seeds < own.batch_size)
+                return plim__fail(PLIM_ERR_USAGE, "batches of links cannot come in parts; leave "
+                                                  "out `microbatch`");
             streams->links = true;
             streams->looks_up |= plim__negatives_look(&links, recipe);
             bytes = plim__add_saturating_size(bytes, plim__seeds_links_stays(job, dataset, &links,
@@ -234,7 +237,8 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
 plim_status_t plim__load_bounds_find(plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    const bool whole = facts->recipe->form == PLIM_PYG || facts->client->cut_by == PLIM__CUT_NEVER;
+    const bool whole = facts->recipe->form == PLIM_PYG || facts->streams->links ||
+                       facts->client->cut_by == PLIM__CUT_NEVER;
     if (info->num_graphs > 0)
         PLIM_TRY(plim__statistics_largest(facts->job, facts->dataset, plim__load_may_read(facts),
                                           &facts->largest.nodes, &facts->largest.edges,

@@ -3,6 +3,8 @@
 #include "base/bounds.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/params.h"
+#include "load/links.h"
 #include "load/loader_params.h"
 #include "load/slots.h"
 #include "nn/model.h"
@@ -16,14 +18,30 @@
 #define BASES_MOST 1024
 #define BASES_USUAL 30 /* as in PyTorch Geometric's examples */
 
-static plim_status_t check_dataset(const plim_dataset_t *dataset)
+plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_training_t *given,
+                                       plim_training_t *training_out)
+{
+    PLIM_TRY(plim__params_take(given, "plim_training_t", training_out, sizeof *training_out));
+    plim_training_t *training = training_out;
+    if (training->task < PLIM_TASK_LABELS || training->task > PLIM_TASK_LINK)
+        return plim__fail(PLIM_ERR_USAGE, "there is no task %d", (int)training->task);
+    if ((training->pairs != NULL) != (training->task == PLIM_TASK_LINK))
+        return plim__fail(PLIM_ERR_USAGE,
+                          training->pairs != NULL
+                              ? "`pairs` are of the `task` link only"
+                              : "the `task` link needs `pairs`, a .npy file of links");
+    training->num_pairs = training->pairs_checksum = 0;
+    return training->pairs == NULL
+               ? PLIM_OK
+               : plim__links_file_describe(job, training->pairs, &training->num_pairs,
+                                           &training->pairs_checksum);
+}
+
+/* Labels and the training split, which links need not have. */
+static plim_status_t check_labels(const plim_dataset_t *dataset)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const char *path = plim__dataset_path(dataset);
-    if (info->num_features == 0)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: it has no features, and a model needs some; import it with them",
-                          path);
     if (info->label_kind == PLIM_LABELS_NONE)
         return plim__fail(PLIM_ERR_USAGE, "%s: it has no labels to train on; import it with them",
                           path);
@@ -31,19 +49,32 @@ static plim_status_t check_dataset(const plim_dataset_t *dataset)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels have %lld class, but training needs at least 2", path,
                           (long long)info->num_classes);
-    if (info->num_features > PLIM__WIDTH_MAX || plim__plan_settings_outputs(info) > PLIM__WIDTH_MAX)
-        return plim__fail(
-            PLIM_ERR_UNSUPPORTED,
-            "%s: it has %lld features and %lld classes or targets; models compute with "
-            "up to %lld of each",
-            path, (long long)info->num_features, (long long)plim__plan_settings_outputs(info),
-            (long long)PLIM__WIDTH_MAX);
     if (info->num_split[PLIM_TRAIN] == 0)
         return plim__fail(
             PLIM_ERR_USAGE,
             "%s: it has no training split; import it with splits, or let the import draw them "
             "(`split` 0.6,0.2,0.2)",
             path);
+    return PLIM_OK;
+}
+
+static plim_status_t check_dataset(const plim_dataset_t *dataset, const plim_training_t *training)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const char *path = plim__dataset_path(dataset);
+    if (info->num_features == 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: it has no features, and a model needs some; import it with them",
+                          path);
+    const int64_t outputs = plim__plan_settings_outputs(info, training);
+    if (training->task == PLIM_TASK_LABELS)
+        PLIM_TRY(check_labels(dataset));
+    if (info->num_features > PLIM__WIDTH_MAX || outputs > PLIM__WIDTH_MAX)
+        return plim__fail(
+            PLIM_ERR_UNSUPPORTED,
+            "%s: it has %lld features and %lld classes or targets; models compute with "
+            "up to %lld of each",
+            path, (long long)info->num_features, (long long)outputs, (long long)PLIM__WIDTH_MAX);
     return PLIM_OK;
 }
 
@@ -205,6 +236,34 @@ static plim_status_t check_optimiser(const plim_optimiser_t *optimiser)
     return PLIM_OK;
 }
 
+/* What is decided otherwise, or not possible yet, for links. */
+static plim_status_t check_links(const plim_dataset_t *dataset, const plim_training_t *training)
+{
+    const struct {
+        const char *name;
+        bool given;
+        const char *why;
+    } refused[] = {
+        {"shares", training->shares > 1, "links are trained by one process, in whole batches"},
+        {"microbatch", training->microbatch > 0, "batches of links are not cut"},
+        {"eval_every", training->eval_every > 0, "runs over links are not evaluated; set it to 0"},
+        {"patience", training->patience > 0, "runs over links are not evaluated"},
+        {"loss", training->loss != PLIM_LOSS_AUTO && training->loss != PLIM_LOSS_BCE,
+         "the loss of links is bce"},
+        {"metric", training->metric != PLIM_METRIC_AUTO, "runs over links are not evaluated"},
+    };
+    if (plim_dataset_info(dataset)->num_graphs > 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: links are of one graph; a dataset of many graphs has the `task` "
+                          "labels",
+                          plim__dataset_path(dataset));
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        if (refused[i].given)
+            return plim__fail(PLIM_ERR_USAGE, "`%s` is not for the `task` link: %s",
+                              refused[i].name, refused[i].why);
+    return PLIM_OK;
+}
+
 /* Whether loss and metric are of the labels' kind. */
 static plim_status_t check_task(const plim_dataset_t *dataset, const plim_training_t *training)
 {
@@ -280,7 +339,7 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
                                         const plim_training_t *training)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    PLIM_TRY(check_dataset(dataset));
+    PLIM_TRY(check_dataset(dataset, training));
     PLIM_TRY(check_model(info, training));
     PLIM_TRY(check_columns(dataset, training));
     const plim_recipe_t recipe = plim__plan_settings_recipe(info, training);
@@ -291,7 +350,7 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
     if (training->recipe.disjoint)
         return plim__fail(PLIM_ERR_USAGE, "in training, seeds share nodes; leave `disjoint` false");
     PLIM_TRY(check_optimiser(&training->optimiser));
-    PLIM_TRY(check_task(dataset, training));
+    PLIM_TRY((training->task == PLIM_TASK_LINK ? check_links : check_task)(dataset, training));
     PLIM_TRY(check_evaluation(info, training));
     if (training->epochs < 1 || training->epochs > PLIM__TURNS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "`epochs` is %lld; it must be at least 1",
@@ -327,6 +386,8 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
 
 plim_loss_t plim__training_loss(const plim_dataset_info_t *info, const plim_training_t *training)
 {
+    if (training->task == PLIM_TASK_LINK)
+        return PLIM_LOSS_BCE;
     if (training->loss != PLIM_LOSS_AUTO)
         return training->loss;
     if (info->label_kind == PLIM_LABELS_CLASSES)
@@ -351,8 +412,52 @@ PLIM_API void plim_training_task(const plim_dataset_info_t *info, const plim_tra
     *metric_out = plim__training_metric(info, training);
 }
 
-int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info)
+plim_links_t plim__plan_settings_links(const plim_training_t *training)
 {
+    plim_links_t links = PLIM_LINKS_INIT;
+    if (training->task != PLIM_TASK_LINK)
+        return links;
+    links.num_pairs = training->num_pairs;
+    links.path = training->pairs;
+    links.negatives = PLIM_NEGATIVE_PAIRS;
+    links.amount = training->negatives;
+    links.exclude = training->exclude;
+    return links;
+}
+
+static int64_t batch_pairs(const plim_training_t *training)
+{
+    return plim__min_i64(training->recipe.batch_size, training->num_pairs);
+}
+
+int64_t plim__plan_settings_pairs(const plim_training_t *training)
+{
+    const plim_links_t links = plim__plan_settings_links(training);
+    const int64_t pairs = batch_pairs(training);
+    return plim__add_saturating_i64(pairs, plim__negatives_count(&links, pairs));
+}
+
+int64_t plim__plan_settings_places(const plim_training_t *training)
+{
+    const plim_links_t links = plim__plan_settings_links(training);
+    return plim__links_places(&links, batch_pairs(training));
+}
+
+plim_stream_params_t plim__plan_settings_stream(const plim_training_t *training,
+                                                plim_links_t *links_out)
+{
+    plim_stream_params_t stream = PLIM_STREAM_PARAMS_INIT;
+    *links_out = plim__plan_settings_links(training);
+    if (training->task == PLIM_TASK_LINK)
+        stream.links = links_out;
+    return stream;
+}
+
+int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info,
+                                    const plim_training_t *training)
+{
+    if (training->task == PLIM_TASK_LINK)
+        return training->model.hidden;
     return info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes : info->num_targets;
 }
 

@@ -7,13 +7,29 @@
 
 #include <plimsoll/train.h>
 
+/* Copies a caller's settings, with defaults for fields that it does not know, and looks at the file
+ * of pairs. PLIM_ERR_USAGE; errors of plim__links_file_describe. */
+plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_training_t *given,
+                                       plim_training_t *training_out);
+
 /* PLIM_ERR_USAGE names settings that do not fit together, and ones that would;
  * PLIM_ERR_UNSUPPORTED for graphs whose ids need 64 bits. */
 plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
                                         const plim_training_t *training);
 
 /* Columns of the model's outputs. */
-int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info);
+int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info,
+                                    const plim_training_t *training);
+
+/* The links of PLIM_TASK_LINK; without pairs for another task. And the pairs of a batch with its
+ * negatives, and its places. */
+plim_links_t plim__plan_settings_links(const plim_training_t *training);
+int64_t plim__plan_settings_pairs(const plim_training_t *training);
+int64_t plim__plan_settings_places(const plim_training_t *training);
+
+/* The stream of training batches; of links it points to *links_out. */
+plim_stream_params_t plim__plan_settings_stream(const plim_training_t *training,
+                                                plim_links_t *links_out);
 
 /* The recipe of the training's batches: what the model decides is set here. */
 plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,

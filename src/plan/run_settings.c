@@ -53,6 +53,12 @@ static const char *const eval_splits[] = {"auto", "train",      "valid",      "t
                                           "test", "train,test", "valid,test", "train,valid,test",
                                           NULL};
 
+static const char *const tasks[] = {[PLIM_TASK_LABELS] = "labels", [PLIM_TASK_LINK] = "link", NULL};
+static const char *const excluded[] = {[PLIM_EXCLUDE_NONE] = "none",
+                                       [PLIM_EXCLUDE_PAIRS] = "self",
+                                       [PLIM_EXCLUDE_REVERSES] = "reverse",
+                                       NULL};
+
 PLIM_API const char *const *plim_words(plim_words_t of)
 {
     static const char *const *const all[] = {[PLIM_WORDS_MODEL] = models,
@@ -65,7 +71,9 @@ PLIM_API const char *const *plim_words(plim_words_t of)
                                              [PLIM_WORDS_SCHEDULE] = schedules,
                                              [PLIM_WORDS_LOSS] = losses,
                                              [PLIM_WORDS_METRIC] = metrics,
-                                             [PLIM_WORDS_EVAL_SPLITS] = eval_splits};
+                                             [PLIM_WORDS_EVAL_SPLITS] = eval_splits,
+                                             [PLIM_WORDS_TASK] = tasks,
+                                             [PLIM_WORDS_EXCLUDE] = excluded};
     return all[of];
 }
 
@@ -118,9 +126,14 @@ static const setting_t settings[] = {
     {"edge_weight", FLAG, true, AT(edge_weight), NULL},
     {"bases", COUNT, true, AT(bases), NULL},
     {"edge_categories", EVAL_FANOUT, true, AT(edge_categories), NULL},
+    {"task", NAME, true, AT(task), tasks},
+    {"negatives", REAL, true, AT(negatives), NULL},
+    {"exclude", NAME, true, AT(exclude), excluded},
+    {"num_pairs", SEED, true, AT(num_pairs), NULL},
+    {"pairs_checksum", SEED, true, AT(pairs_checksum), NULL},
 };
 
-#define NUM_ADDED 9 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 14 /* the last settings, which runs of earlier versions lack */
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 

@@ -32,11 +32,14 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
 {
     const int num_layers = settings->model.num_layers;
     const bool graph_level = info->num_graphs > 0;
-    const int64_t seeds = plim__load_part_seeds(info, &plan->recipe, plan->part_seeds);
+    const bool links = settings->task == PLIM_TASK_LINK;
+    const int64_t seeds = links
+                              ? plim__min_i64(plim__plan_settings_places(settings), info->num_nodes)
+                              : plim__load_part_seeds(info, &plan->recipe, plan->part_seeds);
     plim__model_params_t params = {
         .model = settings->model,
         .num_features = info->num_features,
-        .num_outputs = plim__plan_settings_outputs(info),
+        .num_outputs = plim__plan_settings_outputs(info, settings),
         .row_type = plan->recipe.row_type,
         .graph_level = graph_level,
         .training = training,
@@ -71,7 +74,7 @@ plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
 {
     plim__model_params_t params = {.model = settings->model,
                                    .num_features = info->num_features,
-                                   .num_outputs = plim__plan_settings_outputs(info),
+                                   .num_outputs = plim__plan_settings_outputs(info, settings),
                                    .row_type = info->feature_type,
                                    .workers = 1,
                                    .max_src = 1,
@@ -85,15 +88,21 @@ plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
 
 plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
                                                 const plim__model_params_t *params,
-                                                int64_t num_shares)
+                                                const plim_training_t *settings)
 {
     plim__train_scratch_t scratch = {.group = NULL};
     scratch.doutputs =
         plim__arena_carve(arena, (size_t)params->max_seeds,
                           plim__mul_saturating_size((size_t)params->num_outputs, sizeof(float)), 1);
     scratch.buffers = plim__arena_carve(arena, plim__model_buffers(params), sizeof(float), 1);
-    if (params->training && num_shares > 1)
+    if (params->training && settings->shares > 1)
         scratch.group = plim__arena_carve(arena, plim__model_weights(params), sizeof(float), 1);
+    if (settings->task != PLIM_TASK_LINK)
+        return scratch;
+    float **const of_pairs[] = {&scratch.scores, &scratch.labels, &scratch.dscores};
+    for (size_t i = 0; i < sizeof of_pairs / sizeof of_pairs[0]; i++)
+        *of_pairs[i] =
+            plim__arena_carve(arena, (size_t)plim__plan_settings_pairs(settings), sizeof(float), 1);
     return scratch;
 }
 
@@ -123,7 +132,7 @@ int64_t plim__train_model_cost(const plim_job_t *job, const plim_dataset_info_t 
     const plim__model_params_t params =
         plim__train_model_params(info, settings, plan, training, plan->workers);
     plim__arena_t scratch = plim__arena_counting();
-    (void)plim__train_scratch_carve(&scratch, &params, settings->shares);
+    (void)plim__train_scratch_carve(&scratch, &params, settings);
     const int tensors = (1 + params.moments) * plim__model_tensors(&params);
     const int64_t model = plim__cost_pages(plim__model_estimate(&params));
     const int64_t activations =
@@ -137,9 +146,11 @@ int64_t plim__train_model_cost(const plim_job_t *job, const plim_dataset_info_t 
         {"activations", activations, ONCE_MADE},
         {"threads", plim__cost_pages(plim__team_estimate(plan->workers)), ONCE_MADE | IN_START},
         {"evaluation",
-         plim__cost_pages(plim__score_estimate(plim__training_metric(info, settings),
-                                               plim__load_largest_split(info), params.num_outputs,
-                                               settings->shares)),
+         settings->task == PLIM_TASK_LINK
+             ? 0
+             : plim__cost_pages(plim__score_estimate(plim__training_metric(info, settings),
+                                                     plim__load_largest_split(info),
+                                                     params.num_outputs, settings->shares)),
          ONCE_MADE},
         {"checkpoint", plim__cost_pages(plim__safetensors_estimate(tensors)), IN_CHECKPOINT},
         {"activations", plim__cost_pages(scratch.used), ONCE_MADE},

@@ -173,6 +173,8 @@ static const char *remedies_for(const use_t *use)
                    : "";
     if (use->training->eval_fanout[0] != 0)
         return ", or use a smaller `eval_fanout`, or `eval_exact` instead of it";
+    if (use->training->task == PLIM_TASK_LINK)
+        return "";
     return model->norm == PLIM_NORM_BATCH ? ", or use `norm` layer: batch norm needs whole batches"
                                           : "";
 }
@@ -209,6 +211,8 @@ typedef struct model_client {
     use_t tighter;         /* which does that */
     plim_stream_params_t stream;
     plim_recipe_t recipe;
+    plim_links_t links;
+    plim_stream_params_t training_stream; /* of links */
     plim__load_client_t load;
 } model_client_t;
 
@@ -217,8 +221,9 @@ static plim_status_t describe_client(const use_t *use, const plim_dataset_t *dat
                                      model_client_t *client)
 {
     const plim_training_t *training = use->training;
+    const bool links = training->task == PLIM_TASK_LINK;
     const plim__load_cut_by_t cut_by = !use->trains ? PLIM__CUT_BY_PLAN
-                                       : training->model.norm == PLIM_NORM_BATCH
+                                       : training->model.norm == PLIM_NORM_BATCH || links
                                            ? PLIM__CUT_NEVER
                                            : PLIM__CUT_AS_NOMINAL;
     const bool can_be_tighter = use->trains && !training->model.recompute;
@@ -228,6 +233,8 @@ static plim_status_t describe_client(const use_t *use, const plim_dataset_t *dat
         .stream = plim__plan_settings_evaluation(use->info, training, PLIM_VALID),
         .recipe = plim__plan_settings_recipe(use->info, training),
     };
+    if (use->trains)
+        client->training_stream = plim__plan_settings_stream(training, &client->links);
     client->again.model.recompute = true;
     client->tighter.training = &client->again;
     const bool draws_more = use->trains && client->stream.num_hops >= 0;
@@ -249,14 +256,26 @@ static plim_status_t describe_client(const use_t *use, const plim_dataset_t *dat
     return PLIM_OK;
 }
 
+/* Adds the stream of links to the params of a plan. */
+static plim_plan_params_t with_links(const plim_plan_params_t *params, const model_client_t *client)
+{
+    plim_plan_params_t own = *params;
+    if (client->training_stream.links != NULL) {
+        own.streams = &client->training_stream;
+        own.num_streams = 1;
+    }
+    return own;
+}
+
 static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
-                              const plim_plan_params_t *params, plim__train_plan_t *plan_out)
+                              const plim_plan_params_t *given, plim__train_plan_t *plan_out)
 {
     plim__train_plan_t plan = {0};
     model_client_t client;
     bool tight;
-    PLIM_TRY(describe_client(use, dataset, !use->quiet && !params->no_reading, &client));
-    PLIM_TRY(plim__load_plan_for(use->job, dataset, &client.recipe, params, &client.load,
+    PLIM_TRY(describe_client(use, dataset, !use->quiet && !given->no_reading, &client));
+    const plim_plan_params_t params = with_links(given, &client);
+    PLIM_TRY(plim__load_plan_for(use->job, dataset, &client.recipe, &params, &client.load,
                                  &plan.load, &tight));
     if (tight)
         use = &client.tighter;
@@ -316,7 +335,7 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
     const plim__columns_t columns = plim__plan_settings_columns(info, training);
     plim__exact_cost_t cost;
     return plim__exact_cost(job, info, &training->model, &columns,
-                            plim__plan_settings_outputs(info), available, &cost)
+                            plim__plan_settings_outputs(info, training), available, &cost)
                ? cost.bytes
                : 0;
 }
@@ -345,7 +364,7 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
                         plim__train_plan_t *plan, pass_cost_t *cost)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const int64_t outputs = plim__plan_settings_outputs(info);
+    const int64_t outputs = plim__plan_settings_outputs(info, training);
     const int64_t weights = weight_bytes(info, training);
     const plim__columns_t columns = plim__plan_settings_columns(info, training);
     const int64_t first =
@@ -377,7 +396,7 @@ static int64_t score_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_training_t *training)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const int64_t outputs = plim__plan_settings_outputs(info);
+    const int64_t outputs = plim__plan_settings_outputs(info, training);
     const size_t label = info->label_kind == PLIM_LABELS_CLASSES
                              ? sizeof(int64_t)
                              : (size_t)info->num_targets * sizeof(float);
@@ -454,6 +473,8 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     pass_cost_t cost = {.minimum = 0};
     char line[PLIM__SIZE_TEXT];
+    if (training->task == PLIM_TASK_LINK && !plim__plan_settings_draws(info, training))
+        return; /* smaller than the others */
     if (!plim__plan_settings_draws(info, training))
         enter_sampled(job, dataset, training, plan, &cost);
     else
@@ -462,7 +483,8 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
     plan->expect.predict_disk_bytes = plim__add_saturating_i64(
         cost.exact.disk,
-        plim__mul_saturating_i64(rows, plim__plan_settings_outputs(info) * (int64_t)sizeof(float)));
+        plim__mul_saturating_i64(rows, plim__plan_settings_outputs(info, training) *
+                                           (int64_t)sizeof(float)));
     if (cost.minimum <= plan->line)
         return;
     plim__log(job, PLIM_LOG_WARNING,
@@ -491,6 +513,7 @@ static plim_status_t describe_alternative(const plim_job_t *job, const plim_data
     other->params = *params;
     other->params.part_seeds = wanted_seeds(params, training);
     PLIM_TRY(describe_client(&other->use, dataset, false, &other->client));
+    other->params = with_links(&other->params, &other->client);
     other->client.load.any_cut = true;
     other->client.load.known = known;
     return PLIM_OK;
@@ -529,6 +552,9 @@ plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *data
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (params != NULL)
         wanted = *params;
+    if (training->task == PLIM_TASK_LINK && wanted.num_streams > 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "a training of links has one stream: leave out `streams`");
     wanted.part_seeds = wanted_seeds(&wanted, training);
     PLIM_TRY(plan_for(&use, dataset, &wanted, &plan));
     if (training->eval_exact)
@@ -600,7 +626,7 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
     char advice[PLIM__ADVICE_TEXT];
     const plim_job_t own = plim__train_job(job);
     plim_plan_t *plan;
-    PLIM_TRY(plim__params_take(training, "plim_training_t", &settings, sizeof settings));
+    PLIM_TRY(plim__plan_settings_take(job, training, &settings));
     if (params != NULL)
         PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
     PLIM_TRY(plim__plan_create(job, &plan));

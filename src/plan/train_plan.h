@@ -36,11 +36,13 @@ typedef struct plim__train_scratch {
     float *doutputs; /* (max_seeds, num_outputs) gradient of the outputs */
     float *buffers;  /* the model's buffers as of the last update */
     float *group;    /* with shares: the gradients of the group's batches so far; else NULL */
+    /* Of links, else NULL: (plim__plan_settings_pairs) of the pairs, then of the negatives. */
+    float *scores, *labels, *dscores;
 } plim__train_scratch_t;
 
 plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
                                                 const plim__model_params_t *params,
-                                                int64_t num_shares);
+                                                const plim_training_t *settings);
 
 #define PLIM__MODEL_ACCOUNTS 8
 

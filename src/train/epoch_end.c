@@ -196,7 +196,9 @@ plim_status_t plim__loop_end_epoch(plim__loop_t *loop)
     plim_train_event_t event = plim__loop_event(loop, PLIM_EVENT_EPOCH, before.step);
     double score[3] = {NAN, NAN, NAN};
     event.loss = before.loss_sum / before.loss_seeds;
-    event.labelled = loop->trainer->session.labelled[PLIM_TRAIN];
+    event.labelled = loop->training->task == PLIM_TASK_LINK
+                         ? loop->training->num_pairs
+                         : loop->trainer->session.labelled[PLIM_TRAIN];
     PLIM_TRY(plim__trainer_check_weights(loop->trainer));
     PLIM_TRY(evaluate(loop, &event, score));
     const plim__position_t next = next_position(loop, &event, score);

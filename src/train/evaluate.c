@@ -382,6 +382,22 @@ static plim_status_t begin(const plim_job_t *job, const plim_dataset_t *dataset,
                                     request);
 }
 
+static plim_status_t check_splits(const plim__session_t *session, const char *run, unsigned splits)
+{
+    if (session->training.task == PLIM_TASK_LINK)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: runs over links are not evaluated; predict the embeddings of all "
+                          "nodes",
+                          run);
+    if (splits == 0 || splits > 7)
+        return plim__fail(PLIM_ERR_USAGE, "no split was given");
+    for (int split = 0; split < 3; split++)
+        if ((splits >> split & 1) != 0 && session->info->num_split[split] == 0)
+            return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
+                              plim__dataset_path(session->dataset), split_names[split]);
+    return PLIM_OK;
+}
+
 PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const char *run, const plim_inference_t *inference,
                                      plim_splits_t splits, plim_train_event_fn events, void *user,
@@ -394,17 +410,13 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
     plim__session_t session;
     char request[REQUEST_TEXT];
     double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
-    if (splits == 0 || splits > 7)
-        return plim__fail(PLIM_ERR_USAGE, "no split was given");
-    for (int split = 0; split < 3; split++)
-        if ((splits >> split & 1) != 0 && plim_dataset_info(dataset)->num_split[split] == 0)
-            return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
-                              plim__dataset_path(dataset), split_names[split]);
     const plim_job_t own = plim__train_job(job);
     (void)snprintf(request, sizeof request,
                    "`exact` is %d\nthe bits of `split` are %u\n`errors` are %d\n", (int)known.exact,
                    splits, (int)(known.errors != NULL));
     plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
+    if (status == PLIM_OK)
+        status = check_splits(&session, run, splits);
     if (status == PLIM_OK)
         status = evaluate(&session, run, &known, splits, score, loss);
     plim__peers_close(session.peers);
@@ -494,6 +506,11 @@ static plim_status_t check_prediction(const plim__session_t *session,
     const char *path = plim__dataset_path(session->dataset);
     if (split < PLIM_TRAIN || split > PLIM_ALL_NODES)
         return plim__fail(PLIM_ERR_USAGE, "there is no split %d", (int)split);
+    if (session->training.task == PLIM_TASK_LINK &&
+        (kind != PLIM_PREDICT_EMBEDDINGS || split != PLIM_ALL_NODES))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "a run over links predicts `kind` embeddings of all nodes, and nothing "
+                          "else");
     if (kind == PLIM_PREDICT_CLASSES && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_USAGE, "%s: its labels are values, not classes; ask for logits",
                           path);
@@ -528,6 +545,8 @@ static plim_status_t predict(plim__session_t *session, const char *run,
     const bool writes = plim__peers_rank(session->peers) == 0;
     plim__output_t output = {.kind = kind};
     PLIM_TRY(check_prediction(session, inference, split, kind, &output.rows));
+    if (training->task == PLIM_TASK_LINK) /* the rows that pairs are scored by */
+        kind = output.kind = PLIM_PREDICT_LOGITS;
     const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS
                               ? plim__max_i64(training->model.hidden, session->info->num_features)
                               : session->num_outputs;

@@ -6,6 +6,7 @@
 #include "mem/headroom.h"
 #include "mem/kernel_text.h"
 #include "mem/size_text.h"
+#include "plan/plan_settings.h"
 #include "train/loop.h"
 
 #include <inttypes.h>
@@ -88,7 +89,8 @@ static void close_loader(plim__loop_t *loop)
 /* Opens the stream of this rank's shares of the training split. */
 static plim_status_t open_stream(plim__loop_t *loop)
 {
-    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_links_t links;
+    plim_stream_params_t params = plim__plan_settings_stream(loop->training, &links);
     const plim__share_range_t range = plim__share_range(
         loop->training->shares, plim__peers_rank(loop->peers), plim__peers_num_ranks(loop->peers));
     params.num_shares = (int)loop->training->shares;
@@ -174,7 +176,8 @@ static plim_status_t open_own(plim__loop_t *loop, const plim__train_plan_t *plan
     loop->fits_since = 0;
     PLIM_TRY(plim__trainer_create(loop->job, loop->dataset, &training, plan, loop->events,
                                   loop->user, &loop->trainer));
-    PLIM_TRY(look_at_labels(loop));
+    if (training.task == PLIM_TASK_LABELS)
+        PLIM_TRY(look_at_labels(loop));
     PLIM_TRY(open_stream(loop));
     loop->governed = 0;
     loop->rehearsed = loop->retargeted = false;

@@ -311,12 +311,27 @@ static plim_status_t take_start(const plim_training_t *training, plim__run_json_
     return PLIM_OK;
 }
 
+/* Writes down where the file of links is; *changed_out is set if that is elsewhere. */
+static plim_status_t take_pairs(const plim_training_t *training, plim__run_json_t *about,
+                                bool *changed_out)
+{
+    char path[PLIM_PATH_MAX];
+    if (training->pairs == NULL)
+        return PLIM_OK;
+    if (realpath(training->pairs, path) == NULL)
+        return plim__fail_errno(errno, "cannot find the links %s", training->pairs);
+    *changed_out = *changed_out || strcmp(path, about->pairs) != 0;
+    memcpy(about->pairs, path, sizeof about->pairs);
+    return PLIM_OK;
+}
+
 static plim_status_t create_files(plim__run_t *run, const char *dataset_path)
 {
     plim__run_json_t about = {.machine = run->checkpoint.machine,
                               .training = run->checkpoint.training};
     bool changed;
     PLIM_TRY(take_start(&run->checkpoint.training, &about, &changed));
+    PLIM_TRY(take_pairs(&run->checkpoint.training, &about, &changed));
     memcpy(about.fingerprint, run->checkpoint.fingerprint, sizeof about.fingerprint);
     const char *init = run->checkpoint.training.init;
     if (realpath(dataset_path, about.dataset) == NULL)
@@ -457,6 +472,7 @@ static plim_status_t open_files(plim__run_t *run)
     PLIM_TRY(plim__run_lines_drop_partial(&run->timeline));
     bool changed;
     PLIM_TRY(take_start(&run->checkpoint.training, &about, &changed));
+    PLIM_TRY(take_pairs(&run->checkpoint.training, &about, &changed));
     if (plim__run_settings_same(&about.training, &run->checkpoint.training) && !changed)
         return PLIM_OK;
     about.training = run->checkpoint.training;
@@ -527,6 +543,7 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     memcpy(info.score, position.best_score, sizeof info.score);
     memcpy(info.dataset, about.dataset, sizeof about.dataset);
     memcpy(info.fingerprint, about.fingerprint, sizeof about.fingerprint);
+    memcpy(info.pairs, about.pairs, sizeof about.pairs);
     plim__output_give(info_out, &info, sizeof info);
     return PLIM_OK;
 }
@@ -553,7 +570,7 @@ PLIM_API plim_status_t plim_run_compare(const plim_job_t *job, const char *run,
     plim__run_t *now;
     char path[PLIM__RUN_PATH];
     PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
+    PLIM_TRY(plim__plan_settings_take(job, training, &known));
     PLIM_TRY(find_run(run, path));
     const plim_dataset_info_t info = plim__dataset_known(dataset);
     PLIM_TRY(make_run(job, run, &info, &known, &now));

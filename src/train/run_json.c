@@ -132,6 +132,8 @@ static json_t *root_of(const plim__run_json_t *about, json_t *settings)
                   machine->version, "onednn", machine->library, "settings", settings);
     if ((about->init[0] == '\0' ||
          json_object_set_new(root, "init", json_string(about->init)) == 0) &&
+        (about->pairs[0] == '\0' ||
+         json_object_set_new(root, "pairs", json_string(about->pairs)) == 0) &&
         (about->start[0] == '\0' ||
          json_object_set_new(root, "start", json_string(about->start)) == 0))
         return root;
@@ -161,11 +163,13 @@ static plim_status_t render(const plim__run_json_t *about, char *text, size_t *s
     if (!is_utf8(about->start))
         return plim__fail(PLIM_ERR_USAGE, "the text of the start is not UTF-8, so run.json cannot "
                                           "hold it");
-    if (!is_utf8(about->dataset) || !is_utf8(about->init))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "the path %s is not UTF-8, so run.json cannot hold it; give it another "
-                          "name",
-                          is_utf8(about->dataset) ? about->init : about->dataset);
+    const char *const paths[] = {about->dataset, about->init, about->pairs};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (!is_utf8(paths[i]))
+            return plim__fail(PLIM_ERR_USAGE,
+                              "the path %s is not UTF-8, so run.json cannot hold it; give it "
+                              "another name",
+                              paths[i]);
     json_t *settings = NULL;
     PLIM_TRY(settings_of(&about->training, &settings));
     json_t *root = root_of(about, settings);
@@ -256,6 +260,9 @@ static plim_status_t take_root(const json_t *root, const char *name, plim__run_j
     about_out->init[0] = '\0';
     if (json_object_get(root, "init") != NULL)
         PLIM_TRY(get_text(root, "init", name, sizeof about_out->init, about_out->init));
+    about_out->pairs[0] = '\0';
+    if (json_object_get(root, "pairs") != NULL)
+        PLIM_TRY(get_text(root, "pairs", name, sizeof about_out->pairs, about_out->pairs));
     about_out->start[0] = '\0';
     if (json_object_get(root, "start") != NULL)
         PLIM_TRY(get_text(root, "start", name, sizeof about_out->start, about_out->start));

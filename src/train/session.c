@@ -23,7 +23,7 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
                                      .dataset = dataset,
                                      .info = info,
                                      .training = *training,
-                                     .num_outputs = plim__plan_settings_outputs(info),
+                                     .num_outputs = plim__plan_settings_outputs(info, training),
                                      .directory = AT_FDCWD,
                                      .events = events,
                                      .user = user};
@@ -41,6 +41,8 @@ plim_status_t plim__session_open(plim__session_t *session, const plim__train_pla
                                                training, plim__team_size(session->team));
     PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
     session->parameters = plim__model_parameters(session->model, &session->num_parameters);
+    if (session->training.task == PLIM_TASK_LINK)
+        return PLIM_OK;
     PLIM_TRY(plim__score_create(ledger, session->training.metric, session->training.loss,
                                 plim__load_largest_split(session->info), session->num_outputs,
                                 session->training.shares, &session->score));
@@ -71,6 +73,10 @@ plim_status_t plim__session_check_batch(const plim__session_t *session, const pl
 {
     const plim__slots_t *slots = ((const plim__slot_t *)(const void *)batch)->slots;
     const plim_recipe_t wanted = plim__plan_settings_recipe(session->info, &session->training);
+    const bool links = session->training.task == PLIM_TASK_LINK;
+    if ((batch->num_pairs > 0) != links)
+        return plim__fail(PLIM_ERR_USAGE, "the batch is of %s, and the trainer computes %s",
+                          links ? "nodes" : "links", links ? "links" : "nodes");
     if (slots != NULL && strcmp(slots->fingerprint, session->info->fingerprint) == 0 &&
         slots->recipe.row_type == wanted.row_type &&
         slots->recipe.index_type == wanted.index_type && !slots->recipe.no_features &&

@@ -24,8 +24,8 @@ typedef struct plim__session {
     plim__model_t *model;
     plim__parameter_t *parameters; /* the model's parameter table */
     int num_parameters;
-    int directory; /* of the weights' file: that of a run being trained, else AT_FDCWD */
-    plim__score_t *score;
+    int directory;            /* of the weights' file: that of a run being trained, else AT_FDCWD */
+    plim__score_t *score;     /* NULL: of links */
     plim_errors_t *errors;    /* (3, 1 + num_outputs) of evaluated splits, the caller's; or NULL */
     plim__peers_t *peers;     /* ranks that share evaluations; NULL: there are none */
     plim__collect_t *collect; /* brings all rows to rank 0; NULL: ranks score their own shares */

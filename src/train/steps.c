@@ -65,8 +65,10 @@ static plim_status_t rehearse(plim__loop_t *loop, const plim_batch_t *batch)
     const plim__pass_t pass = {.seed = loop->training->recipe.seed, .columns = &columns};
     plim__model_output_t output;
     PLIM_TRY(plim__model_forward(session->model, batch, &pass, &output));
-    PLIM_TRY(plim__session_score(session, batch->num_seeds, &output, batch->labels));
-    plim__score_reset(session->score);
+    if (session->score != NULL) {
+        PLIM_TRY(plim__session_score(session, batch->num_seeds, &output, batch->labels));
+        plim__score_reset(session->score);
+    }
     PLIM_TRY(plim__trainer_compute(loop->trainer, batch, 1, NULL));
     plim_trainer_discard(loop->trainer);
     if (loop->run != NULL)

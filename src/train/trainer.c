@@ -13,6 +13,7 @@
 #include "base/params.h"
 #include "base/process.h"
 #include "load/slot_ring.h"
+#include "nn/decoder.h"
 #include "nn/loss.h"
 #include "nn/vector.h"
 #include "plan/plan_settings.h"
@@ -37,6 +38,7 @@ plim_status_t plim__trainer_check_plan(const plim_job_t *job, const plim_dataset
         wanted.batch_size == planned->batch_size && wanted.num_hops == planned->num_hops &&
         wanted.seed == planned->seed && wanted.degrees == planned->degrees &&
         wanted.skip_loops == planned->skip_loops && wanted.columns == planned->columns &&
+        plan->numbers.load.links == (training->task == PLIM_TASK_LINK) &&
         plim__train_model_bytes(job, info, training, &plan->numbers) == plan->numbers.model_bytes;
     for (int i = 0; same && i < wanted.num_hops; i++)
         same = wanted.fanout[i] == planned->fanout[i];
@@ -57,7 +59,7 @@ static void lay_out(plim__arena_t *arena, void *object)
 {
     plim_trainer_t *trainer = object;
     trainer->scratch =
-        plim__train_scratch_carve(arena, &trainer->session.params, trainer->settings.shares);
+        plim__train_scratch_carve(arena, &trainer->session.params, &trainer->settings);
 }
 
 static plim_status_t open_trainer(plim_trainer_t *trainer, const plim__train_plan_t *plan)
@@ -73,6 +75,7 @@ static plim_status_t open_trainer(plim_trainer_t *trainer, const plim__train_pla
         plim__model_changed(session->model);
         trainer->settings.init = session->training.init = NULL; /* the caller's text */
     }
+    trainer->settings.pairs = session->training.pairs = NULL; /* the same */
     keep_buffers(trainer);
     return PLIM_OK;
 }
@@ -118,7 +121,7 @@ PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dat
     plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
+    PLIM_TRY(plim__plan_settings_take(job, training, &known));
     PLIM_TRY(plim__plan_settings_check(dataset, &known));
     PLIM_TRY(plim__trainer_check_plan(job, plim_dataset_info(dataset), &known, plan));
     plim_trainer_t *trainer;
@@ -167,6 +170,31 @@ plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer)
     return PLIM_OK;
 }
 
+/* Labels of the whole batch: of links, its pairs and negatives. */
+static int64_t labels_of(const plim_batch_t *batch)
+{
+    return batch->num_pairs > 0 ? batch->num_pairs + batch->num_negatives : batch->batch_labels;
+}
+
+/* The loss of the batch's pairs, whose label is 1, and negatives, whose label is 0, and the
+ * gradient of the rows of their nodes. */
+static double link_loss(plim_trainer_t *trainer, const plim_batch_t *batch, const float *rows,
+                        float scale)
+{
+    const plim__session_t *session = &trainer->session;
+    const plim__train_scratch_t *scratch = &trainer->scratch;
+    const int64_t count = labels_of(batch);
+    const plim__pairs_t pairs = {count, batch->pair_index, batch->pair_index + count};
+    for (int64_t i = 0; i < count; i++)
+        scratch->labels[i] = i < batch->num_pairs ? 1.0f : 0.0f;
+    plim__decode(session->team, &pairs, session->num_outputs, rows, scratch->scores);
+    const double loss = plim__loss(session->team, PLIM_LOSS_BCE, count, 1, scratch->scores,
+                                   scratch->labels, scale, scratch->dscores);
+    plim__decode_backward(session->team, &pairs, batch->num_seeds, session->num_outputs, rows,
+                          scratch->dscores, scratch->doutputs);
+    return loss;
+}
+
 /* Computes forward, loss and backward; adds the loss of this part's seeds to part_loss and
  * share_loss. */
 static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch, double weight)
@@ -181,9 +209,12 @@ static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch,
     plim__model_output_t output;
     PLIM_TRY(plim__model_forward(session->model, batch, &pass, &output));
     const int64_t began = plim__clock_ns();
-    const double loss =
-        plim__loss(session->team, session->training.loss, batch->num_seeds, session->num_outputs,
-                   output.outputs, batch->labels, 1.0f / (float)weight, trainer->scratch.doutputs);
+    const float scale = 1.0f / (float)weight;
+    const double loss = batch->num_pairs > 0
+                            ? link_loss(trainer, batch, output.outputs, scale)
+                            : plim__loss(session->team, session->training.loss, batch->num_seeds,
+                                         session->num_outputs, output.outputs, batch->labels, scale,
+                                         trainer->scratch.doutputs);
     trainer->part_loss += loss;
     trainer->share_loss += loss;
     trainer->loss_seconds += plim__clock_seconds_since(began);
@@ -252,12 +283,13 @@ plim_status_t plim__trainer_compute(plim_trainer_t *trainer, const plim_batch_t 
                           (long long)batch->batch_seeds, (long long)batch->step,
                           (long long)batch->epoch + 1, (long long)batch->num_seeds);
     PLIM_TRY(check_share(trainer, batch));
-    const double weight =
-        plim__loss_weight(training->loss, trainer->session.num_outputs, batch->batch_labels);
+    const int64_t labels = labels_of(batch);
+    const int64_t columns = batch->num_pairs > 0 ? 1 : trainer->session.num_outputs;
+    const double weight = plim__loss_weight(training->loss, columns, labels);
     const bool begins =
         !trainer->computed || trainer->epoch != batch->epoch || trainer->step != batch->step + 1;
     plim_status_t status = PLIM_OK;
-    if (batch->batch_labels > 0 && batch->num_seeds > 0)
+    if (labels > 0 && batch->num_seeds > 0)
         status = compute(trainer, batch, weight * (double)batches);
     if (status == PLIM_OK && !isfinite(trainer->part_loss))
         status = fail_diverged("the loss", batch->epoch, batch->step + 1);
@@ -276,7 +308,7 @@ plim_status_t plim__trainer_compute(plim_trainer_t *trainer, const plim_batch_t 
     if (trainer->reduce != NULL)
         end_share(trainer, batch);
     if (loss_out != NULL)
-        *loss_out = batch->batch_labels > 0 ? trainer->part_loss / weight : NAN;
+        *loss_out = labels > 0 ? trainer->part_loss / weight : NAN;
     return PLIM_OK;
 }
 
@@ -470,6 +502,8 @@ PLIM_API plim_status_t plim_trainer_evaluate(plim_trainer_t *trainer, plim_loade
                                              double *loss_out)
 {
     PLIM_ENTER(&trainer->job);
+    if (trainer->settings.task == PLIM_TASK_LINK)
+        return plim__fail(PLIM_ERR_USAGE, "trainings of links are not evaluated");
     return plim__session_evaluate(&trainer->session, loader, split, trainer->position.epoch + 1,
                                   score_out, loss_out);
 }

@@ -182,17 +182,23 @@ static int64_t compare(const plim_batch_t *batch, const plim_batch_t *whole,
     return all - edges;
 }
 
-static void test_left_out(void **state)
+/* Makes the pairs real edges, half of them reversed: the first of each of some lists. */
+static void take_edges(void)
 {
-    int64_t left_out[3] = {0};
-    (void)state;
-    for (int64_t i = 0; i < PAIRS; i++) { /* real edges: the first of each of some lists */
+    for (int64_t i = 0; i < PAIRS; i++) {
         int64_t node = 7 * i;
         while (fixture.indptr[node] == fixture.indptr[node + 1])
             node++;
         targets[i] = i % 2 == 0 ? node : fixture.indices[fixture.indptr[node]];
         sources[i] = i % 2 == 0 ? fixture.indices[fixture.indptr[node]] : node;
     }
+}
+
+static void test_left_out(void **state)
+{
+    int64_t left_out[3] = {0};
+    (void)state;
+    take_edges();
     recipe.edge_index = recipe.edge_ids = true;
     for (int way = 0; way < 2; way++)
         for (int exclude = PLIM_EXCLUDE_NONE; exclude <= PLIM_EXCLUDE_REVERSES; exclude++) {
@@ -378,6 +384,59 @@ static void test_no_edges(void **state)
             plim_loader_release(loader);
         }
     }
+}
+
+/* The edges of a batch in native form; none of them is to be left out. */
+static int64_t count_kept(const plim_batch_t *batch, const plim_links_t *links)
+{
+    for (int hop = 0; hop < batch->num_blocks; hop++) {
+        const plim_block_t *block = &batch->blocks[hop];
+        for (int64_t i = 0; i < block->num_dst; i++)
+            for (int64_t j = test_index_at(&recipe, block->indptr, i);
+                 j < test_index_at(&recipe, block->indptr, i + 1); j++)
+                assert_false(is_left_out(
+                    batch, links,
+                    test_index_at(&recipe, batch->nodes, test_index_at(&recipe, block->indices, j)),
+                    test_index_at(&recipe, batch->nodes, i)));
+    }
+    return edges_of(batch);
+}
+
+/* For native models: the same pairs, in blocks that are a chain. */
+static void test_native(void **state)
+{
+    plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 1);
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_plan_params_t parts = PLIM_PLAN_PARAMS_INIT;
+    plim__load_plan_t plan;
+    int64_t kept[3] = {0};
+    recipe.form = PLIM_NATIVE;
+    test_batches(state);
+    params.links = &links;
+    params.batch_size = 40;
+    take_edges();
+    for (int exclude = PLIM_EXCLUDE_NONE; exclude <= PLIM_EXCLUDE_REVERSES; exclude++) {
+        plim_loader_t *loader = open_loader(1);
+        plim_stream_t *stream;
+        plim_batch_t *batch;
+        links.exclude = (plim_exclude_t)exclude;
+        assert_ok(plim_loader_stream(loader, &params, &stream));
+        assert_ok(plim_stream_start(stream, 0, 0));
+        while ((batch = test_next(stream)) != NULL) {
+            kept[exclude] += count_kept(batch, &links);
+            plim_batch_release(batch);
+        }
+        plim_stream_release(stream);
+        plim_loader_release(loader);
+    }
+    assert_true(kept[0] > kept[1] && kept[1] > kept[2]);
+    parts.streams = &params;
+    parts.num_streams = 1;
+    assert_ok(plim__load_plan(&fixture.job, fixture.dataset, &recipe, &parts, &plan));
+    parts.part_seeds = 10;
+    assert_int_equal(plim__load_plan(&fixture.job, fixture.dataset, &recipe, &parts, &plan),
+                     PLIM_ERR_USAGE);
+    recipe.form = PLIM_PYG;
 }
 
 /* Batches of pairs in a file are those of the same pairs in memory. */
@@ -595,6 +654,7 @@ int main(void)
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_hash),          cmocka_unit_test(test_negatives_by_place),
         cmocka_unit_test(test_no_edges),      cmocka_unit_test(test_long_file),
+        cmocka_unit_test(test_native),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

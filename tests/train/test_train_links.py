@@ -1,0 +1,171 @@
+"""Training of links: beside PyTorch on the same batches, the same bits always, embeddings that tell links, refusals by name."""
+import json
+import os
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+NODES, EDGES, BATCH, SEED, HIDDEN = 300, 1500, 70, 5, 8
+
+
+def run(*words, code=0):
+    done = subprocess.run([PLIMSOLL, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(name='data', scope='module')
+def make_data(tmp_path_factory):
+    """A graph of two groups with neither labels nor splits, and a file of its edges. Half of the links are in both directions."""
+    place = tmp_path_factory.mktemp('data')
+    draw = np.random.default_rng(3)
+    source = draw.integers(0, NODES, EDGES)
+    target = np.where(draw.random(EDGES) < 0.9, draw.integers(0, NODES // 2, EDGES) * 2 + source % 2, draw.integers(0, NODES, EDGES))
+    edges = np.unique(np.stack([np.append(source, target[::2]), np.append(target, source[::2])]), axis=1)
+    os.mkdir(place / 'source')
+    features = draw.standard_normal((NODES, 12)).astype(np.float32)
+    np.save(place / 'source' / 'edge_index.npy', edges)
+    np.save(place / 'source' / 'x.npy', features)
+    np.save(place / 'pairs.npy', draw.permutation(edges.T).astype(np.int32))
+    run('import', place / 'source', place / 'graph', '--features', 'f32', '--quiet')
+    return place
+
+
+def words(data, *more):
+    return ['train', data / 'graph', '--task', 'link', '--pairs', data / 'pairs.npy', '--model', 'sage', '--hidden', HIDDEN, '--batch', BATCH,
+            '--seed', SEED, '--json', *more]
+
+
+def files(path):
+    """Metrics, and all tensors: the header of a checkpoint names the number of threads."""
+    whole = (path / 'last.safetensors').read_bytes()
+    return (path / 'metrics.jsonl').read_bytes(), whole[8 + struct.unpack('<Q', whole[:8])[0]:]
+
+
+def losses(path):
+    return [json.loads(line)['loss'] for line in (path / 'metrics.jsonl').read_text().splitlines()]
+
+
+@pytest.mark.parametrize(('model', 'exclude'), [('sage', 'none'), ('sage', 'self'), ('sage', 'reverse'), ('gat', 'reverse'),
+                                                ('gin', 'reverse'), ('mlp', 'none')])
+def test_beside_pytorch(data, tmp_path, model, exclude):
+    """Losses and weights of two epochs of plain SGD over whole neighbourhoods: each step's gradient is PyTorch's."""
+    plimsoll = pytest.importorskip('plimsoll')
+    torch = pytest.importorskip('torch')
+    gnn = pytest.importorskip('torch_geometric.nn')
+    weights = pytest.importorskip('safetensors.torch')
+    kinds = {'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN, 'mlp': None}
+    hops = ['--layers', 2] if model == 'mlp' else ['--fanout=-1,-1']
+    given = words(data, '--negatives', '1.5', '--exclude', exclude, '--model', model, *hops, '--optimizer', 'sgd', '--lr', '0.1')
+    run(*given, '--epochs', 1, '--lr', 0, '--run', tmp_path / 'first')
+    run(*given, '--epochs', 2, '--run', tmp_path / 'run', '--init', tmp_path / 'first' / 'last.safetensors')
+    own = gnn.MLP([12, HIDDEN, HIDDEN], norm=None) if model == 'mlp' else kinds[model](12, HIDDEN, 2, HIDDEN)
+    own.load_state_dict(weights.load_file(tmp_path / 'first' / 'last.safetensors'))
+    optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+    loader = plimsoll.LinkNeighborLoader(plimsoll.open(data / 'graph'), [-1, -1], str(data / 'pairs.npy'), batch_size=BATCH, seed=SEED,
+                                         neg_sampling={'mode': 'binary', 'amount': 1.5}, shuffle=True, memory='1G',
+                                         exclude=None if exclude == 'none' else exclude)
+    for epoch in range(2):
+        total = count = 0
+        for batch in loader:
+            h = own(batch.x) if model == 'mlp' else own(batch.x, batch.edge_index)
+            source, target = batch.edge_label_index
+            score = (h[source] * h[target]).sum(dim=-1)
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(score, batch.edge_label.float())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(score)
+            count += len(score)
+        assert losses(tmp_path / 'run')[epoch] == pytest.approx(total / count, rel=1e-5)
+    trained = weights.load_file(tmp_path / 'run' / 'last.safetensors')
+    for name, value in own.state_dict().items():
+        first = weights.load_file(tmp_path / 'first' / 'last.safetensors')[name]
+        assert (trained[name] - value).norm() <= 1e-4 * (value - first).norm() + 1e-6, name
+
+
+def test_the_same_bits(data, tmp_path):
+    """Threads, lines and the form of the file change nothing, nor does a stop."""
+    more = ['--epochs', 6, '--fanout', '4,3', '--dropout', '0.2']
+    run(*words(data, *more, '--threads', 2, '--run', tmp_path / 'whole'))
+    whole = files(tmp_path / 'whole')
+    run(*words(data, *more, '--threads', 1, '--memory', '72M', '--run', tmp_path / 'tight'))
+    assert files(tmp_path / 'tight') == whole
+    np.save(tmp_path / 'columns.npy', np.load(data / 'pairs.npy').T.astype(np.int64))
+    other = words(data, *more, '--run', tmp_path / 'columns', '--row-cache', 'none')
+    other[other.index(data / 'pairs.npy')] = tmp_path / 'columns.npy'
+    run(*other)
+    assert losses(tmp_path / 'columns') == losses(tmp_path / 'whole')
+    killed = [PLIMSOLL, *map(str, words(data, *more, '--checkpoint-every', 1, '--run', tmp_path / 'run'))]
+    for kill in range(3):
+        process = subprocess.Popen(killed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, pipesize=4096)
+        while process.poll() is None and not (tmp_path / 'run' / 'last.safetensors').exists():
+            pass
+        process.kill()
+        process.communicate()
+        killed = [PLIMSOLL, 'train', '--resume', str(tmp_path / 'run'), '--checkpoint-every', '1', '--json']
+    run(*killed[1:])
+    assert files(tmp_path / 'run') == whole
+
+
+def test_a_run_knows_its_pairs(data, tmp_path):
+    pairs = np.load(data / 'pairs.npy')
+    np.save(tmp_path / 'own.npy', pairs)
+    given = words(data, '--epochs', 1, '--run', tmp_path / 'run')
+    given[given.index(data / 'pairs.npy')] = tmp_path / 'own.npy'
+    run(*given)
+    os.rename(tmp_path / 'own.npy', tmp_path / 'moved.npy')
+    assert 'own.npy' in run('train', '--resume', tmp_path / 'run', '--epochs', 2, code=1).stderr
+    run('train', '--resume', tmp_path / 'run', '--epochs', 2, '--pairs', tmp_path / 'moved.npy')
+    run('train', '--resume', tmp_path / 'run', '--epochs', 3)
+    pairs[0] = pairs[0, ::-1]
+    np.save(tmp_path / 'moved.npy', pairs)
+    assert 'pairs_checksum' in run('train', '--resume', tmp_path / 'run', '--epochs', 4, code=2).stderr
+    np.save(tmp_path / 'moved.npy', pairs[1:])
+    assert 'num_pairs' in run('train', '--resume', tmp_path / 'run', '--epochs', 4, code=2).stderr
+
+
+def test_embeddings_tell_links(data, tmp_path):
+    run(*words(data, '--epochs', 60, '--hidden', 32, '--fanout=-1,-1', '--run', tmp_path / 'run'))
+    assert losses(tmp_path / 'run')[-1] < 0.9 * losses(tmp_path / 'run')[0]
+    run('predict', tmp_path / 'run', '--kind', 'embeddings', '--out', tmp_path / 'rows.npy')
+    rows = np.load(tmp_path / 'rows.npy')
+    assert rows.shape == (NODES, 32) and rows.dtype == np.float32
+    source, target = np.load(data / 'pairs.npy').T
+    draw = np.random.default_rng(1)
+    scores = (rows[source] * rows[target]).sum(axis=1)
+    others = (rows[draw.integers(0, NODES, 2000)] * rows[draw.integers(0, NODES, 2000)]).sum(axis=1)
+    assert (scores[:, None] > others).mean() > 0.65
+
+
+def test_what_is_not_for_links_is_refused(data, tmp_path):
+    for more, named in [(['--shares', 2], '--shares'), (['--microbatch', 10], '--microbatch'), (['--eval-every', 1], '--eval-every'),
+                        (['--eval-exact', 1], '--eval-every'), (['--patience', 2], '--patience'), (['--loss', 'mse'], '--loss'),
+                        (['--metric', 'mae'], '--metric'), (['--negatives', 0], 'negatives')]:
+        done = run(*words(data, '--run', tmp_path / 'run', *more), code=2)
+        assert named in done.stderr, (more, done.stderr)
+        assert not (tmp_path / 'run').exists()
+    assert '--pairs' in run('train', data / 'graph', '--task', 'link', code=2).stderr
+    assert '--task' in run('train', data / 'graph', '--pairs', data / 'pairs.npy', code=2).stderr
+    run(*words(data, '--epochs', 1, '--run', tmp_path / 'run'))
+    assert 'not evaluated' in run('evaluate', tmp_path / 'run', code=2).stderr
+    for more in (['--kind', 'logits'], ['--kind', 'probabilities', '--split', 'all'], ['--kind', 'embeddings', '--split', 'test']):
+        assert 'embeddings' in run('predict', tmp_path / 'run', '--out', tmp_path / 'rows.npy', *more, code=2).stderr
+    pairs = np.load(data / 'pairs.npy')
+    pairs[7, 1] = NODES
+    np.save(tmp_path / 'wrong.npy', pairs)
+    wrong = words(data, '--run', tmp_path / 'other')
+    wrong[wrong.index(data / 'pairs.npy')] = tmp_path / 'wrong.npy'
+    assert f'there are {NODES} nodes' in run(*wrong, code=4).stderr
+
+
+def test_a_plan_counts_it(data):
+    found = json.loads(run('plan', *words(data)[1:], '--fanout', '4,3', '--memory', '1G').stdout)
+    pairs = len(np.load(data / 'pairs.npy'))
+    assert found['expect']['epoch_steps'] == -(-pairs // BATCH)
+    low = f'{-(-found["minimum_bytes"] >> 20) - 1}M'
+    assert run('plan', *words(data)[1:], '--memory', low, code=3)
+
