@@ -131,6 +131,7 @@ typedef struct plim_value_stats {
 
 #define PLIM_DEGREE_BUCKETS 64
 #define PLIM_TOP_CLASSES 10
+#define PLIM_TYPE_NAME 64 /* bytes of a type's name in a report, a zero byte included */
 
 /* Results of inspecting a dataset. */
 typedef struct plim_dataset_report {
@@ -158,6 +159,9 @@ typedef struct plim_dataset_report {
     int64_t top_count[PLIM_TOP_CLASSES];
     plim_value_stats_t targets; /* of labels that are values */
     plim_value_stats_t features;
+
+    int num_type_names; /* of the first types of edges; 0 where types have no names */
+    char type_names[PLIM_TOP_CLASSES][PLIM_TYPE_NAME]; /* shortened */
 
     char file_system[16]; /* "ext4", "lustre", … */
     bool network;         /* the files are on other machines */

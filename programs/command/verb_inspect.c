@@ -75,6 +75,14 @@ static json_t *classes_json(const plim_dataset_report_t *report)
     return top;
 }
 
+static json_t *type_names_json(const plim_dataset_report_t *report)
+{
+    json_t *names = json_array();
+    for (int i = 0; i < report->num_type_names; i++)
+        (void)json_array_append_new(names, cli_json_text(report->type_names[i]));
+    return names;
+}
+
 static json_t *files_json(const plim_dataset_t *dataset)
 {
     json_t *files = json_array();
@@ -122,6 +130,10 @@ static json_t *view_json(const inspect_view_t *view)
         (void)json_object_set_new(object, "targets", stats_json(&report->targets));
     if (info->label_kind == PLIM_LABELS_CLASSES)
         (void)json_object_set_new(object, "top_classes", classes_json(report));
+    if (info->num_edge_types > 0)
+        (void)json_object_set_new(object, "num_edge_types", json_integer(info->num_edge_types));
+    if (report->num_type_names > 0)
+        (void)json_object_set_new(object, "edge_type_names", type_names_json(report));
     if (report->whole) {
         (void)json_object_set_new(object, "num_self_loops", json_integer(report->num_self_loops));
         (void)json_object_set_new(object, "num_duplicates", json_integer(report->num_duplicates));
@@ -209,6 +221,18 @@ static void print_labels(const inspect_view_t *view)
                      i < 2 ? ", " : "\n");
 }
 
+static void print_edge_types(const plim_dataset_info_t *info, const plim_dataset_report_t *report)
+{
+    (void)printf("edge types   %s", grouped(info->num_edge_types).text);
+    for (int i = 0; i < report->num_type_names; i++) {
+        (void)printf("%s", i == 0 ? ": " : ", ");
+        cli_print_text(stdout, report->type_names[i]);
+    }
+    (void)printf("%s\n", report->num_type_names > 0 && report->num_type_names < info->num_edge_types
+                             ? ", …"
+                             : "");
+}
+
 static void print_graph(const inspect_view_t *view)
 {
     const plim_dataset_info_t *info = view->info;
@@ -227,6 +251,8 @@ static void print_graph(const inspect_view_t *view)
                  grouped(report->degree_median).text, grouped(report->degree_p90).text,
                  grouped(report->degree_p99).text, grouped(report->degree_p999).text,
                  grouped(report->degree_max).text, grouped(report->degree_zero).text);
+    if (info->num_edge_types > 0)
+        print_edge_types(info, report);
     if (info->num_features == 0) {
         (void)printf("features     none\n");
         return;

@@ -333,6 +333,7 @@ static plim_status_t complete(plim__import_t *import)
         PLIM_TRY(plim__import_graph_offsets(import));
     if (import->options->split[0] > 0)
         PLIM_TRY(plim__import_draw_splits(import));
+    PLIM_TRY(plim__import_type_names_check(import));
     remark_missing(import);
     return check_whole(import);
 }

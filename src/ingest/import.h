@@ -89,7 +89,9 @@ typedef struct plim__import {
     plim__import_column_t columns[PLIM_COLUMNS];
     bool columns_wait; /* columns may come after the edges, so these wait for the end */
     int64_t num_edge_types;
-    int64_t headed_columns; /* fields of a text of edges that are columns */
+    int64_t num_type_names;
+    char type_names_from[PLIM__READER_NAME]; /* "" without names */
+    int64_t headed_columns;                  /* fields of a text of edges that are columns */
 
     int64_t num_left_out; /* files and arrays that are not imported, */
     char left_out[384];   /* and the names of the first of them */
@@ -227,6 +229,10 @@ plim_status_t plim__import_edges_npy(plim__import_t *import, plim__reader_t *rea
 #define PLIM__COLUMN_TIME 128u
 unsigned plim__import_column_of(const char *path);
 unsigned plim__import_column_named(const char *name, size_t length);
+/* Writes the names of the types of edges from a text, and checks them once the edges are there. */
+plim_status_t plim__import_type_names(plim__import_t *import, plim__text_t *text, const char *name);
+plim_status_t plim__import_type_names_check(plim__import_t *import);
+
 /* The column of edges that a heading such as "weight", "year" or "feat0" means; 0 for others. */
 unsigned plim__import_column_headed(const char *name, size_t length);
 /* The i-th of these names, without ending; NULL after the last. */

@@ -3,7 +3,7 @@
  *
  *     binary:  NAME/raw/data.npz (edge_index, node_feat, num_nodes_list …), raw/node-label.npz
  *     csv:     NAME/raw/edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, num-node-list.csv.gz …
- *     both:    NAME/split/<split>/{train,valid,test}.csv.gz
+ *     both:    NAME/split/<split>/{train,valid,test}.csv.gz, NAME/mapping/reltype2relid.csv.gz
  *
  * A zip is read once, forward only, in the order of its members; an npz in it is a zip in a zip. A
  * zip or npz may also hold the files of import_directory.c, or a SciPy matrix (import_sparse.c). In
@@ -36,6 +36,7 @@ typedef enum role {
     ROLE_ARCHIVE, /* an npz: arrays, each with a role of its own */
     ROLE_SPARSE,  /* a part of a SciPy matrix */
     ROLE_TYPES,   /* only in graphs with several types of nodes */
+    ROLE_TYPE_NAMES,
     ROLE_NONE
 } role_t;
 
@@ -76,6 +77,8 @@ static const struct {
     {"data.npz", ROLE_ARCHIVE},
     {"node-label.npz", ROLE_ARCHIVE},
     {"graph-label.npz", ROLE_ARCHIVE},
+    {"reltype2relid.csv", ROLE_TYPE_NAMES},
+    {"edge_type_names.csv", ROLE_TYPE_NAMES},
     {"triplet-type-list.csv", ROLE_TYPES},
     {"num-node-dict.csv", ROLE_TYPES},
     {"edge_index_dict.npz", ROLE_TYPES},
@@ -287,6 +290,8 @@ static plim_status_t take_text(plim__import_t *import, role_t role, int which, p
         return take_edges_text(import, text, name);
     case ROLE_FEATURES:
         return plim__import_features_text(import, text, name);
+    case ROLE_TYPE_NAMES:
+        return plim__import_type_names(import, text, name);
     default:
         return PLIM_OK;
     }
@@ -618,10 +623,10 @@ static void leave_out(plim__import_t *import, const char *root)
 
 static plim_status_t run_directory(plim__import_t *import)
 {
-    static const char *const folders[] = {"raw", "raw/data", "raw/node-label"};
-    static const role_t order[] = {ROLE_TYPES,        ROLE_NODE_COUNTS, ROLE_EDGE_COUNTS,
-                                   ROLE_GRAPH_LABELS, ROLE_NODE_LABELS, ROLE_COLUMN,
-                                   ROLE_EDGES,        ROLE_ARCHIVE,     ROLE_FEATURES};
+    static const char *const folders[] = {"raw", "raw/data", "raw/node-label", "mapping"};
+    static const role_t order[] = {
+        ROLE_TYPES,  ROLE_NODE_COUNTS, ROLE_EDGE_COUNTS, ROLE_GRAPH_LABELS, ROLE_NODE_LABELS,
+        ROLE_COLUMN, ROLE_EDGES,       ROLE_ARCHIVE,     ROLE_FEATURES,     ROLE_TYPE_NAMES};
     char root[PATH_MAX], other[PATH_MAX];
     int found = find_root(import->options->source, root, other);
     if (found == 0)

@@ -226,7 +226,8 @@ static plim_status_t resolve_columns(plim__manifest_t *manifest, const char *nam
         return plim__fail(PLIM_ERR_DATA, "%s: %lld types of edges %s edge_type.npy", name,
                           (long long)info->num_edge_types,
                           (info->columns & PLIM_EDGE_TYPE) != 0 ? "in" : "without");
-    return PLIM_OK;
+    return check_names(manifest, PLIM__TYPE_TEXT ".npy", PLIM__TYPE_OFFSETS ".npy",
+                       info->num_edge_types, name);
 }
 
 static plim_status_t resolve_labels(plim__manifest_t *manifest, const char *name)

@@ -25,6 +25,10 @@
 #define PLIM__CLASS_TEXT "class_text"
 #define PLIM__CLASS_OFFSETS "class_offsets"
 
+/* The same of the types of edges. */
+#define PLIM__TYPE_TEXT "edge_type_text"
+#define PLIM__TYPE_OFFSETS "edge_type_offsets"
+
 /* One array. `name` is a file name, without any directory. */
 typedef struct plim__manifest_file {
     char name[48];

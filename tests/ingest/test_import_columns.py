@@ -95,6 +95,47 @@ def test_ogb_csv_and_binary(tmp_path, whole):
     graph.check_columns(im.imported(binary, tmp_path / 'out3'))
 
 
+NAMED = ['cites', 'is written by', 'Größe', 'x', '"quoted, twice"']
+
+
+@pytest.mark.parametrize('kind', ['lines', 'pairs', 'ogb', 'ogb zip'])
+def test_names_of_types(tmp_path, kind):
+    """A name a line, or type,name: OGB's mapping too. Shown by inspect, and read by their offsets."""
+    graph, names = im.Columns(9), [*NAMED, 'not used']
+    pairs = 'reltype,rel id\n' + ''.join(f'{i},{name}\n' for i, name in enumerate(names))
+    if kind.startswith('ogb'):
+        source = im.write_ogb(tmp_path / 'in', graph)
+        arrays = {'edge_index': graph.edges, 'edge_reltype': graph.columns['type'][:, None], 'num_nodes_list': np.array([graph.num_nodes]),
+                  'num_edges_list': np.array([graph.edges.shape[1]])}
+        source = tmp_path / 'in'
+        (source / 'raw' / 'data.npz').write_bytes(im.npz(**arrays))
+        (source / 'mapping').mkdir()
+        im.gzipped(source / 'mapping' / 'reltype2relid.csv.gz', pairs)
+        if kind == 'ogb zip':
+            source = im.zip_tree(source, tmp_path / 'in.zip', prefix='in/')
+    else:
+        source = write_directory(tmp_path / 'in', graph)
+        names = [name.replace(' ', '_') if kind == 'lines' else name for name in names]
+        (source / 'edge_type_names.csv').write_text('\n'.join(names) if kind == 'lines' else pairs)
+    got = im.imported(source, tmp_path / 'out')
+    stored = [bytes(got['edge_type_text'][a:b]).decode() for a, b in zip(got['edge_type_offsets'], got['edge_type_offsets'][1:])]
+    assert stored == [name.strip('"') for name in names]
+    done = im.run('inspect', tmp_path / 'out', '--verify', '--json')
+    shown = json.loads(done.stdout)
+    assert shown['num_edge_types'] == 6 and shown['edge_type_names'] == stored
+    assert 'cites' in im.run('inspect', tmp_path / 'out').stdout
+
+
+@pytest.mark.parametrize('text, says', [('a\nb\n', 'type 4'), ('0,a\n2,b\n', 'type 1'), ('a\n' * 4 + 'b' * 256, '255 bytes')])
+def test_bad_names_of_types(tmp_path, text, says):
+    source = write_directory(tmp_path / 'in', im.Columns(9))
+    (source / 'edge_type_names.csv').write_text(text)
+    done = im.run('import', source, tmp_path / 'out')
+    assert done.returncode == 4 and says in done.stderr and 'edge_type_names' in done.stderr
+    (source / 'edge_type.npy').unlink()
+    assert im.run('import', source, tmp_path / 'out').returncode == 4 and not (tmp_path / 'out').exists()
+
+
 @pytest.mark.parametrize('edges', ['csv', 'npy'])
 @pytest.mark.parametrize('names', [('feat', 'weight', 'type', 'timestamp'), ('edge_attr', 'edge_weight', 'reltype', 'year')])
 def test_graphbolt(tmp_path, edges, names):
