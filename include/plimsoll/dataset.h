@@ -160,12 +160,12 @@ typedef struct plim_dataset_report {
     plim_value_stats_t targets; /* of labels that are values */
     plim_value_stats_t features;
 
-    int num_type_names; /* of the first types of edges; 0 where types have no names */
-    char type_names[PLIM_TOP_CLASSES][PLIM_TYPE_NAME]; /* shortened */
-
     char file_system[16]; /* "ext4", "lustre", … */
     bool network;         /* the files are on other machines */
     bool memory;          /* the files are in memory and count as memory */
+
+    int num_type_names; /* of the first types of edges; 0 where types have no names */
+    char type_names[PLIM_TOP_CLASSES][PLIM_TYPE_NAME]; /* shortened */
 } plim_dataset_report_t;
 
 #define PLIM_DATASET_REPORT_INIT                                                                   \

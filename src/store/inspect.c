@@ -358,6 +358,55 @@ static void report_classes(const plim_dataset_info_t *info, const plim__tally_t 
     }
 }
 
+static plim_status_t open_array(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const char *name, plim__reader_t **reader_out)
+{
+    char path[PATH_MAX];
+    plim__npy_t npy;
+    PLIM_TRY(plim__file_path(path, plim__dataset_path(dataset), name));
+    PLIM_TRY(plim__reader_file(job, path, PLIM__PAGE, reader_out));
+    return plim__npy_read(*reader_out, &npy);
+}
+
+static plim_status_t read_type_names(const plim_dataset_t *dataset, plim__reader_t *offsets,
+                                     plim__reader_t *texts, plim_dataset_report_t *report)
+{
+    const int64_t types = plim_dataset_info(dataset)->num_edge_types;
+    const int count = (int)plim__min_i64(types, PLIM_TOP_CLASSES);
+    int64_t begin, end;
+    char name[PLIM__ID_TEXT_MAX + 1];
+    PLIM_TRY(plim__reader_read_all(offsets, &begin, sizeof begin));
+    for (int i = 0; i < count; i++, begin = end) {
+        PLIM_TRY(plim__reader_read_all(offsets, &end, sizeof end));
+        if (end < begin || end - begin > PLIM__ID_TEXT_MAX)
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s/" TYPE_OFFSETS ": the name of type %d has an impossible length; "
+                              "make the dataset again",
+                              plim__dataset_path(dataset), i);
+        PLIM_TRY(plim__reader_read_all(texts, name, (size_t)(end - begin)));
+        name[end - begin] = '\0';
+        (void)snprintf(report->type_names[i], PLIM_TYPE_NAME, "%s", name);
+    }
+    report->num_type_names = count;
+    return PLIM_OK;
+}
+
+static plim_status_t report_type_names(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       plim_dataset_report_t *report)
+{
+    plim__reader_t *offsets = NULL, *texts = NULL;
+    if (plim__manifest_find(plim__dataset_manifest(dataset), TYPE_OFFSETS) == NULL)
+        return PLIM_OK;
+    plim_status_t status = open_array(job, dataset, TYPE_OFFSETS, &offsets);
+    if (status == PLIM_OK)
+        status = open_array(job, dataset, PLIM__TYPE_TEXT ".npy", &texts);
+    if (status == PLIM_OK)
+        status = read_type_names(dataset, offsets, texts, report);
+    plim__reader_close(texts);
+    plim__reader_close(offsets);
+    return status;
+}
+
 static plim_status_t make_report(inspection_t *inspection, plim_dataset_report_t *report_out)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(inspection->dataset);
@@ -380,6 +429,7 @@ static plim_status_t make_report(inspection_t *inspection, plim_dataset_report_t
     memcpy(report.file_system, system.name, sizeof report.file_system);
     report.network = system.network;
     report.memory = system.memory;
+    PLIM_TRY(report_type_names(inspection->job, inspection->dataset, &report));
     plim__output_give(report_out, &report, sizeof report);
     return PLIM_OK;
 }
@@ -459,55 +509,6 @@ static plim_status_t check_splits(const plim_job_t *job, const plim_dataset_t *d
     return PLIM_OK;
 }
 
-static plim_status_t open_array(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const char *name, plim__reader_t **reader_out)
-{
-    char path[PATH_MAX];
-    plim__npy_t npy;
-    PLIM_TRY(plim__file_path(path, plim__dataset_path(dataset), name));
-    PLIM_TRY(plim__reader_file(job, path, PLIM__PAGE, reader_out));
-    return plim__npy_read(*reader_out, &npy);
-}
-
-static plim_status_t read_type_names(const plim_dataset_t *dataset, plim__reader_t *offsets,
-                                     plim__reader_t *texts, plim_dataset_report_t *report)
-{
-    const int64_t types = plim_dataset_info(dataset)->num_edge_types;
-    const int count = (int)plim__min_i64(types, PLIM_TOP_CLASSES);
-    int64_t begin, end;
-    char name[PLIM__ID_TEXT_MAX + 1];
-    PLIM_TRY(plim__reader_read_all(offsets, &begin, sizeof begin));
-    for (int i = 0; i < count; i++, begin = end) {
-        PLIM_TRY(plim__reader_read_all(offsets, &end, sizeof end));
-        if (end < begin || end - begin > PLIM__ID_TEXT_MAX)
-            return plim__fail(PLIM_ERR_DATA,
-                              "%s/" TYPE_OFFSETS ": the name of type %d has an impossible length; "
-                              "make the dataset again",
-                              plim__dataset_path(dataset), i);
-        PLIM_TRY(plim__reader_read_all(texts, name, (size_t)(end - begin)));
-        name[end - begin] = '\0';
-        (void)snprintf(report->type_names[i], PLIM_TYPE_NAME, "%s", name);
-    }
-    report->num_type_names = count;
-    return PLIM_OK;
-}
-
-static plim_status_t report_type_names(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       plim_dataset_report_t *report)
-{
-    plim__reader_t *offsets = NULL, *texts = NULL;
-    if (plim__manifest_find(plim__dataset_manifest(dataset), TYPE_OFFSETS) == NULL)
-        return PLIM_OK;
-    plim_status_t status = open_array(job, dataset, TYPE_OFFSETS, &offsets);
-    if (status == PLIM_OK)
-        status = open_array(job, dataset, PLIM__TYPE_TEXT ".npy", &texts);
-    if (status == PLIM_OK)
-        status = read_type_names(dataset, offsets, texts, report);
-    plim__reader_close(texts);
-    plim__reader_close(offsets);
-    return status;
-}
-
 PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_dataset_t *dataset,
                                             bool whole, plim_dataset_report_t *report_out)
 {
@@ -524,8 +525,6 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_da
                                take_chunk, inspection);
     if (status == PLIM_OK)
         status = make_report(inspection, report_out);
-    if (status == PLIM_OK)
-        status = report_type_names(job, dataset, report_out);
     for (int i = 0; i < inspection->num_workers; i++)
         plim__engine_destroy(inspection->workers[i].engine);
     close_sources(inspection);
