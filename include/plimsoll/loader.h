@@ -222,8 +222,8 @@ typedef struct plim_links {
     int rank;
     int num_ranks;
     /* No negative is an edge of the graph, or a node with itself: each is looked up in the list of
-     * its target. plim_stream_next fails with PLIM_ERR_USAGE for a node with edges to all others.
-     * false: negatives may be edges. */
+     * its target. plim_stream_next fails with PLIM_ERR_USAGE for a node with edges to all others;
+     * by times of nodes, an edge is taken in place of that. false: negatives may be edges. */
     bool no_edges;
     bool all_edges; /* the pairs are the edges of the graph in the order of indices.npy, read when
                        they are needed; num_pairs is their number. No sources, targets or path */

@@ -144,14 +144,16 @@ class LinkNeighborLoader(NeighborLoader):
 
     edge_label_index: the pairs, a tensor of shape [2, pairs]: sources, targets; or the path of a .npy file of integers, [2, pairs] or
                       [pairs, 2], of any size, whose pairs are read as batches need them. None: all edges of the dataset, in its own
-                      order, in which edge_label and edge_label_time are then, too; input_id is the edge_position.
+                      order, in which edge_label and edge_label_time are then, too; input_id is the edge_position. Not with several ranks.
     edge_label_time:  their times, with time_attr: the trees of a pair and of its negatives, disjoint then, hold nothing later. With
-                      time_attr="time" no negative is later than its pair either. A .npy file of them is read whole.
+                      time_attr="time" no negative is later than its pair either; after 1,000 draws it is the earliest node.
+                      A .npy file of them is read whole.
     edge_label:       their labels, or a .npy file of them. With "binary" negatives, whose label is 0, they rise by 1 if one of them is 0.
     neg_sampling:     "binary", "triplet", or a dict or NegativeSampling with mode, amount, src_weight, dst_weight.
-    exclude:          "self" leaves the edges that a batch's pairs are out of its edge_index, so that a model cannot read the answer
+    exclude:          "self" removes from edge_index the edges between a batch's own pairs, so that a model cannot read the answer
                       there; "reverse" also those from target to source.
     neg_exclude:      "edges": no negative is an edge of the dataset, or a node with itself. Each is looked up in the list of its target.
+                      With time_attr="time" one may be, where 100 draws of nodes that are not late find no other.
 
     Batches have the fields of NeighborLoader's, but for batch_size and y, and edge_label_index, edge_label and input_id; or, with
     "triplet", src_index, dst_pos_index, dst_neg_index and input_id. The first nodes of a batch are the distinct nodes of its pairs and
@@ -275,6 +277,11 @@ class LinkNeighborLoader(NeighborLoader):
 
     def _plan_settings(self, seed: int, address: int = 0) -> Any:
         negatives, own = self._negatives, self._seed != seed
+        ranks = self._place()[1]
+        if self.edge_label_index is None and ranks > 1:
+            raise UsageError(
+                f'edge_label_index=None gives each of {ranks} ranks all edges: give each its own, edge_label_index=pairs[:, rank::{ranks}]'
+            )
         amount, path = float(negatives.amount), self._file.path if self._file is not None else None
         targets = address + 8 * self._count if self._file is None else 0
         links = (address, targets, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums), _EXCLUDED[self.exclude], path)

@@ -45,7 +45,7 @@ static int bits_of(int64_t count)
     return count <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)count - 1);
 }
 
-static plim_status_t check_negatives(const plim_links_t *links)
+plim_status_t plim__links_check_negatives(const plim_links_t *links)
 {
     const bool targets = links->negatives == PLIM_NEGATIVE_TARGETS;
     if (links->negatives < PLIM_NEGATIVES_NONE || links->negatives > PLIM_NEGATIVE_TARGETS)
@@ -82,7 +82,7 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
     if (links.all_edges && (links.num_pairs != info->num_edges || links.path != NULL))
         return plim__fail(PLIM_ERR_USAGE, "%lld links are not all of %lld edges",
                           (long long)links.num_pairs, (long long)info->num_edges);
-    PLIM_TRY(check_negatives(&links));
+    PLIM_TRY(plim__links_check_negatives(&links));
     const int64_t places = plim__links_places(&links, batch_pairs);
     if (batch_pairs < 1 || places > INT32_MAX)
         return plim__fail(PLIM_ERR_USAGE,

@@ -33,6 +33,9 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
                                const plim_recipe_t *recipe, int64_t batch_pairs,
                                plim_links_t *links_out);
 
+/* PLIM_ERR_USAGE for negatives, edges to leave out, or ranks that are not possible. */
+plim_status_t plim__links_check_negatives(const plim_links_t *links);
+
 /* PLIM_ERR_USAGE for running sums that descend, are not finite, or end with 0. */
 plim_status_t plim__links_check_sums(const double *sums, int64_t num_nodes);
 

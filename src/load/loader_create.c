@@ -140,10 +140,10 @@ static plim_status_t fill(plim_loader_t *loader)
         PLIM_TRY(make_scratch(loader, &loader->workers[i]));
     for (int i = 0; i < loader->slots->num_negatives; i++) {
         plim__negatives_t *negatives = &loader->slots->negatives[i];
-        negatives->job = &loader->context.job;
         negatives->lists = loader->context.lists;
         negatives->worker = loader->context.params.builders + i;
         negatives->node_time = NULL;
+        negatives->earliest = -1;
         negatives->time_worker = loader->context.first_column_worker + i;
         if (loader->context.plan.recipe.draw_by == PLIM_NODE_TIME)
             negatives->node_time = loader->context.sources.columns[__builtin_ctz(PLIM_NODE_TIME)];

@@ -5,9 +5,13 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <string.h>
 
 #define NEGATIVE_STREAM 0x6e65676174697665u /* separates the keys of negatives from others */
-#define DRAWS_MOST 100
+#define DRAWS_MOST 100                      /* of a negative */
+#define LATE_MOST 1000 /* sources, or targets, that were drawn for a negative and are late */
+#define LOOKED_UP_MOST (1 << 16) /* targets of a source that are searched … */
+#define SEARCHED_MOST (1 << 20)  /* … and of all sources */
 #define AT_ONCE PLIM__NEGATIVES_AT_ONCE
 #define WIDTH PLIM__NEGATIVES_WIDTH
 
@@ -15,6 +19,7 @@ typedef struct negative {
     int64_t source, target;
     int64_t until;         /* the latest time of its nodes, by node_time */
     uint64_t key, counter; /* of the next draw */
+    int late[2];           /* nodes that were drawn and are late: sources, targets */
 } negative_t;
 
 int64_t plim__negatives_count(const plim_links_t *links, int64_t pairs)
@@ -23,7 +28,7 @@ int64_t plim__negatives_count(const plim_links_t *links, int64_t pairs)
         return 0;
     /* In double precision, as PyG computes it. */
     const double negatives = ceil((double)pairs * links->amount);
-    return negatives < 0x1p62 ? (int64_t)negatives : INT64_MAX;
+    return negatives >= 0 && negatives < 0x1p62 ? (int64_t)negatives : INT64_MAX;
 }
 
 /* A node in proportion to its weight: the first whose running sum is larger. */
@@ -47,14 +52,6 @@ static int64_t draw_node(const double *sums, int64_t num_nodes, negative_t *nega
                ? draw_weighted(sums, num_nodes,
                                plim__rng_double(negative->key, negative->counter++))
                : (int64_t)plim__rng_below(negative->key, &negative->counter, (uint64_t)num_nodes);
-}
-
-static void draw(const plim__links_batch_t *batch, negative_t *negative)
-{
-    const plim_links_t *links = batch->links;
-    if (links->negatives == PLIM_NEGATIVE_PAIRS)
-        negative->source = draw_node(links->source_sums, batch->num_nodes, negative);
-    negative->target = draw_node(links->target_sums, batch->num_nodes, negative);
 }
 
 /* Negative `number` of a batch before it is drawn. */
@@ -142,29 +139,99 @@ static plim_status_t find_edges(plim__negatives_t *scratch, negative_t *const *n
     }
 }
 
-/* Which of at most AT_ONCE negatives have a node that is too late: their sources, or targets. */
-static plim_status_t find_late(plim__negatives_t *scratch, negative_t *const *negatives,
-                               int64_t count, bool targets, bool *refused)
+/* Finds the first of the nodes with the earliest time. */
+static plim_status_t find_earliest(plim__negatives_t *scratch, int64_t num_nodes)
 {
-    for (int64_t i = 0; i < count; i++)
-        scratch->nodes[i] = targets ? negatives[i]->target : negatives[i]->source;
-    PLIM_TRY(plim__rows_gather(scratch->node_time, scratch->time_worker, scratch->nodes, count,
-                               PLIM_I64, scratch->entries));
-    for (int64_t i = 0; i < count; i++)
-        refused[i] |= scratch->entries[i] > negatives[i]->until;
+    const int64_t most = AT_ONCE * WIDTH / 2;
+    int64_t *nodes = scratch->entries, *times = nodes + most;
+    int64_t earliest = -1, time = 0;
+    for (int64_t first = 0; first < num_nodes; first += most) {
+        const int64_t count = plim__min_i64(most, num_nodes - first);
+        for (int64_t i = 0; i < count; i++)
+            nodes[i] = first + i;
+        PLIM_TRY(plim__rows_gather(scratch->node_time, scratch->time_worker, nodes, count, PLIM_I64,
+                                   times));
+        for (int64_t i = 0; i < count; i++) {
+            if (earliest >= 0 && times[i] >= time)
+                continue;
+            earliest = first + i;
+            time = times[i];
+        }
+    }
+    scratch->earliest = earliest;
+    scratch->earliest_time = time;
     return PLIM_OK;
 }
 
-static plim_status_t refuse(plim__negatives_t *scratch, const plim_links_t *links,
-                            negative_t *const *negatives, int64_t count, bool *refused_out)
+static int64_t *end_of(negative_t *negative, bool targets)
+{
+    return targets ? &negative->target : &negative->source;
+}
+
+/* Of these negatives, leaves those whose source, or target, is late and to be drawn again. After
+ * LATE_MOST such nodes it is the earliest of all. */
+static plim_status_t leave_late(const plim__links_batch_t *batch, plim__negatives_t *scratch,
+                                bool targets, negative_t **left, int64_t *count)
+{
+    bool late[AT_ONCE];
+    int64_t kept = 0;
+    for (int64_t i = 0; i < *count; i++)
+        scratch->nodes[i] = *end_of(left[i], targets);
+    PLIM_TRY(plim__rows_gather(scratch->node_time, scratch->time_worker, scratch->nodes, *count,
+                               PLIM_I64, scratch->entries));
+    for (int64_t i = 0; i < *count; i++)
+        late[i] = scratch->entries[i] > left[i]->until;
+    for (int64_t i = 0; i < *count; i++) {
+        if (!late[i])
+            continue;
+        if (++left[i]->late[targets] < LATE_MOST) {
+            left[kept++] = left[i];
+            continue;
+        }
+        if (scratch->earliest < 0)
+            PLIM_TRY(find_earliest(scratch, batch->num_nodes));
+        if (scratch->earliest_time > left[i]->until)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "a pair of time %lld has no negative: all nodes are later "
+                              "than the time of its pair",
+                              (long long)left[i]->until);
+        *end_of(left[i], targets) = scratch->earliest;
+    }
+    *count = kept;
+    return PLIM_OK;
+}
+
+/* Draws the sources, or the targets, of at most AT_ONCE negatives, each until it is not late. */
+static plim_status_t draw_ends(const plim__links_batch_t *batch, plim__negatives_t *scratch,
+                               bool targets, negative_t *const *negatives, int64_t count)
+{
+    const double *sums = targets ? batch->links->target_sums : batch->links->source_sums;
+    negative_t *left[AT_ONCE];
+    memcpy(left, negatives, (size_t)count * sizeof *left);
+    while (count > 0) {
+        for (int64_t i = 0; i < count; i++)
+            *end_of(left[i], targets) = draw_node(sums, batch->num_nodes, left[i]);
+        if (scratch == NULL || scratch->node_time == NULL)
+            return PLIM_OK;
+        PLIM_TRY(leave_late(batch, scratch, targets, left, &count));
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t draw(const plim__links_batch_t *batch, plim__negatives_t *scratch,
+                          negative_t *const *negatives, int64_t count)
+{
+    if (batch->links->negatives == PLIM_NEGATIVE_PAIRS)
+        PLIM_TRY(draw_ends(batch, scratch, false, negatives, count));
+    return draw_ends(batch, scratch, true, negatives, count);
+}
+
+static plim_status_t refuse(plim__negatives_t *scratch, negative_t *const *negatives, int64_t count,
+                            bool *refused_out)
 {
     for (int64_t i = 0; i < count; i++)
-        refused_out[i] = links->no_edges && negatives[i]->source == negatives[i]->target;
-    if (scratch->node_time != NULL && links->negatives == PLIM_NEGATIVE_PAIRS)
-        PLIM_TRY(find_late(scratch, negatives, count, false, refused_out));
-    if (scratch->node_time != NULL)
-        PLIM_TRY(find_late(scratch, negatives, count, true, refused_out));
-    return links->no_edges ? find_edges(scratch, negatives, count, refused_out) : PLIM_OK;
+        refused_out[i] = negatives[i]->source == negatives[i]->target;
+    return find_edges(scratch, negatives, count, refused_out);
 }
 
 static bool has_weight(const double *sums, int64_t node)
@@ -172,67 +239,76 @@ static bool has_weight(const double *sums, int64_t node)
     return sums == NULL || sums[node] > (node > 0 ? sums[node - 1] : 0);
 }
 
-/* Takes the first target from the last one on that is not refused; or, before that, the first
- * source that is not too late. */
-static plim_status_t search(plim__negatives_t *scratch, const plim__links_batch_t *batch,
-                            bool targets, negative_t *negative)
+/* Takes the first target from the last one on that is no edge. */
+static plim_status_t search_targets(plim__negatives_t *scratch, const plim__links_batch_t *batch,
+                                    negative_t *negative, int64_t *searched, bool *found_out)
 {
-    const double *sums = targets ? batch->links->target_sums : batch->links->source_sums;
-    const int64_t start = targets ? negative->target : negative->source;
     negative_t tried[AT_ONCE], *list[AT_ONCE];
     bool refused[AT_ONCE];
-    for (int64_t done = 0; done < batch->num_nodes;) {
+    int64_t done = 0;
+    *found_out = false;
+    for (int64_t all = 0; done < batch->num_nodes && all < LOOKED_UP_MOST;) {
         int64_t count = 0;
-        PLIM_TRY(plim__job_check(scratch->job));
         for (; done < batch->num_nodes && count < AT_ONCE; done++) {
-            const int64_t node = (start + done) % batch->num_nodes;
             tried[count] = *negative;
-            *(targets ? &tried[count].target : &tried[count].source) = node;
+            tried[count].target = (negative->target + done) % batch->num_nodes;
             list[count] = &tried[count];
-            refused[count] = false;
-            count += has_weight(sums, node);
+            count += has_weight(batch->links->target_sums, tried[count].target);
         }
-        PLIM_TRY(targets ? refuse(scratch, batch->links, list, count, refused)
-                         : find_late(scratch, list, count, false, refused));
+        PLIM_TRY(refuse(scratch, list, count, refused));
         for (int64_t i = 0; i < count; i++) {
             if (refused[i])
                 continue;
             *negative = tried[i];
+            *found_out = true;
             return PLIM_OK;
         }
+        all += count;
+    }
+    *searched += done;
+    return PLIM_OK;
+}
+
+/* Searches for a target; of negative pairs also for other sources. */
+static plim_status_t search(plim__negatives_t *scratch, const plim__links_batch_t *batch,
+                            negative_t *negative)
+{
+    for (int64_t searched = 0; searched < SEARCHED_MOST;) {
+        bool found;
+        PLIM_TRY(search_targets(scratch, batch, negative, &searched, &found));
+        if (found)
+            return PLIM_OK;
+        if (batch->links->negatives != PLIM_NEGATIVE_PAIRS)
+            break;
+        PLIM_TRY(draw(batch, scratch, &negative, 1));
     }
     return plim__fail(PLIM_ERR_USAGE,
                       "node %lld has no negative: it has edges to all nodes that negatives are "
-                      "drawn from, or these are later than the time of its pair",
+                      "drawn from, or to almost all",
                       (long long)negative->source);
 }
 
-/* Draws those that are refused again. */
-static plim_status_t draw_again(plim__negatives_t *scratch, const plim__links_batch_t *batch,
-                                negative_t *drawn, int64_t count)
+/* Draws negatives, and again those that are edges. With times, the last draw stays. */
+static plim_status_t draw_all(const plim__links_batch_t *batch, plim__negatives_t *scratch,
+                              negative_t *drawn, int64_t count)
 {
     negative_t *left[AT_ONCE];
     bool refused[AT_ONCE];
-    const bool sources =
-        scratch->node_time != NULL && batch->links->negatives == PLIM_NEGATIVE_PAIRS;
     for (int64_t i = 0; i < count; i++)
         left[i] = &drawn[i];
     for (int turn = 0; turn < DRAWS_MOST && count > 0; turn++) {
         int64_t kept = 0;
-        PLIM_TRY(refuse(scratch, batch->links, left, count, refused));
-        for (int64_t i = 0; i < count; i++) {
-            if (!refused[i])
-                continue;
-            draw(batch, left[i]);
-            left[kept++] = left[i];
-        }
+        PLIM_TRY(draw(batch, scratch, left, count));
+        if (!batch->links->no_edges)
+            return PLIM_OK;
+        PLIM_TRY(refuse(scratch, left, count, refused));
+        for (int64_t i = 0; i < count; i++)
+            if (refused[i])
+                left[kept++] = left[i];
         count = kept;
     }
-    for (int64_t i = 0; i < count; i++) {
-        if (sources)
-            PLIM_TRY(search(scratch, batch, false, left[i]));
-        PLIM_TRY(search(scratch, batch, true, left[i]));
-    }
+    for (int64_t i = 0; i < count && scratch->node_time == NULL; i++)
+        PLIM_TRY(search(scratch, batch, left[i]));
     return PLIM_OK;
 }
 
@@ -255,12 +331,9 @@ plim_status_t plim__negatives_draw(const plim__links_batch_t *batch, plim__negat
     negative_t drawn[AT_ONCE];
     for (int64_t done = 0; done < all; done += AT_ONCE) {
         const int64_t count = plim__min_i64(AT_ONCE, all - done);
-        for (int64_t i = 0; i < count; i++) {
+        for (int64_t i = 0; i < count; i++)
             drawn[i] = begin(batch, prefix, done + i, sources, times);
-            draw(batch, &drawn[i]);
-        }
-        if (looks)
-            PLIM_TRY(draw_again(negatives, batch, drawn, count));
+        PLIM_TRY(draw_all(batch, negatives, drawn, count));
         for (int64_t i = 0; i < count; i++) {
             if (both)
                 sources_out[done + i] = drawn[i].source;

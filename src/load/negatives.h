@@ -3,15 +3,16 @@
  * to pair j mod b, or, of targets that share a subgraph, to pair j / amount. It is drawn by the
  * pair's place in the epoch of all ranks, not by its batch.
  *
- * Some are refused: edges, where none may be one, which are looked up in the lists of their
- * targets; and nodes later than the pair's time. They are drawn again, up to DRAWS_MOST times. Then
- * the nodes behind the last one are tried one after the other: few nodes have edges to almost all
- * others.
+ * A node that is later than the pair's time is drawn again by itself; after LATE_MOST of them it is
+ * the earliest node of all. Then edges are refused, where none may be one: they are looked up in
+ * the lists of their targets, and drawn again, up to DRAWS_MOST draws. After that the nodes behind
+ * the last target are tried one after the other, of negative pairs also for other sources: few
+ * nodes have edges to almost all others. With times the last draw stays in place of that, for early
+ * pairs may have edges to all nodes that are not late.
  */
 #ifndef PLIM_LOAD_NEGATIVES_H
 #define PLIM_LOAD_NEGATIVES_H
 
-#include "base/job.h"
 #include "source/topology.h"
 
 #include <plimsoll/loader.h>
@@ -21,12 +22,13 @@
 
 /* What one thread looks negatives, and the targets of edges, up with. */
 typedef struct plim__negatives {
-    const plim_job_t *job;
     plim__topology_t *lists; /* with offsets */
     int worker;              /* of them */
     plim__rows_t *node_time; /* NULL: times decide no draws */
     int time_worker;         /* of it */
-    int64_t *times;          /* (pairs) of the batch, by node_time; set before each draw */
+    int64_t earliest;        /* node by node_time; -1: not known yet */
+    int64_t earliest_time;
+    int64_t *times; /* (pairs) of the batch, by node_time; set before each draw */
     int64_t nodes[PLIM__NEGATIVES_AT_ONCE];
     int64_t indptr[PLIM__NEGATIVES_AT_ONCE + 1];
     int64_t entries[PLIM__NEGATIVES_AT_ONCE * PLIM__NEGATIVES_WIDTH];
@@ -51,7 +53,7 @@ bool plim__negatives_look(const plim_links_t *links, const plim_recipe_t *recipe
 
 /*
  * Draws the negatives of a batch with these sources. sources_out only of negative pairs.
- * `negatives` may be NULL where none is refused. PLIM_ERR_USAGE where all nodes are refused; errors
+ * `negatives` may be NULL where none is refused. PLIM_ERR_USAGE where no node is left; errors
  * of reading lists and times.
  */
 plim_status_t plim__negatives_draw(const plim__links_batch_t *batch, plim__negatives_t *negatives,

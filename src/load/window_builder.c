@@ -418,10 +418,8 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__s
                                  &draft.arena, &builder));
     builder->context = context;
     builder->ring = ring;
-    if (builder->negatives != NULL) { /* the first of the builders, while none draws */
-        builder->negatives->job = &context->job;
+    if (builder->negatives != NULL) /* the first of the builders, while none draws */
         builder->negatives->lists = context->lists;
-    }
     *builder_out = builder;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topologies[0],

@@ -31,6 +31,8 @@ plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_trainin
                               ? "`pairs` are of the `task` link only"
                               : "the `task` link needs `pairs`, a .npy file of links");
     training->num_pairs = training->pairs_checksum = 0;
+    const plim_links_t links = plim__plan_settings_links(training);
+    PLIM_TRY(plim__links_check_negatives(&links));
     return training->pairs == NULL
                ? PLIM_OK
                : plim__links_file_describe(job, training->pairs, &training->num_pairs,

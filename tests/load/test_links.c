@@ -643,6 +643,9 @@ static void test_refused(void **state)
     sources[3] = TEST_NODES;
     refuse(loader, links, 10);
     sources[3] = 3;
+    links = links_of(PLIM_NEGATIVE_PAIRS, -1e30);
+    refuse(loader, links, 10);
+    assert_int_equal(plim__negatives_count(&links, 10), INT64_MAX);
     plim_loader_release(loader);
 }
 
