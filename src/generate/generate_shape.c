@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "store/dataset.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -90,6 +91,7 @@ static const named_shape_t shapes[] = {
 #define MAX_FEATURES 1000000
 #define MAX_CLASSES 1000000
 #define MAX_EDGE_TYPES 1000000
+#define MAX_COLUMN_BYTES ((int64_t)1 << 61) /* with rows and lists still an int64_t */
 
 static int64_t scaled(int64_t count, double scale)
 {
@@ -187,6 +189,20 @@ static plim_status_t check_counts(const plim__shape_t *shape, double scale)
                       scale != 1 ? "raise `scale`" : "ask for fewer edges or more nodes");
 }
 
+static plim_status_t check_columns(const plim__shape_t *shape)
+{
+    int64_t each = shape->num_edge_features * (int64_t)plim__feature_bytes(shape->feature_type);
+    each += (shape->num_edge_types > 0 ? 4 : 0) + (shape->edge_weights ? 4 : 0) +
+            (shape->times ? 8 : 0);
+    if (each == 0 || shape->num_edges <= MAX_COLUMN_BYTES / each)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "%s: %lld edges with %lld bytes of `edge_columns` each cannot be generated; "
+                      "together they may be %lld bytes",
+                      shape->name, (long long)shape->num_edges, (long long)each,
+                      (long long)MAX_COLUMN_BYTES);
+}
+
 static plim_status_t bad_edge_columns(const char *text)
 {
     return plim__fail(
@@ -277,6 +293,7 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
     if (options->edge_columns != NULL)
         PLIM_TRY(take_edge_columns(options->edge_columns, &shape));
     PLIM_TRY(check_counts(&shape, options->scale));
+    PLIM_TRY(check_columns(&shape));
     fit_splits(&shape);
     spread_mix(&shape.core, options->spread);
     spread_mix(&shape.periphery, options->spread);

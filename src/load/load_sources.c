@@ -1,7 +1,8 @@
 /*
- * The caches keep the lists and rows that a window of the training split most probably needs. In a
- * dataset of many graphs all nodes are equally probable: there the caches keep the graphs of the
- * splits, training first, as far as they fit.
+ * The caches keep the lists and rows that a window of the training split most probably needs;
+ * without such a split, one of seeds that may be any nodes. In a dataset of many graphs all nodes
+ * are equally probable: there the caches keep the graphs of the splits, training first, as far as
+ * they fit.
  */
 #include "load/load_sources.h"
 
@@ -218,6 +219,10 @@ static plim__access_params_t weighing(const plim__load_context_t *context)
                                     .num_seeds = plim__seeds_count(context->seeds, PLIM_TRAIN),
                                     .work_bytes = work_bytes(context),
                                     .tmp = tmp_of(context)};
+    if (params.num_seeds == 0) {
+        params.seeds = NULL;
+        params.num_seeds = context->info->num_nodes;
+    }
     memcpy(params.fanout, window->fanout, sizeof params.fanout);
     return params;
 }
@@ -322,8 +327,7 @@ static plim_status_t choose_graphs(plim__load_context_t *context)
 
 static plim_status_t choose(plim__load_context_t *context)
 {
-    if ((list_capacity(context) == 0 && row_capacity(context) == 0) ||
-        plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
+    if (list_capacity(context) == 0 && row_capacity(context) == 0)
         return PLIM_OK;
     return context->graph_indptr != NULL ? choose_graphs(context) : choose_by_access(context);
 }
@@ -371,7 +375,7 @@ static plim_status_t open_working_set(plim__load_context_t *context)
     const uint64_t key = set_key(context);
     int lock;
     context->packed_elsewhere = false;
-    if (plan->working.rows == 0 || plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
+    if (plan->working.rows == 0)
         return PLIM_OK;
     PLIM_TRY(find_working_set(context));
     if (context->working_set == NULL) {

@@ -148,13 +148,13 @@ static int64_t seeds_of_splits(const plim_dataset_info_t *info)
 }
 
 /* Share of the nodes that a cache can use: of many graphs those of the splits; without draws the
- * training seeds. */
+ * training seeds, or all nodes where there are none. */
 static double kept_share(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     if (info->num_graphs > 0)
         return (double)seeds_of_splits(info) / (double)info->num_graphs;
-    return facts->recipe->num_hops > 0
+    return facts->recipe->num_hops > 0 || info->num_split[PLIM_TRAIN] == 0
                ? 1
                : (double)info->num_split[PLIM_TRAIN] / (double)info->num_nodes;
 }
@@ -181,6 +181,8 @@ static int64_t most_cached_rows(const plim__load_facts_t *facts, const plim__loa
 static int64_t seeds_lists(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    if (info->num_split[PLIM_TRAIN] == 0) /* any node */
+        return INT64_MAX;
     const double entries = 2.0 * (double)info->num_edges / (double)info->num_nodes + 1;
     const double bytes =
         (double)seeds_of_splits(info) * entries * (double)plim__index_bytes(info->index_type);
@@ -691,13 +693,14 @@ static bool grow_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     return false;
 }
 
-/* The lists that can be drawn from, as far as estimated, where most reads of them are of a page. */
+/* The lists that can be drawn from, as far as estimated, where most reads of them are of a page.
+ * Where a column decides draws, lists are read by position, and not from a working set. */
 static void working_lists(const plim__load_facts_t *facts, plim__working_size_t *size)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     plim_recipe_t drawn = *facts->recipe;
     const int64_t degree = info->num_edges / plim__max_i64(info->num_nodes, 1) + 1;
-    if (drawn.num_hops == 0 ||
+    if (drawn.num_hops == 0 || drawn.draw_by != 0 ||
         degree * (int64_t)plim__index_bytes(info->index_type) > LISTS_PACKED_BYTES)
         return;
     drawn.disjoint = false;
@@ -729,17 +732,20 @@ static plim__working_size_t working_size(const plim__load_facts_t *facts, bool *
     return size;
 }
 
-/* Packs rows and lists in scratch where that needs little memory. */
+/* Packs rows and lists in scratch where that needs little memory. Without a training split any node
+ * may be a seed, and none are worth it. */
 static void take_working_set(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
     const int64_t before = total_of(facts, plan);
     bool all;
     if (plan->scratch[0] == '\0' || plan->rows_in_memory || !has_rows(facts) ||
-        plim_dataset_info(facts->dataset)->num_graphs > 0 || facts->params->row_cache < 0)
+        plim_dataset_info(facts->dataset)->num_graphs > 0 ||
+        plim_dataset_info(facts->dataset)->num_split[PLIM_TRAIN] == 0 ||
+        facts->params->row_cache < 0)
         return;
     plan->working = working_size(facts, &all);
     if (total_of(facts, plan) > share(facts, before, WORKING_LISTS_PART))
-        plan->working.lists = 0; /* a file that has them still serves */
+        plan->working.lists = plan->working.entries = 0; /* a file that has them still serves */
     if (plan->working.lists > 0)
         return;
     if (total_of(facts, plan) > share(facts, before, WORKING_SET_PART))

@@ -29,7 +29,7 @@ typedef struct plim__access_params {
     int num_hops;
     int64_t fanout[PLIM__HOPS_MAX];
     bool replace;
-    const int64_t *seeds; /* (num_seeds) distinct, in any order */
+    const int64_t *seeds; /* (num_seeds) distinct, in any order; NULL: the first nodes */
     int64_t num_seeds;
     const int64_t *others[2]; /* (num_others) further seeds, just as probable */
     int64_t num_others[2];

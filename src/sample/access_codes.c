@@ -84,10 +84,11 @@ static plim_status_t add_seeds(const plim__access_work_t *work, const int64_t *s
                                plim__node_set_t *set)
 {
     for (int64_t i = 0; i < count; i++) {
-        if (seeds[i] < 0 || seeds[i] >= work->num_nodes)
+        const int64_t seed = seeds != NULL ? seeds[i] : i;
+        if (seed < 0 || seed >= work->num_nodes)
             return plim__fail(PLIM_ERR_DATA, "seed %lld is %lld, but the nodes are 0 to %lld",
-                              (long long)i, (long long)seeds[i], (long long)work->num_nodes - 1);
-        (void)plim__node_set_add(set, seeds[i]);
+                              (long long)i, (long long)seed, (long long)work->num_nodes - 1);
+        (void)plim__node_set_add(set, seed);
     }
     return PLIM_OK;
 }

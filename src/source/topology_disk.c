@@ -56,6 +56,7 @@ typedef struct lists_worker {
     char *staging;       /* (staged) entries read from disk */
     int64_t num_reads;
     int64_t num_packed; /* the first of them, from the working set */
+    bool packed_failed; /* what failed last was one of those */
     int64_t num_staged;
 } lists_worker_t;
 
@@ -343,7 +344,7 @@ static bool take_cached(const disk_t *disk, const lists_worker_t *worker, const 
     return false;
 }
 
-static plim_status_t fail_entry(const disk_t *disk, const lists_worker_t *worker, int64_t place,
+static plim_status_t fail_entry(const disk_t *disk, lists_worker_t *worker, int64_t place,
                                 int64_t value)
 {
     const char *at = worker->staging + (size_t)place * disk->width;
@@ -351,14 +352,16 @@ static plim_status_t fail_entry(const disk_t *disk, const lists_worker_t *worker
     for (int64_t i = 0; i < worker->num_reads; i++) {
         const plim__read_t *read = &worker->io->reads[i];
         const char *to = read->to;
-        if (at >= to && at < to + read->size)
-            entry = (read->offset - PLIM__NPY_HEADER + (at - to)) / (int64_t)disk->width;
+        if (at < to || at >= to + read->size)
+            continue;
+        entry = (read->offset - PLIM__NPY_HEADER + (at - to)) / (int64_t)disk->width;
+        worker->packed_failed = i < worker->num_packed;
     }
     return plim__index_fail(disk->source.file.path, entry, value, disk->num_nodes);
 }
 
 /* Replaces `count` ids by the entries that were read. */
-static plim_status_t store_entries(const disk_t *disk, const lists_worker_t *worker, int64_t *ids,
+static plim_status_t store_entries(const disk_t *disk, lists_worker_t *worker, int64_t *ids,
                                    int64_t count)
 {
     const bool wide = disk->width == sizeof(int64_t);
@@ -382,6 +385,7 @@ static plim_status_t read_asked(disk_t *disk, lists_worker_t *worker,
     plim_status_t status = PLIM_OK;
     if (packed > 0)
         status = plim__source_read(&disk->source, worker->number, &set->file, 0, packed);
+    worker->packed_failed = status != PLIM_OK;
     if (status == PLIM_OK)
         status = plim__source_read(&disk->source, worker->number, &disk->source.file, packed, rest);
     if (status == PLIM_OK)
@@ -463,7 +467,8 @@ static plim_status_t draw_task(disk_t *disk, int number, lists_task_t *task)
     else if (num_cached < task->count)
         status =
             read_asked(disk, worker, task->set, ids, task->indptr[task->count] - task->indptr[0]);
-    if (task->set != NULL && (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)) {
+    if (task->set != NULL && worker->packed_failed &&
+        (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)) {
         plim__working_set_lost(task->set);
         return draw_task(disk, number, task);
     }

@@ -71,6 +71,23 @@ static void lists_are_exact_at_any_density(void **state)
     test_job_end(&job);
 }
 
+static void columns_have_at_most_so_many_bytes(void **state)
+{
+    plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
+    plim__shape_t shape;
+    (void)state;
+    options.shape = "free";
+    options.num_nodes = (int64_t)1 << 30;
+    options.num_edges = (int64_t)1 << 50;
+    options.num_classes = 1;
+    options.features = PLIM_F32;
+    options.edge_columns = "features:500,weight,types:2,time";
+    assert_ok(plim__shape_resolve(&options, &shape));
+    options.edge_columns = "features:1000000,time";
+    assert_int_equal(plim__shape_resolve(&options, &shape), PLIM_ERR_USAGE);
+    assert_non_null(strstr(plim_last_error(), "1125899906842624 edges with 4000008 bytes"));
+}
+
 static void named_shapes_are_exact_when_tiny(void **state)
 {
     static const char *const names[] = {"papers100M", "products", "arxiv", "reddit"};
@@ -315,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_are_exact_at_any_density),
+        cmocka_unit_test(columns_have_at_most_so_many_bytes),
         cmocka_unit_test(named_shapes_are_exact_when_tiny),
         cmocka_unit_test(degrees_sum_up_and_keep_their_limit),
         cmocka_unit_test(classes_cover_every_place),

@@ -117,6 +117,39 @@ static void test_no_training_split(void **state)
     test_place_close(&place);
 }
 
+/* Without a training split any node may be a seed: planned caches are filled, and nothing packed.
+ */
+static void test_caches_without_training_split(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 60000, .num_features = 64, .bare = true};
+    static const int64_t nodes[] = {5, 7, 9000, 31, 59999};
+    plim_stream_params_t stream = PLIM_STREAM_PARAMS_INIT;
+    plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    stream.nodes = nodes;
+    stream.num_nodes = sizeof nodes / sizeof nodes[0];
+    wanted.streams = &stream;
+    wanted.num_streams = 1;
+    wanted.topology = wanted.rows = PLIM_PLACE_DISK;
+    wanted.scratch = place.directory;
+    for (int hops = 0; hops < 3; hops++) {
+        plim_recipe_t recipe = small_recipe();
+        plim__load_plan_t plan;
+        plim_loader_t *loader;
+        recipe.num_hops = hops;
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
+        assert_true(plan.row_cache_bytes > 0 && (plan.list_cache_bytes > 0 || hops == 0));
+        assert_int_equal(plan.scratch_bytes, 0);
+        assert_ok(plim__loader_create(&place.job, place.dataset, &plan, &loader));
+        assert_true(loader->context.access.row_bytes > 0);
+        assert_true(loader->context.access.list_bytes > 0 || hops == 0);
+        plim_loader_release(loader);
+    }
+    test_place_close(&place);
+}
+
 /* The accounts are what the total is made of, and it stays below the line. */
 static void check_sums(const plim__load_plan_t *plan)
 {
@@ -374,6 +407,46 @@ static void test_packed_rows_outlast_the_process(void **state)
     test_place_close(&place);
 }
 
+/* Lists that little memory, or a column that decides draws, leaves out take no disk space. */
+static void test_disk_space_without_lists(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 60000,
+                                       .num_features = 128,
+                                       .num_classes = 3,
+                                       .columns = PLIM_EDGE_WEIGHT,
+                                       .drawable = true};
+    int found = 0;
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim_recipe_t recipe = small_recipe();
+    plim__load_plan_t plan;
+    plim_plan_params_t wanted = {
+        .topology = PLIM_PLACE_DISK, .rows = PLIM_PLACE_DISK, .scratch = place.directory};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
+    assert_true(plan.working.lists > 0);
+    const int64_t rows = plan.working.rows, minimum = plan.minimum;
+    const int64_t bytes =
+        plim__working_set_bytes(place.dataset, (plim__working_size_t){.rows = rows});
+    assert_true(plan.scratch_bytes > bytes);
+    for (wanted.memory = minimum; found == 0 && wanted.memory < minimum + 16 * MIB;
+         wanted.memory += MIB / 8) {
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
+        if (plan.working.rows == 0 || plan.working.lists > 0)
+            continue;
+        found++;
+        assert_int_equal(plan.working.rows, rows);
+        assert_int_equal(plan.scratch_bytes, bytes);
+    }
+    assert_true(found > 0);
+    wanted.memory = 0;
+    recipe.draw_by = PLIM_EDGE_WEIGHT;
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
+    assert_true(plan.working.rows > 0 && plan.working.lists == 0);
+    assert_int_equal(plan.scratch_bytes, bytes);
+    test_place_close(&place);
+}
+
 static void test_what_is_wanted_is_kept(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 5000, .num_features = 32, .num_classes = 3};
@@ -593,11 +666,13 @@ int main(void)
         cmocka_unit_test(test_recipes_that_cannot_be),
         cmocka_unit_test(test_recipes_for_many_graphs),
         cmocka_unit_test(test_no_training_split),
+        cmocka_unit_test(test_caches_without_training_split),
         cmocka_unit_test(test_runs_stay_inside_their_plans),
         cmocka_unit_test(test_seeds_alone_need_no_lists),
         cmocka_unit_test(test_least_line_is_exact),
         cmocka_unit_test(test_more_memory_never_hurts),
         cmocka_unit_test(test_packed_rows_outlast_the_process),
+        cmocka_unit_test(test_disk_space_without_lists),
         cmocka_unit_test(test_what_is_wanted_is_kept),
         cmocka_unit_test(test_a_window_holds_an_epoch),
         cmocka_unit_test(test_a_batch_is_at_most_an_epoch),

@@ -437,6 +437,38 @@ static void the_file_ends_meanwhile(void **state)
     test_row_cache_end(&cache);
 }
 
+/* What indices.npy is to blame for does not make the packed lists unusable. */
+static void other_lists_fail(void **state)
+{
+    (void)state;
+    for (int shorter = 0; shorter < 2; shorter++) {
+        test_row_cache_t cache;
+        char path[700];
+        test_row_cache_make(&cache, 9000, 8, true, true, engines[shorter]);
+        (void)test_row_cache_pack(&cache);
+        plim__topology_t *source = test_row_cache_open_lists(&cache, 0);
+        (void)snprintf(path, sizeof path, "%s/indices.npy", cache.world.path);
+        if (shorter)
+            assert_int_equal(truncate(path, 8192), 0);
+        else
+            spoil(&cache, "indices.npy");
+        enum { COUNT = 4000 };
+        static int64_t nodes[COUNT], indptr[COUNT + 1], ids[COUNT * 3], positions[COUNT * 3];
+        const plim__hop_t hop = {1, 0, 0, 3, false};
+        plim__drawn_t drawn = {indptr, ids, COUNT * 3, 0, positions};
+        for (int64_t i = 0; i < COUNT; i++)
+            nodes[i] = 4000 + i;
+        const plim__draws_t draws = {&hop, nodes, nodes, COUNT, NULL};
+        assert_true(plim__topology_draw(source, 0, &draws, &drawn) != PLIM_OK);
+        assert_non_null(strstr(plim_last_error(), "indices.npy"));
+        plim__job_deliver(&cache.world.job);
+        assert_string_equal(cache.log, "");
+        assert_true(atomic_load(&cache.params.working_set->readable));
+        plim__topology_disk_destroy(source);
+        test_row_cache_end(&cache);
+    }
+}
+
 /* Objects of a parent are not used in a child. */
 static void open_in_child(test_row_cache_t *cache)
 {
@@ -544,19 +576,13 @@ static void others_do_not_claim_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_come_from_the_file),
-        cmocka_unit_test(lists_come_from_the_file),
-        cmocka_unit_test(few_large_reads),
-        cmocka_unit_test(damaged_lists),
-        cmocka_unit_test(damaged_files),
-        cmocka_unit_test(flipped_bits),
-        cmocka_unit_test(hostile_headers),
-        cmocka_unit_test(without_a_place_for_it),
-        cmocka_unit_test(not_in_memory),
-        cmocka_unit_test(no_room_on_the_disk),
-        cmocka_unit_test(the_file_ends_meanwhile),
-        cmocka_unit_test(killed_while_it_packs),
-        cmocka_unit_test(one_makes_it),
+        cmocka_unit_test(rows_come_from_the_file), cmocka_unit_test(lists_come_from_the_file),
+        cmocka_unit_test(few_large_reads),         cmocka_unit_test(damaged_lists),
+        cmocka_unit_test(damaged_files),           cmocka_unit_test(flipped_bits),
+        cmocka_unit_test(hostile_headers),         cmocka_unit_test(without_a_place_for_it),
+        cmocka_unit_test(not_in_memory),           cmocka_unit_test(no_room_on_the_disk),
+        cmocka_unit_test(the_file_ends_meanwhile), cmocka_unit_test(other_lists_fail),
+        cmocka_unit_test(killed_while_it_packs),   cmocka_unit_test(one_makes_it),
         cmocka_unit_test(others_do_not_claim_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,10 +158,10 @@ static plim_status_t write_columns(plim__dataset_writer_t *writer, const test_gr
         if ((graph->columns & column) != 0)
             PLIM_TRY(write_values(writer, graph, (plim_column_t)column,
                                   column == PLIM_NODE_TIME ? n : num_edges));
-    if (graph->bare)
-        return PLIM_OK;
     if (graph->num_features > 0)
         PLIM_TRY(write_features(writer, graph, key + 1));
+    if (graph->bare)
+        return PLIM_OK;
     PLIM_TRY(write_labels(writer, graph, num_graphs > 0 ? num_graphs : n, key + 2));
     if (graph->ids)
         PLIM_TRY(write_steps(writer, "ids", n, 1000003, INT64_MAX));

@@ -15,7 +15,7 @@ typedef struct test_graph {
     bool half;          /* features as f16 */
     bool graphs;        /* the nodes are parted into graphs of 5 (the last one may be smaller) */
     bool ids;           /* with ids.npy */
-    bool bare;          /* indptr and indices only */
+    bool bare;          /* neither labels nor splits, nor graphs */
     unsigned columns;   /* a set of plim_column_t, with the values of test_column_value */
     int64_t edge_width; /* features of an edge; 0: one, in a file of one dimension */
     plim_dtype_t edge_form; /* their type; 0: PLIM_F32 */
