@@ -207,7 +207,8 @@ static plim_status_t draw_ends(const plim__links_batch_t *batch, plim__negatives
 {
     const double *sums = targets ? batch->links->target_sums : batch->links->source_sums;
     negative_t *left[AT_ONCE];
-    memcpy(left, negatives, (size_t)count * sizeof *left);
+    for (int64_t i = 0; i < count; i++)
+        left[i] = negatives[i];
     while (count > 0) {
         for (int64_t i = 0; i < count; i++)
             *end_of(left[i], targets) = draw_node(sums, batch->num_nodes, left[i]);
@@ -250,10 +251,13 @@ static plim_status_t search_targets(plim__negatives_t *scratch, const plim__link
     for (int64_t all = 0; done < batch->num_nodes && all < LOOKED_UP_MOST;) {
         int64_t count = 0;
         for (; done < batch->num_nodes && count < AT_ONCE; done++) {
+            const int64_t target = (negative->target + done) % batch->num_nodes;
+            if (!has_weight(batch->links->target_sums, target))
+                continue;
             tried[count] = *negative;
-            tried[count].target = (negative->target + done) % batch->num_nodes;
+            tried[count].target = target;
             list[count] = &tried[count];
-            count += has_weight(batch->links->target_sums, tried[count].target);
+            count++;
         }
         PLIM_TRY(refuse(scratch, list, count, refused));
         for (int64_t i = 0; i < count; i++) {

@@ -196,7 +196,8 @@ static int64_t place_of(const disk_t *disk, const lists_worker_t *worker, const 
 static void sort_nodes(const disk_t *disk, lists_worker_t *worker, const lists_task_t *task)
 {
     const int64_t places = task->set == NULL ? 0 : plim__working_set_list_places(task->set);
-    const int bits = 64 - __builtin_clzll((unsigned long long)(disk->num_nodes + places));
+    const uint64_t all_places = (uint64_t)disk->num_nodes + (uint64_t)places;
+    const int bits = 64 - __builtin_clzll(all_places);
     for (int64_t i = 0; i < task->count; i++)
         worker->io->keys[i] = (uint64_t)place_of(disk, worker, task, i) << TASK_BITS | (uint64_t)i;
     const uint64_t *sorted =
