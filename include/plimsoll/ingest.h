@@ -76,7 +76,7 @@ typedef struct plim_generate_options {
     double spread;      /* 0: the shape's own locality … 1: no locality */
     uint64_t seed;
     int64_t num_nodes; /* "free": all four are required; otherwise 0: the shape's */
-    int64_t num_edges;
+    int64_t num_edges; /* an undirected shape's count once */
     int64_t num_features;
     int64_t num_classes;
     plim_dtype_t features; /* PLIM_F16 or PLIM_F32, or 0: the shape's */

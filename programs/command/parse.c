@@ -275,11 +275,13 @@ const cli_option_t cli_shape_options[] = {
     CLI_OPTIONS_END};
 
 const cli_option_t cli_free_shape_options[] = {
-    {"nodes", "N", "count of the free shape, as 1000000, 1M or 1.5G; it needs all four",
-     AT(num_nodes), CLI_RANGE(1, INT64_MAX)},
-    {"edges", "E", "count of the free shape", AT(num_edges), CLI_RANGE(0, INT64_MAX)},
-    {"features", "F", "count of the free shape", AT(num_features), CLI_RANGE(0, INT64_MAX)},
-    {"classes", "C", "count of the free shape", AT(num_classes), CLI_RANGE(1, INT64_MAX)},
+    {"nodes", "N", "as 1000000, 1M or 1.5G, instead of the shape's; free needs all four",
+     "Splits stay as large as the shape's.", AT(num_nodes), CLI_RANGE(1, INT64_MAX)},
+    {"edges", "E", "instead of the shape's",
+     "Of an undirected shape (products, reddit) each counts once and is in two lists.",
+     AT(num_edges), CLI_RANGE(0, INT64_MAX)},
+    {"features", "F", "instead of the shape's", AT(num_features), CLI_RANGE(0, INT64_MAX)},
+    {"classes", "C", "instead of the shape's", AT(num_classes), CLI_RANGE(1, INT64_MAX)},
     CLI_OPTIONS_END};
 
 const char *const cli_shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};

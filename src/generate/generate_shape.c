@@ -98,13 +98,18 @@ static int64_t scaled(int64_t count, double scale)
     return (int64_t)((double)count * scale + 0.5);
 }
 
-static void take_named(const named_shape_t *named, double scale, plim__shape_t *shape)
+/* Counts that are given take the place of the shape's. */
+static void take_named(const named_shape_t *named, const plim_generate_options_t *options,
+                       plim__shape_t *shape)
 {
+    const double scale = options->scale;
+    const int64_t edges = options->num_edges != 0 ? plim__min_i64(options->num_edges, MAX_EDGES + 1)
+                                                  : scaled(named->edges, scale);
     shape->name = named->name;
-    shape->num_nodes = scaled(named->nodes, scale);
-    shape->num_edges = scaled(named->edges, scale) * (named->undirected ? 2 : 1);
-    shape->num_features = named->features;
-    shape->num_classes = named->classes;
+    shape->num_nodes = options->num_nodes != 0 ? options->num_nodes : scaled(named->nodes, scale);
+    shape->num_edges = edges * (named->undirected ? 2 : 1);
+    shape->num_features = options->num_features != 0 ? options->num_features : named->features;
+    shape->num_classes = options->num_classes != 0 ? options->num_classes : named->classes;
     for (int i = 0; i < 3; i++)
         shape->num_split[i] = scaled(named->split[i], scale);
     shape->undirected = named->undirected;
@@ -122,12 +127,10 @@ static void take_named(const named_shape_t *named, double scale, plim__shape_t *
 static void take_free(const plim_generate_options_t *options, plim__shape_t *shape)
 {
     static const named_shape_t *const like = &shapes[2];
-    take_named(like, 1, shape);
+    take_named(like, options, shape);
     shape->name = "free";
-    shape->num_nodes = options->num_nodes;
     shape->num_edges = options->num_edges;
     shape->num_features = options->num_features;
-    shape->num_classes = options->num_classes;
     shape->num_core = options->num_nodes;
     shape->num_split[0] = scaled(options->num_nodes, 0.6);
     shape->num_split[1] = scaled(options->num_nodes, 0.2);
@@ -264,8 +267,6 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
     if (!(options->spread >= 0 && options->spread <= 1))
         return plim__fail(PLIM_ERR_USAGE, "`spread` is %g; it must be from 0 to 1",
                           options->spread);
-    bool counts_given = options->num_nodes != 0 || options->num_edges != 0 ||
-                        options->num_features != 0 || options->num_classes != 0;
     if (strcmp(options->shape, "free") == 0) {
         if (options->num_nodes < 1 || options->num_classes < 1 || options->scale != 1)
             return plim__fail(PLIM_ERR_USAGE, "the free shape needs `num_nodes`, `num_edges`, "
@@ -281,10 +282,7 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
                               "unknown shape '%.64s'; choose papers100M, products, arxiv, "
                               "reddit or free",
                               options->shape);
-        if (counts_given)
-            return plim__fail(PLIM_ERR_USAGE, "%s has its own counts; `scale` changes them",
-                              named->name);
-        take_named(named, options->scale, &shape);
+        take_named(named, options, &shape);
     }
     if (options->features != 0 && options->features != PLIM_F16 && options->features != PLIM_F32)
         return plim__fail(PLIM_ERR_USAGE, "features must be f16 or f32");

@@ -57,6 +57,15 @@ def test_counts_are_exact(papers):
     assert sources_differ(arrays)
 
 
+def test_counts_of_ones_own(tmp_path):
+    """A shape's structure with other counts: its splits stay."""
+    arrays = shape(tmp_path / 'papers', 'papers100M', '--scale', 0.005, '--nodes', '300K', '--edges', '1M', '--features', 3, '--classes', 5)
+    assert arrays['indptr'].size == 300_001 and arrays['indices'].size == 1_000_000 and arrays['features'].shape == (300_000, 3)
+    assert arrays['train'].size == round(1_207_179 * 0.005) and arrays['labels'].max() == 4
+    assert sources_differ(arrays)
+    assert shape(tmp_path / 'products', 'products', '--scale', 0.001, '--edges', 3000)['indices'].size == 6000
+
+
 def test_tails_are_heavy_and_ids_are_not_sorted(papers):
     _, arrays = papers
     into = np.diff(arrays['indptr'])
@@ -123,7 +132,7 @@ def test_tiny_free_shapes(tmp_path, nodes, edges, features, classes):
     (('free', '--nodes', 10, '--edges', 5, '--features', 1, '--classes', 1, '--scale', 2), 2, '--scale'),
     (('reddit', '--scale', 0.001), 2, '--scale'), (('papers100M', '--scale', 1e-12), 2, '0 nodes'),
     (('papers100M', '--scale', 0), 2, '--scale'), (('papers100M', '--scale', 'nan'), 2, '--scale'),
-    (('arxiv', '--spread', 1.5), 2, '--spread'), (('arxiv', '--nodes', 5), 2, '--scale'),
+    (('arxiv', '--spread', 1.5), 2, '--spread'), (('arxiv', '--nodes', 5), 2, 'edges'),
     (('papers200M',), 2, 'papers100M'), (('arxiv', '--dtype', 'f64'), 2, '--dtype'),
     (('arxiv', '--seed', -1), 2, '--seed'), (('arxiv', '--memory', '6M'), 3, '--memory'),
     (('papers100M', '--scale', 1000), 3, 'free')])
