@@ -16,6 +16,7 @@
 #define ORDER_STREAM 0x6f72646572u /* separates the keys of orders from those of draws */
 #define NO_EPOCH INT64_MIN
 #define READS 1024                       /* labels read at once */
+#define MET_NODES ((int64_t)1 << 17)     /* whose repetitions are counted at once */
 #define CHECK_CHUNK ((int64_t)256 << 10) /* of labels.npy when comparing checksums */
 
 static const char *const split_files[3] = {"train.npy", "valid.npy", "test.npy"};
@@ -576,6 +577,24 @@ int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split)
     return split == PLIM_TRAIN && seeds->links.num_pairs > 0
                ? plim__links_seeds(&seeds->links, seeds->batch_pairs)
                : seeds->splits[split].count;
+}
+
+int64_t plim__seeds_repeats(const plim__seeds_t *seeds, int64_t num_nodes)
+{
+    const split_seeds_t *list = &seeds->splits[PLIM_TRAIN];
+    uint64_t met[MET_NODES / 64];
+    int64_t repeats = 0;
+    for (int64_t first = 0; first < num_nodes; first += MET_NODES) {
+        memset(met, 0, sizeof met);
+        for (int64_t i = 0; i < list->count; i++) {
+            const int64_t node = list->ids[i] - first;
+            if (node < 0 || node >= MET_NODES)
+                continue;
+            repeats += (int64_t)(met[node / 64] >> node % 64 & 1);
+            met[node / 64] |= (uint64_t)1 << node % 64;
+        }
+    }
+    return repeats;
 }
 
 int64_t plim__seeds_labelled(const plim__seeds_t *seeds, plim_split_t split)

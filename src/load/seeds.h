@@ -71,6 +71,9 @@ plim_status_t plim__seeds_replace(plim__seeds_t *seeds, const plim_dataset_info_
 
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split);
 
+/* How many entries of a list of nodes repeat an earlier one. */
+int64_t plim__seeds_repeats(const plim__seeds_t *seeds, int64_t num_nodes);
+
 /* The number of entries of a split with a label: a class, or at least one known value. */
 int64_t plim__seeds_labelled(const plim__seeds_t *seeds, plim_split_t split);
 

@@ -13,26 +13,56 @@
 
 #define MARGIN_PART 16 /* slots are larger than counted batches by 1/16: other epochs differ */
 
-plim__load_size_t plim__loader_bound(const plim_loader_t *loader, int num_hops,
-                                     const int64_t *fanout, int64_t seeds)
+/* Upper bounds for batches of so many seeds, of which some repeat others. */
+static plim__load_size_t bound(const plim_loader_t *loader, int num_hops, const int64_t *fanout,
+                               int64_t seeds, int64_t repeats)
 {
     const plim_dataset_info_t *info = loader->context.info;
     plim__blocks_params_t blocks = plim__load_blocks(info, &loader->context.plan.recipe);
     plim__load_size_t size;
     blocks.num_hops = num_hops;
+    blocks.repeats = repeats;
     memcpy(blocks.fanout, fanout, sizeof blocks.fanout);
     plim__blocks_bound(&blocks, info->num_nodes, info->num_edges, info->max_degree, seeds,
                        &size.nodes, &size.edges);
     return size;
 }
 
-/* Whether a slot holds any batch of so many seeds. */
+plim__load_size_t plim__loader_bound(const plim_loader_t *loader, int num_hops,
+                                     const int64_t *fanout, int64_t seeds)
+{
+    return bound(loader, num_hops, fanout, seeds, 0);
+}
+
+static bool is_held(const plim_loader_t *loader, plim__load_size_t size)
+{
+    const plim__load_plan_t *plan = &loader->context.plan;
+    return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
+}
+
+/* Whether a slot holds any batch of so many distinct seeds. */
 static bool is_bounded(const plim_loader_t *loader, int num_hops, const int64_t *fanout,
                        int64_t seeds)
 {
-    const plim__load_plan_t *plan = &loader->context.plan;
-    const plim__load_size_t size = plim__loader_bound(loader, num_hops, fanout, seeds);
-    return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
+    return is_held(loader, plim__loader_bound(loader, num_hops, fanout, seeds));
+}
+
+/* Whether a slot holds any batch of a stream; the bound of batches, which is what a slot must hold
+ * where only the list's repeated entries do not fit. Those are counted where that decides. */
+static bool is_stream_bounded(const plim_stream_t *stream, plim__load_size_t *bound_out)
+{
+    const plim_loader_t *loader = stream->loader;
+    const int64_t seeds = plim__min_i64(stream->batch_size, plim__stream_count(stream));
+    const bool list = stream->own != NULL && plim__seeds_links(stream->own) == NULL;
+    const plim__load_size_t distinct = bound(loader, stream->num_hops, stream->fanout, seeds, 0);
+    int64_t repeats = list ? seeds : 0;
+    *bound_out = bound(loader, stream->num_hops, stream->fanout, seeds, repeats);
+    if (!list || !is_held(loader, distinct) || is_held(loader, *bound_out))
+        return is_held(loader, *bound_out);
+    repeats = plim__seeds_repeats(stream->own, loader->context.info->num_nodes);
+    *bound_out =
+        bound(loader, stream->num_hops, stream->fanout, seeds, plim__min_i64(repeats, seeds));
+    return is_held(loader, *bound_out);
 }
 
 /* A batch, or each of its shares, is cut into microbatches of the planned size. Batches that were
@@ -87,16 +117,6 @@ static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, i
            plim__load_most_drawn(recipe, info->max_degree) <= params->most_drawn &&
            (loader->context.plan.counted ||
             is_bounded(loader, recipe->num_hops, recipe->fanout, seeds));
-}
-
-/* Whether a slot may be too small for a batch from that step of the epoch on. */
-static bool must_count(const plim_stream_t *stream, int64_t epoch, int64_t step)
-{
-    const plim_loader_t *loader = stream->loader;
-    const int64_t seeds = plim__min_i64(stream->batch_size, plim__stream_count(stream));
-    return loader->context.plan.counted &&
-           !(stream->counted_epoch == epoch && stream->counted_step <= step) &&
-           !is_bounded(loader, stream->num_hops, stream->fanout, seeds);
 }
 
 /* Creates the seeds of a stream that does not use the loader's. */
@@ -297,14 +317,19 @@ static plim_status_t check_step(const plim_stream_t *stream, int64_t epoch, int6
     return PLIM_OK;
 }
 
-/* Counts the batches from that step on, and makes slots that hold them. */
+/* Makes slots that hold the batches from that step on, which are counted where the plan says so. */
 static plim_status_t make_slots_fit(plim_stream_t *stream, int64_t epoch, int64_t step)
 {
     plim_loader_t *loader = stream->loader;
+    const plim__load_plan_t *plan = &loader->context.plan;
     plim__load_size_t largest;
-    PLIM_TRY(plim__stream_count_batches(stream, epoch, step, &largest));
-    if (largest.nodes > loader->context.plan.slot_nodes ||
-        largest.edges > loader->context.plan.slot_edges)
+    if (plan->recipe.form != PLIM_PYG || (!plan->counted && stream->own == NULL) ||
+        (stream->counted_epoch == epoch && stream->counted_step <= step) ||
+        is_stream_bounded(stream, &largest))
+        return PLIM_OK;
+    if (plan->counted)
+        PLIM_TRY(plim__stream_count_batches(stream, epoch, step, &largest));
+    if (!is_held(loader, largest))
         PLIM_TRY(enlarge_slots(loader, epoch, &largest));
     stream->counted_epoch = epoch;
     stream->counted_step = step;
@@ -316,8 +341,7 @@ PLIM_API plim_status_t plim_stream_start(plim_stream_t *stream, int64_t epoch, i
     PLIM_TRY(plim__process_check(stream->process));
     PLIM_ENTER(stream->loader->context.asked);
     PLIM_TRY(check_step(stream, epoch, step));
-    if (must_count(stream, epoch, step))
-        PLIM_TRY(make_slots_fit(stream, epoch, step));
+    PLIM_TRY(make_slots_fit(stream, epoch, step));
     return plim__stream_start(stream, epoch, step);
 }
 

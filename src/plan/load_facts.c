@@ -93,11 +93,12 @@ plim__load_facts_t plim__load_cut_at(const plim__load_facts_t *facts, int64_t se
 }
 
 static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_recipe_t *recipe,
-                                  const plim_plan_params_t *params)
+                                  const plim_plan_params_t *params,
+                                  const plim__load_client_t *client)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     PLIM_TRY(plim__load_recipe_check(dataset, recipe));
-    if (info->num_split[PLIM_TRAIN] == 0 && params->num_streams == 0)
+    if (info->num_split[PLIM_TRAIN] == 0 && params->num_streams == 0 && client->old == NULL)
         return plim__fail(PLIM_ERR_USAGE, "%s: it has no training split, so there are no batches",
                           plim__dataset_path(dataset));
     return PLIM_OK;
@@ -273,7 +274,7 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
                                     plim__load_streams_t *streams_out,
                                     plim__load_facts_t *facts_out)
 {
-    PLIM_TRY(check_recipe(dataset, recipe, params));
+    PLIM_TRY(check_recipe(dataset, recipe, params, client));
     PLIM_TRY(check_params(params));
     PLIM_TRY(find_streams(job, dataset, recipe, params, client, streams_out));
     PLIM_TRY(plim__load_cut_check(&streams_out->envelope, params->part_seeds));

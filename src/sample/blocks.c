@@ -484,16 +484,18 @@ void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_n
     }
     for (int i = 0; i < params->num_hops; i++) {
         const plim__hop_t hop = {.fanout = params->fanout[i], .replace = params->replace};
-        int64_t drawn = plim__mul_saturating_i64(destinations, plim__draw_count(&hop, max_degree));
-        /* Destinations are distinct: without replacement no entry is drawn twice. */
+        const int64_t most = plim__draw_count(&hop, max_degree);
+        int64_t drawn = plim__mul_saturating_i64(destinations, most);
+        /* Without replacement an entry is drawn once for each place of its destination. */
         if (hop.fanout < 0 || !hop.replace)
-            drawn = plim__min_i64(drawn, num_graph_edges);
+            drawn = plim__min_i64(
+                drawn, plim__add_saturating_i64(num_graph_edges,
+                                                plim__mul_saturating_i64(params->repeats, most)));
         edges = plim__add_saturating_i64(
             edges, plim__add_saturating_i64(plim__add_saturating_i64(destinations, 1), drawn));
-        nodes = plim__min_i64(plim__add_saturating_i64(nodes, drawn), num_graph_nodes);
-        destinations = params->form == PLIM_PYG
-                           ? plim__min_i64(drawn, num_graph_nodes - 1) /* seeds may repeat */
-                           : nodes;
+        nodes = plim__min_i64(plim__add_saturating_i64(nodes, drawn),
+                              plim__add_saturating_i64(num_graph_nodes, params->repeats));
+        destinations = params->form == PLIM_PYG ? plim__min_i64(drawn, num_graph_nodes - 1) : nodes;
     }
     *nodes_out = nodes;
     *edges_out = edges;

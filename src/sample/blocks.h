@@ -66,6 +66,7 @@ typedef struct plim__blocks_params {
     uint64_t seed;
     int64_t node_capacity; /* nodes of the largest result */
     int64_t most_drawn;    /* the longest single draw: the largest fan-out, or the longest list */
+    int64_t repeats;       /* of plim__blocks_bound: most seeds of a result that repeat others */
 } plim__blocks_params_t;
 
 size_t plim__blocks_estimate(const plim__blocks_params_t *params);

@@ -133,6 +133,18 @@ def test_whole_neighbourhoods(ds, arrays):
     check_batch(batch, arrays, [-1, -1])
 
 
+def test_nodes_that_repeat(tmp_path):
+    """A seed that occurs twice is two nodes of the batch, so a batch may have more nodes than the graph."""
+    path = generate(tmp_path / 'tiny', '--nodes', 100, '--edges', 1000, '--features', 4, '--classes', 2, '--seed', 3)
+    for seeds in (torch.arange(100).repeat(3), torch.zeros(50, dtype=torch.int64), torch.arange(99, -1, -1)):
+        loader = NeighborLoader(plimsoll.open(path), [-1, -1], seeds, batch_size=len(seeds), memory='1G')
+        for _ in range(2):
+            (batch,) = loader
+            others = batch.n_id[len(seeds) :]
+            assert torch.equal(batch.n_id[: len(seeds)], seeds) and len(torch.cat([seeds, others]).unique()) == len(seeds.unique()) + len(others)
+        assert loader.memory_plan['slot_nodes'] <= max(len(batch.n_id) * 17 // 16, 100), 'a list without repetitions has the slots of a split'
+
+
 @pytest.mark.parametrize('kind', ['tensor', 'int32', 'array', 'list', 'mask', 'array mask', 'none'])
 def test_input_nodes(ds, arrays, kind):
     chosen = torch.tensor([3999, 0, 17, 5, 2048])
