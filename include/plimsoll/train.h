@@ -424,10 +424,11 @@ PLIM_API plim_status_t plim_trainer_save(plim_trainer_t *trainer, const char *pa
 PLIM_API plim_status_t plim_trainer_resume(plim_trainer_t *trainer, const char *path);
 
 typedef enum plim_predict_kind {
-    PLIM_PREDICT_LOGITS = 0,   /* f32 (n, outputs) */
-    PLIM_PREDICT_CLASSES,      /* int64 (n) */
-    PLIM_PREDICT_EMBEDDINGS,   /* f32 (n, hidden): the last layer's input, of links its output */
-    PLIM_PREDICT_PROBABILITIES /* f32 (n, outputs): of classes, or of each label of several */
+    PLIM_PREDICT_LOGITS = 0,    /* f32 (n, outputs) */
+    PLIM_PREDICT_CLASSES,       /* int64 (n) */
+    PLIM_PREDICT_EMBEDDINGS,    /* f32 (n, hidden): the last layer's input, of links its output */
+    PLIM_PREDICT_PROBABILITIES, /* f32 (n, outputs): of classes, or of each label of several */
+    PLIM_PREDICT_SCORES         /* f32 (pairs): of a run over links, of inference->pairs */
 } plim_predict_kind_t;
 
 /* Errors of values, over the known ones; NAN without any. */
@@ -451,11 +452,19 @@ typedef struct plim_inference {
      * errors of all targets together, then of each. NAN of other splits, and unless the run's
      * metric is MAE, RMSE or R2. Undefined after an error. */
     plim_errors_t *errors;
+    /* Of a run over links: a .npy file of pairs as plim_links_t's path. And what they are compared
+     * with: a .npy file of negative pairs, (2, n) or (n, 2), that all pairs share, or of targets
+     * for the source of each pair, (pairs, n) in C order with another n and number of pairs than 2,
+     * of int32, uint32 or int64; or, with NULL, `drawn` targets for each pair, by the run's seed,
+     * of all nodes. */
+    const char *pairs;
+    const char *negatives;
+    int64_t drawn;
 } plim_inference_t;
 
 #define PLIM_INFERENCE_INIT                                                                        \
     {                                                                                              \
-        sizeof(plim_inference_t), NULL, false, NULL, NULL, 0, NULL                                 \
+        sizeof(plim_inference_t), NULL, false, NULL, NULL, 0, NULL, NULL, NULL, 0                  \
     }
 
 /*
@@ -476,7 +485,8 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
  * the file `out`, atomically: .npy or .csv by its ending, otherwise PLIM_ERR_USAGE. It replaces
  * only such a file. A .csv begins each row with the node's id; the ids of out.npy are in
  * out.ids.npy, or in out.ids.csv if they are names, except for all nodes of a dataset that keeps no
- * ids. Threads, memory and other errors as for plim_evaluate; PLIM_ERR_DISK.
+ * ids. PLIM_PREDICT_SCORES writes a score for each pair, in their order, with its number as id.
+ * Threads, memory and other errors as for plim_evaluate; PLIM_ERR_DISK.
  */
 PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const char *run, const plim_inference_t *inference,
@@ -485,6 +495,39 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
 
 /* What may still change; see docs/c.md. */
 #ifdef PLIM_UNSTABLE
+
+/* Scores of pairs against negatives, as OGB's evaluators compute them. */
+#define PLIM_LINK_HITS 6
+typedef struct plim_link_scores {
+    size_t size; /* of this struct */
+    int64_t num_pairs;
+    int64_t num_negatives; /* of each pair, or that all pairs share */
+    bool shared;
+    double mrr; /* the mean of 1 / rank among the pair's own negatives, equals half; else NAN */
+    double auc; /* of shared negatives, else NAN */
+    /* hits@1, 3, 10, 20, 50, 100: the share of pairs whose rank is at most k, or that are above
+     * the k-th largest of the shared negatives (1 if there are fewer). */
+    double hits[PLIM_LINK_HITS];
+} plim_link_scores_t;
+
+#define PLIM_LINK_SCORES_INIT                                                                      \
+    {                                                                                              \
+        sizeof(plim_link_scores_t), 0, 0, false, 0.0, 0.0,                                         \
+        {                                                                                          \
+            0.0, 0.0, 0.0, 0.0, 0.0, 0.0                                                           \
+        }                                                                                          \
+    }
+
+/*
+ * Scores inference->pairs of a run over links, by exact rows of all nodes; `exact` has no effect.
+ * Both files are read to their ends first. The rows lie in memory or in `scratch`; held are the
+ * scores of the pairs, 4 bytes each, if the negatives are shared. Any thread. Errors as for
+ * plim_evaluate, and PLIM_ERR_DATA for a pair whose node does not exist.
+ */
+PLIM_API plim_status_t plim_evaluate_links(const plim_job_t *job, const plim_dataset_t *dataset,
+                                           const char *run, const plim_inference_t *inference,
+                                           plim_train_event_fn events, void *user,
+                                           plim_link_scores_t *scores_out);
 
 /* Enumerations whose values have names, as in run.json. */
 typedef enum plim_words {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Targets whose errors are printed one by one. */
 #define TARGETS_PRINTED 32
@@ -34,6 +35,9 @@ static const cli_option_t shared_options[] = {
      "first.",
      AT(inference.scratch), .kind = CLI_TEXT},
     {"verify", NULL, "verify the whole dataset first, as inspect --verify does", AT(verify)},
+    {"pairs", "FILE",
+     "of a run over links, the pairs to score: a .npy file of integers, (2, pairs) or (pairs, 2)",
+     "Of any size.", AT(inference.pairs), .kind = CLI_TEXT},
     CLI_OPTIONS_END};
 
 typedef plim_status_t (*work_fn)(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
@@ -76,6 +80,8 @@ static plim_status_t work_on_run(infer_t *infer, plim_job_t *job, work_fn work, 
     plim_dataset_t *dataset;
     PLIM_TRY(plim_run_read(job, infer->run, &info));
     const char *path = infer->dataset != NULL ? infer->dataset : info.dataset;
+    if (info.training.task == PLIM_TASK_LINK && !infer->sampled)
+        infer->inference.exact = true;
     if (infer->dataset == NULL)
         *exit_out = cli_check_moved(&infer->common, infer->run, path);
     if (*exit_out == CLI_DONE && !cli_check_scratch(&infer->common, path, infer->inference.scratch))
@@ -233,6 +239,74 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
     return PLIM_OK;
 }
 
+/* A number, or a file. */
+static bool take_negatives(void *context, char *value, char ***next)
+{
+    infer_t *infer = context;
+    (void)next;
+    if (value[0] == '\0' || value[strspn(value, "0123456789")] != '\0') {
+        infer->inference.negatives = value;
+        return true;
+    }
+    return cli_parse_int(&infer->common, "--negatives", value, 1, INT32_MAX,
+                         &infer->inference.drawn);
+}
+
+static const int link_hits[PLIM_LINK_HITS] = {1, 3, 10, 20, 50, 100};
+
+static json_t *link_scores_json(const infer_t *infer, const plim_link_scores_t *scores)
+{
+    char name[16];
+    json_t *object =
+        json_pack("{s:o, s:b, s:I, s:I}", "run", cli_json_text(infer->run), "exact", 1, "pairs",
+                  (json_int_t)scores->num_pairs, "negatives", (json_int_t)scores->num_negatives);
+    (void)json_object_set_new(object, scores->shared ? "auc" : "mrr",
+                              json_real(scores->shared ? scores->auc : scores->mrr));
+    for (int i = 0; i < PLIM_LINK_HITS; i++) {
+        (void)snprintf(name, sizeof name, "hits@%d", link_hits[i]);
+        (void)json_object_set_new(object, name, json_real(scores->hits[i]));
+    }
+    return object;
+}
+
+static void print_link_scores(const plim_link_scores_t *scores)
+{
+    (void)printf("%lld pairs, %s%lld negatives: %s %.4f", (long long)scores->num_pairs,
+                 scores->shared ? "" : "each with ", (long long)scores->num_negatives,
+                 scores->shared ? "auc" : "mrr", scores->shared ? scores->auc : scores->mrr);
+    for (int i = 0; i < PLIM_LINK_HITS; i++)
+        (void)printf(", hits@%d %.4f", link_hits[i], scores->hits[i]);
+    (void)printf("\n");
+}
+
+static plim_status_t evaluate_links(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset)
+{
+    plim_link_scores_t scores = PLIM_LINK_SCORES_INIT;
+    const plim_status_t status = plim_evaluate_links(job, dataset, infer->run, &infer->inference,
+                                                     train_print_event, &infer->common, &scores);
+    if (status != PLIM_OK || !cli_ranks_speaks())
+        return status;
+    cli_leave_phase();
+    json_t *object = infer->common.json ? link_scores_json(infer, &scores) : NULL;
+    if (object == NULL)
+        print_link_scores(&scores);
+    cli_flush();
+    cli_job_report(job, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return PLIM_OK;
+}
+
+/* evaluate's work: of a run over links, or of another. */
+static plim_status_t evaluate_any(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim_run_info_t *run)
+{
+    if (infer->inference.pairs != NULL || infer->inference.negatives != NULL ||
+        infer->inference.drawn > 0)
+        return evaluate_links(infer, job, dataset);
+    return evaluate(infer, job, dataset, run);
+}
+
 static int run_evaluate(int argc, char **argv)
 {
     infer_t infer = {
@@ -244,7 +318,9 @@ static int run_evaluate(int argc, char **argv)
         return cli_wrong_use(&infer.common, "--hits K and --table FILE go together");
     if (!take_words(&infer, argc, argv))
         return CLI_WRONG_USE;
-    return run_infer(&infer, evaluate);
+    if (infer.inference.pairs != NULL && (infer.split >= 0 || infer.inference.table != NULL))
+        return cli_wrong_use(&infer.common, "--pairs goes without --split and --hits");
+    return run_infer(&infer, evaluate_any);
 }
 
 static const cli_option_t evaluate_options[] = {
@@ -258,6 +334,12 @@ static const cli_option_t evaluate_options[] = {
     {"table", "FILE", "the table of --hits: embeddings as .npy",
      "An array of floats with a row for each embedding; it is held in memory.", AT(inference.table),
      .kind = CLI_TEXT},
+    {"negatives", "FILE|N",
+     "what --pairs are scored against: a .npy file of pairs, for AUC and hits@k; or of targets for "
+     "each pair's source, (pairs, n), for MRR; or how many targets to draw for each",
+     "As OGB's evaluators compute them. Drawn ones are any nodes, the same in every evaluation of "
+     "a run. An array with an axis of 2 is one of pairs.",
+     AT(inference.negatives), CLI_BY(take_negatives)},
     CLI_OPTIONS_END};
 
 static const cli_group_t evaluate_groups[] = {{.title = "Options", .options = evaluate_options},
@@ -272,14 +354,16 @@ const cli_verb_t cli_verb_evaluate = {
         "usage: plimsoll evaluate RUN [DIR] [options]\n\n"
         "Computes the metric and the loss of a run's best weights, with sampled neighbourhoods\n"
         "(as the training's evaluations do) or exactly; of a regression also MAE, RMSE and R2, of\n"
-        "each target too. DIR is the dataset, if it has moved.\n",
+        "each target too. Of a run over links, MRR or AUC, and hits@k, of --pairs. DIR is the\n"
+        "dataset, if it has moved.\n",
     .groups = evaluate_groups,
     .operand = ":directory",
     .run = run_evaluate,
 };
 
 /* In the order of plim_predict_kind_t. */
-static const char *const kinds[] = {"logits", "classes", "embeddings", "probabilities", NULL};
+static const char *const kinds[] = {"logits",        "classes", "embeddings",
+                                    "probabilities", "scores",  NULL};
 
 static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
                              const plim_run_info_t *run)
@@ -288,7 +372,7 @@ static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset
     const bool links = run->training.task == PLIM_TASK_LINK;
     if (links && !cli_given(&infer->common, "split"))
         infer->split = PLIM_ALL_NODES;
-    if (links && !cli_given(&infer->common, "kind"))
+    if (links && infer->inference.pairs == NULL && !cli_given(&infer->common, "kind"))
         infer->kind = PLIM_PREDICT_EMBEDDINGS;
     plim_status_t status =
         plim_predict(job, dataset, infer->run, &infer->inference, (plim_split_t)infer->split,
@@ -296,7 +380,9 @@ static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset
     if (status != PLIM_OK || !cli_ranks_speaks())
         return status;
     cli_leave_phase();
-    const char *name = infer->split == PLIM_ALL_NODES ? "all" : train_split_name(infer->split);
+    const char *name = infer->kind == PLIM_PREDICT_SCORES ? "pairs"
+                       : infer->split == PLIM_ALL_NODES   ? "all"
+                                                          : train_split_name(infer->split);
     if (infer->common.json)
         object = json_pack("{s:o, s:o, s:s, s:s, s:b}", "run", cli_json_text(infer->run), "out",
                            cli_json_text(infer->out), "split", name, "kind", kinds[infer->kind],
@@ -319,6 +405,12 @@ static int run_predict(int argc, char **argv)
     if (!cli_read_options(argc, argv, &infer, &exit_code))
         return exit_code;
     infer.inference.exact = !infer.sampled;
+    if (infer.inference.pairs != NULL && !cli_given(&infer.common, "kind"))
+        infer.kind = PLIM_PREDICT_SCORES;
+    if (infer.inference.pairs != NULL &&
+        (infer.kind != PLIM_PREDICT_SCORES || cli_given(&infer.common, "split") || infer.sampled))
+        return cli_wrong_use(
+            &infer.common, "--pairs goes with '--kind scores', and without --split and --sampled");
     if (!take_words(&infer, argc, argv))
         return CLI_WRONG_USE;
     if (infer.out == NULL)
@@ -335,9 +427,11 @@ static const cli_option_t predict_options[] = {
      "OUTPUT has the details.", AT(out), .kind = CLI_TEXT},
     {"split", "NAME", "%s; default test; of a run over links: all", AT(split), SPLITS},
     {"kind", "KIND",
-     "%s; default logits, of a run over links embeddings. logits: float32 (n, outputs); classes: "
+     "%s; default logits, of a run over links embeddings, with --pairs scores. logits: float32 (n, "
+     "outputs); classes: "
      "int64 (n); probabilities: "
-     "float32 (n, outputs); embeddings: float32 (n, hidden), the input of the last layer",
+     "float32 (n, outputs); embeddings: float32 (n, hidden), the input of the last layer; scores: "
+     "float32 (pairs), of --pairs",
      "classes are those with the largest output; probabilities are the softmax of the outputs, or "
      "with the loss bce the sigmoid of each. Of a run over links embeddings are the outputs of the "
      "last layer, by which pairs are scored.",
@@ -359,7 +453,8 @@ const cli_verb_t cli_verb_predict = {
     .help =
         "usage: plimsoll predict RUN [DIR] --out FILE [options]\n\n"
         "Writes the predictions of a run's best weights for the nodes (or graphs) of a split, in\n"
-        "the order of the split's file, or for all nodes. DIR is the dataset, if it has moved.\n",
+        "the order of the split's file, or for all nodes; or, of a run over links, the scores of\n"
+        "--pairs. DIR is the dataset, if it has moved.\n",
     .groups = predict_groups,
     .operand = ":directory",
     .run = run_predict,

@@ -16,6 +16,8 @@
 #include "plan/run_settings.h"
 #include "plan/train_plan.h"
 #include "train/embedding_table.h"
+#include "train/evaluate_links.h"
+#include "train/inference.h"
 #include "train/output.h"
 #include "train/run.h"
 #include "train/session.h"
@@ -26,42 +28,9 @@
 
 #define REQUEST_TEXT 128
 
-/* Reads a run's settings and checks them against the dataset. */
-static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *dataset, const char *run,
-                              plim_training_t *training_out)
-{
-    plim_run_info_t info = PLIM_RUN_INFO_INIT;
-    const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
-    PLIM_TRY(plim_run_read(job, run, &info));
-    if (strcmp(info.fingerprint, fingerprint) != 0)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s was trained on another dataset: its fingerprint is %s, and %s has %s",
-                          run, info.fingerprint, plim__dataset_path(dataset), fingerprint);
-    PLIM_TRY(plim__plan_settings_check(dataset, &info.training));
-    if (plim__model_skips_loops(&info.training.model))
-        PLIM_TRY(plim__statistics_loops(job, dataset, true));
-    *training_out = info.training;
-    return PLIM_OK;
-}
-
-/* Waits for all ranks; an error of one becomes that of all. */
-static plim_status_t agree(const plim__session_t *session, plim_status_t status)
-{
-    return plim__peers_agree(session->peers, PLIM__STAGE_EVALUATION, status, 0, NULL, NULL, NULL);
-}
-
 static bool draws(const plim__session_t *session)
 {
     return plim__plan_settings_draws(session->info, &session->training);
-}
-
-static plim_status_t load_weights(plim__session_t *session, const char *run,
-                                  const plim_inference_t *inference)
-{
-    PLIM_TRY(plim__run_weights(session->job, session->directory, run, inference->weights,
-                               session->parameters, session->num_parameters));
-    plim__model_changed(session->model);
-    return PLIM_OK;
 }
 
 /* Creates what brings the rows of all ranks to rank 0, for rows of `width` floats. */
@@ -95,59 +64,18 @@ static plim_status_t create_sampled(plim__session_t *session, const char *run,
     PLIM_TRY(plim__loader_create(session->job, session->dataset, &plan.load, loader_out));
     plim__session_count_labels(session, *loader_out);
     PLIM_TRY(plim__session_open(session, &plan, false));
-    return plim__peers_rank(session->peers) == 0 ? load_weights(session, run, inference) : PLIM_OK;
-}
-
-/* Gives all ranks rank 0's weights. */
-static plim_status_t share_weights(plim__session_t *session)
-{
-    PLIM_TRY(plim__session_share_weights(session->peers, PLIM__STAGE_EVALUATION,
-                                         plim__model_arrays(session->model)));
-    plim__model_changed(session->model);
-    return PLIM_OK;
+    return plim__peers_rank(session->peers) == 0
+               ? plim__inference_load_weights(session, run, inference)
+               : PLIM_OK;
 }
 
 static plim_status_t open_sampled(plim__session_t *session, const char *run,
                                   const plim_inference_t *inference, int64_t width,
                                   plim_loader_t **loader_out)
 {
-    PLIM_TRY(agree(session, create_sampled(session, run, inference, width, loader_out)));
-    return share_weights(session);
-}
-
-/* Creates a model with only its parameters, and a team of one; rank 0 reads the weights. */
-static plim_status_t create_exact(plim__session_t *session, const char *run,
-                                  const plim_inference_t *inference)
-{
-    plim_ledger_t *ledger = session->job->ledger;
-    PLIM_TRY(plim__team_create(ledger, 1, &session->team));
-    session->params = plim__train_weights_params(session->info, &session->training);
-    PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
-    session->parameters = plim__model_parameters(session->model, &session->num_parameters);
-    return plim__peers_rank(session->peers) == 0 ? load_weights(session, run, inference) : PLIM_OK;
-}
-
-static plim_status_t open_exact(plim__session_t *session, const char *run,
-                                const plim_inference_t *inference)
-{
-    PLIM_TRY(agree(session, create_exact(session, run, inference)));
-    return share_weights(session);
-}
-
-static plim__exact_params_t exact_params(const plim__session_t *session, const char *run,
-                                         const plim_inference_t *inference, bool embeddings)
-{
-    plim__exact_params_t params = {.model = session->training.model,
-                                   .columns = session->params.columns,
-                                   .num_outputs = session->num_outputs,
-                                   .parameters = session->parameters,
-                                   .num_parameters = session->num_parameters,
-                                   .embeddings = embeddings,
-                                   .peers = session->peers,
-                                   .scratch =
-                                       inference->scratch != NULL ? inference->scratch : run};
-    memcpy(params.fanout, session->training.recipe.fanout, sizeof params.fanout);
-    return params;
+    PLIM_TRY(
+        plim__inference_agree(session, create_sampled(session, run, inference, width, loader_out)));
+    return plim__inference_share_weights(session);
 }
 
 /* The nodes of the requested splits in sequence, and their labels. */
@@ -270,7 +198,7 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
 {
     wanted_t wanted = {.nodes = NULL};
     plim__team_t *ranking = NULL; /* hits compare every output with a whole table */
-    PLIM_TRY(open_exact(session, run, inference));
+    PLIM_TRY(plim__inference_open_exact(session, run, inference));
     plim_status_t status = PLIM_OK;
     if (session->hits != NULL)
         status = plim__team_create_for(session->job, plim__job_threads(session->job), &ranking);
@@ -279,9 +207,9 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
         status = find_wanted(session, splits, &wanted);
     if (status == PLIM_OK && tells)
         status = check_labels(session, splits);
-    status = agree(session, status);
+    status = plim__inference_agree(session, status);
     if (status == PLIM_OK) {
-        plim__exact_params_t params = exact_params(session, run, inference, false);
+        plim__exact_params_t params = plim__inference_exact_params(session, run, inference, false);
         params.quiet = !tells;
         status = plim__exact_run(session->job, session->dataset, &params, wanted.nodes,
                                  wanted.first[3], score_exact, &wanted);
@@ -346,7 +274,7 @@ static plim_status_t evaluate(plim__session_t *session, const char *run,
                                             inference->hits, &table);
         session->hits = &table.hits;
     }
-    status = agree(session, status);
+    status = plim__inference_agree(session, status);
     session->errors = session->info->label_kind == PLIM_LABELS_VALUES ? inference->errors : NULL;
     for (size_t i = 0; session->errors != NULL && i < errors_count(session); i++)
         session->errors[i] = (plim_errors_t){NAN, NAN, NAN};
@@ -359,36 +287,11 @@ static plim_status_t evaluate(plim__session_t *session, const char *run,
     return status;
 }
 
-/* Joins the other ranks and reads the settings of a run, as all of them do; they must be the same
- * on all, and so must be the request (lines, as for plim__run_settings_agree). The caller closes
- * the session's peers, also after an error. */
-static plim_status_t begin(const plim_job_t *job, const plim_dataset_t *dataset, const char *run,
-                           const char *request, plim_train_event_fn events, void *user,
-                           plim__session_t *session_out)
-{
-    plim_training_t training = PLIM_TRAINING_INIT;
-    plim__peers_t *peers;
-    *session_out = (plim__session_t){.peers = NULL};
-    PLIM_TRY(plim__peers_open(job, &peers));
-    const plim_status_t status = read_run(job, dataset, run, &training);
-    if (status == PLIM_OK)
-        plim__session_begin(job, dataset, &training, plim__peers_rank(peers) == 0 ? events : NULL,
-                            user, session_out);
-    session_out->peers = peers;
-    const plim_status_t agreed = agree(session_out, status);
-    if (status != PLIM_OK || agreed != PLIM_OK)
-        return status != PLIM_OK ? status : agreed;
-    return plim__run_settings_agree(peers, PLIM__STAGE_START, session_out->info, &training,
-                                    request);
-}
-
 static plim_status_t check_splits(const plim__session_t *session, const char *run, unsigned splits)
 {
     if (session->training.task == PLIM_TASK_LINK)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: runs over links are not evaluated; predict the embeddings of all "
-                          "nodes",
-                          run);
+                          "%s: a run over links has no scores of splits; evaluate `pairs`", run);
     if (splits == 0 || splits > 7)
         return plim__fail(PLIM_ERR_USAGE, "no split was given");
     for (int split = 0; split < 3; split++)
@@ -414,7 +317,8 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
     (void)snprintf(request, sizeof request,
                    "`exact` is %d\nthe bits of `split` are %u\n`errors` are %d\n", (int)known.exact,
                    splits, (int)(known.errors != NULL));
-    plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
+    plim_status_t status =
+        plim__inference_begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
         status = check_splits(&session, run, splits);
     if (status == PLIM_OK)
@@ -446,12 +350,12 @@ static plim_status_t predict_exact(plim__session_t *session, const char *run,
                                    int64_t most_bytes, plim__output_t *output)
 {
     wanted_t wanted = {.nodes = NULL};
-    PLIM_TRY(open_exact(session, run, inference));
-    plim_status_t status = agree(
+    PLIM_TRY(plim__inference_open_exact(session, run, inference));
+    plim_status_t status = plim__inference_agree(
         session, split != PLIM_ALL_NODES ? find_wanted(session, 1U << split, &wanted) : PLIM_OK);
     if (status == PLIM_OK) {
-        plim__exact_params_t params =
-            exact_params(session, run, inference, output->kind == PLIM_PREDICT_EMBEDDINGS);
+        plim__exact_params_t params = plim__inference_exact_params(
+            session, run, inference, output->kind == PLIM_PREDICT_EMBEDDINGS);
         params.most_bytes = most_bytes;
         status = plim__exact_run(session->job, session->dataset, &params, wanted.nodes,
                                  output->rows, take_exact, output);
@@ -509,8 +413,8 @@ static plim_status_t check_prediction(const plim__session_t *session,
     if (session->training.task == PLIM_TASK_LINK &&
         (kind != PLIM_PREDICT_EMBEDDINGS || split != PLIM_ALL_NODES))
         return plim__fail(PLIM_ERR_USAGE,
-                          "a run over links predicts `kind` embeddings of all nodes, and nothing "
-                          "else");
+                          "a run over links predicts `kind` embeddings of all nodes, and scores of "
+                          "`pairs`");
     if (kind == PLIM_PREDICT_CLASSES && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_USAGE, "%s: its labels are values, not classes; ask for logits",
                           path);
@@ -562,7 +466,7 @@ static plim_status_t predict(plim__session_t *session, const char *run,
                                    output.rows, width, &output);
     output.logits = session->num_outputs;
     output.sigmoid = plim__training_loss(session->info, training) == PLIM_LOSS_BCE;
-    status = agree(session, status);
+    status = plim__inference_agree(session, status);
     if (status == PLIM_OK)
         status = exact ? predict_exact(session, run, inference, split, most_bytes, &output)
                        : predict_sampled(session, run, inference, split, &output);
@@ -572,7 +476,7 @@ static plim_status_t predict(plim__session_t *session, const char *run,
     if (writes)
         plim__output_close(&output);
     plim__session_end(session);
-    return failed ? status : agree(session, status);
+    return failed ? status : plim__inference_agree(session, status);
 }
 
 PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -590,9 +494,11 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
     (void)snprintf(request, sizeof request,
                    "`exact` is %d\nthe number of `split` is %d\nthe number of `kind` is %d\n",
                    (int)known.exact, (int)split, (int)kind);
-    plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
+    plim_status_t status =
+        plim__inference_begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
-        status = predict(&session, run, &known, split, kind, out);
+        status = kind == PLIM_PREDICT_SCORES ? plim__predict_links(&session, run, &known, out)
+                                             : predict(&session, run, &known, split, kind, out);
     plim__peers_close(session.peers);
     return status;
 }

@@ -73,8 +73,13 @@ static bool exists(const char *path)
 /* Whether an existing file is empty, or begins as predictions of this ending do. */
 static bool is_replaceable(const char *path)
 {
-    static const char *const headings[] = {"id\n",           "id,predicted_class\n", "id,output_0",
-                                           "id,embedding_0", "id,probability_0",     NULL};
+    static const char *const headings[] = {"id\n",
+                                           "id,predicted_class\n",
+                                           "id,output_0",
+                                           "id,embedding_0",
+                                           "id,probability_0",
+                                           "id,score",
+                                           NULL};
     static const char *const magics[] = {"\x93NUMPY", NULL};
     char front[32];
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -282,11 +287,12 @@ static plim_status_t append_heading(plim__output_t *output)
 {
     static const char *const names[] = {"output", "class", "embedding", "probability"};
     const bool classes = output->kind == PLIM_PREDICT_CLASSES;
+    const bool scores = output->kind == PLIM_PREDICT_SCORES;
     char text[48];
     PLIM_TRY(append(output, "id", 2));
     for (int64_t i = 0; i < (classes ? 1 : output->width); i++) {
-        const int size = classes
-                             ? snprintf(text, sizeof text, ",predicted_class")
+        const int size = classes || scores
+                             ? snprintf(text, sizeof text, classes ? ",predicted_class" : ",score")
                              : snprintf(text, sizeof text, ",%s_%" PRId64, names[output->kind], i);
         PLIM_TRY(append(output, text, (size_t)size));
     }
@@ -404,7 +410,7 @@ plim_status_t plim__output_finish(plim__output_t *output)
 {
     const bool classes = output->kind == PLIM_PREDICT_CLASSES;
     const plim__npy_t npy = {.type = classes ? PLIM__NPY_I64 : PLIM__NPY_F32,
-                             .num_dims = classes ? 1 : 2,
+                             .num_dims = classes || output->kind == PLIM_PREDICT_SCORES ? 1 : 2,
                              .shape = {output->rows, output->width}};
     if (output->taken != output->rows)
         return plim__fail(PLIM_ERR_DATA, "%s: only %lld of %lld rows were computed",

@@ -151,7 +151,7 @@ def test_what_is_not_for_links_is_refused(data, tmp_path):
     assert '--pairs' in run('train', data / 'graph', '--task', 'link', code=2).stderr
     assert '--task' in run('train', data / 'graph', '--pairs', data / 'pairs.npy', code=2).stderr
     run(*words(data, '--epochs', 1, '--run', tmp_path / 'run'))
-    assert 'not evaluated' in run('evaluate', tmp_path / 'run', code=2).stderr
+    assert '--pairs' in run('evaluate', tmp_path / 'run', code=2).stderr
     for more in (['--kind', 'logits'], ['--kind', 'probabilities', '--split', 'all'], ['--kind', 'embeddings', '--split', 'test']):
         assert 'embeddings' in run('predict', tmp_path / 'run', '--out', tmp_path / 'rows.npy', *more, code=2).stderr
     pairs = np.load(data / 'pairs.npy')

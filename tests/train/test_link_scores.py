@@ -1,0 +1,181 @@
+"""Scores of pairs and of runs over links: those of OGB's evaluators, the same bits always, refusals with figures."""
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+NODES, PAIRS = 300, 400
+HITS = (1, 3, 10, 20, 50, 100)
+
+
+def run(*words, code=0):
+    done = subprocess.run([PLIMSOLL, *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(name='data', scope='module')
+def make_data(tmp_path_factory):
+    """A run over links, pairs to score, and negatives: a third of the pairs are among them, for ties."""
+    place = tmp_path_factory.mktemp('data')
+    draw = np.random.default_rng(3)
+    os.mkdir(place / 'source')
+    np.save(place / 'source' / 'edge_index.npy', draw.integers(0, NODES, (2, 1500)))
+    np.save(place / 'source' / 'x.npy', draw.standard_normal((NODES, 12)).astype(np.float32))
+    run('import', place / 'source', place / 'graph', '--features', 'f32', '--quiet')
+    pairs = draw.integers(0, NODES, (PAIRS, 2))
+    np.save(place / 'pairs.npy', pairs)
+    np.save(place / 'shared.npy', np.concatenate([pairs[::3], draw.integers(0, NODES, (900, 2))]).astype(np.int32))
+    targets = draw.integers(0, NODES, (PAIRS, 37))
+    targets[::3, 5] = pairs[::3, 1]
+    np.save(place / 'targets.npy', targets.astype(np.uint32))
+    run('train', place / 'graph', '--task', 'link', '--pairs', place / 'pairs.npy', '--model', 'sage', '--hidden', 8, '--fanout', '4,3', '--epochs', 2,
+        '--run', place / 'run', '--quiet')
+    return place
+
+
+def evaluate(data, *more):
+    return json.loads(run('evaluate', data / 'run', '--json', *more).stdout)
+
+
+def scores_of(data, tmp_path, pairs):
+    np.save(tmp_path / 'asked.npy', pairs)
+    run('predict', data / 'run', '--pairs', tmp_path / 'asked.npy', '--out', tmp_path / 'scores.npy', '--quiet')
+    return np.load(tmp_path / 'scores.npy')
+
+
+def ogb_hits(positive, negative, k):
+    """ogb.linkproppred.Evaluator._eval_hits."""
+    if len(negative) < k:
+        return 1.0
+    return (positive > np.sort(negative)[::-1][k - 1]).sum() / len(positive)
+
+
+def ogb_mrr(positive, negative):
+    """ogb.linkproppred.Evaluator._eval_mrr, whose lists are averaged."""
+    optimistic = (negative > positive[:, None]).sum(axis=1)
+    pessimistic = (negative >= positive[:, None]).sum(axis=1)
+    ranking = 0.5 * (optimistic + pessimistic) + 1
+    return (1 / ranking).mean(), {k: (ranking <= k).mean() for k in HITS}
+
+
+def auc(positive, negative):
+    """sklearn.metrics.roc_auc_score: ties count half."""
+    return ((positive[:, None] > negative).sum() + 0.5 * (positive[:, None] == negative).sum()) / (len(positive) * len(negative))
+
+
+def test_scores_of_pairs(data, tmp_path):
+    pairs = np.load(data / 'pairs.npy')
+    run('predict', data / 'run', '--kind', 'embeddings', '--out', tmp_path / 'rows.npy')
+    rows = np.load(tmp_path / 'rows.npy')
+    scores = scores_of(data, tmp_path, pairs)
+    assert scores.dtype == np.float32 and scores.shape == (PAIRS,)
+    np.testing.assert_allclose(scores, (rows[pairs[:, 0]] * rows[pairs[:, 1]]).sum(axis=1), rtol=1e-5, atol=1e-6)
+    assert (scores_of(data, tmp_path, np.asfortranarray(pairs.T.astype(np.uint32))) == scores).all()
+    for _ in range(2):
+        run('predict', data / 'run', '--kind', 'scores', '--pairs', data / 'pairs.npy', '--out', tmp_path / 'scores.csv')
+    lines = (tmp_path / 'scores.csv').read_text().splitlines()
+    assert lines[0] == 'id,score' and lines[1].startswith('0,') and len(lines) == PAIRS + 1
+    assert (np.float32([line.split(',')[1] for line in lines[1:]]) == scores).all()
+
+
+@pytest.mark.parametrize('count', [1033, 60, 1])
+def test_shared_negatives(data, tmp_path, count):
+    shared = np.load(data / 'shared.npy')[:count]
+    positive, negative = scores_of(data, tmp_path, np.load(data / 'pairs.npy')), scores_of(data, tmp_path, shared)
+    np.save(tmp_path / 'negatives.npy', shared.T)
+    for file in (tmp_path / 'asked.npy', tmp_path / 'negatives.npy'):
+        found = evaluate(data, '--pairs', data / 'pairs.npy', '--negatives', file)
+        assert (found['pairs'], found['negatives'], found['exact']) == (PAIRS, len(shared), True)
+        assert found['auc'] == pytest.approx(auc(positive, negative), abs=1e-12)
+        for k in HITS:
+            assert found[f'hits@{k}'] == pytest.approx(ogb_hits(positive, negative, k), abs=1e-12), k
+        assert 'mrr' not in found
+
+
+def test_targets_of_each_pair(data, tmp_path):
+    pairs, targets = np.load(data / 'pairs.npy'), np.load(data / 'targets.npy').astype(np.int64)
+    positive = scores_of(data, tmp_path, pairs)
+    negative = scores_of(data, tmp_path, np.stack([np.repeat(pairs[:, 0], 37), targets.reshape(-1)]))
+    mrr, hits = ogb_mrr(positive, negative.reshape(PAIRS, 37))
+    found = evaluate(data, '--pairs', data / 'pairs.npy', '--negatives', data / 'targets.npy')
+    assert found['negatives'] == 37 and found['mrr'] == pytest.approx(mrr, abs=1e-12) and 'auc' not in found
+    for k in HITS:
+        assert found[f'hits@{k}'] == pytest.approx(hits[k], abs=1e-12)
+    text = run('evaluate', data / 'run', '--pairs', data / 'pairs.npy', '--negatives', data / 'targets.npy').stdout
+    assert f'mrr {mrr:.4f}, hits@1 ' in text
+
+
+def test_drawn_targets(data):
+    first = evaluate(data, '--pairs', data / 'pairs.npy', '--negatives', 50, '--threads', 2)
+    again = evaluate(data, '--pairs', data / 'pairs.npy', '--negatives', 50, '--threads', 1, '--memory', '60M')
+    assert 0 < first['mrr'] < 1 and first['negatives'] == 50
+    for key in ('mrr', *(f'hits@{k}' for k in HITS)):
+        assert first[key] == again[key]
+    assert evaluate(data, '--pairs', data / 'pairs.npy', '--negatives', 1)['hits@3'] == 1
+
+
+def test_rows_on_disk(tmp_path):
+    """Rows of 57 MB under a line of 90 MiB: the same bits."""
+    run('generate', 'papers100M', tmp_path / 'graph', '--scale', '0.002', '--quiet')
+    nodes = json.loads(run('inspect', tmp_path / 'graph', '--json').stdout)['num_nodes']
+    draw = np.random.default_rng(1)
+    np.save(tmp_path / 'pairs.npy', draw.integers(0, nodes, (3000, 2)))
+    np.save(tmp_path / 'shared.npy', draw.integers(0, nodes, (5000, 2)))
+    run('train', tmp_path / 'graph', '--task', 'link', '--pairs', tmp_path / 'pairs.npy', '--model', 'sage', '--hidden', 64, '--fanout', '3,2',
+        '--epochs', 1, '--run', tmp_path / 'run', '--quiet')
+    for negatives in (tmp_path / 'shared.npy', 7):
+        found = [json.loads(run('evaluate', tmp_path / 'run', '--json', '--pairs', tmp_path / 'pairs.npy', '--negatives', negatives, '--memory',
+                                line).stdout) for line in ('2G', '90M')]
+        high, low = [next(account['reserved_bytes'] for account in one['accounts'] if account['name'] == 'node rows') for one in found]
+        assert high > nodes * 256 > 4 * low
+        names = ('mrr' if negatives == 7 else 'auc', *(f'hits@{k}' for k in HITS))
+        assert [found[0][name] for name in names] == [found[1][name] for name in names]
+
+
+def test_refusals(data, tmp_path):
+    pairs, place = np.load(data / 'pairs.npy'), tmp_path / 'wrong.npy'
+
+    def refused(values, named, code, *more):
+        np.save(place, values)
+        words = more or ('--pairs', place, '--negatives', data / 'shared.npy')
+        assert named in run('evaluate', data / 'run', *words, code=code).stderr
+
+    negatives = ('--pairs', data / 'pairs.npy', '--negatives', place)
+    for node in (NODES, -1):
+        wrong = pairs.copy()
+        wrong[7, 1] = node
+        refused(wrong, f'there are {NODES} nodes', 4)
+        refused(wrong, f'there are {NODES} nodes', 4, *negatives)
+        wrong = np.load(data / 'targets.npy').astype(np.int64)
+        wrong[11, 36] = node
+        refused(wrong, f'negative 36 of pair 11 is {node}, but there are {NODES} nodes', 4, *negatives)
+    refused(pairs.astype(np.float32), 'int32, uint32 or int64', 2)
+    refused(pairs.astype(np.float64), 'int32, uint32 or int64', 2, *negatives)
+    refused(np.zeros((PAIRS, 5), np.float32), 'int32, uint32 or int64', 2, *negatives)
+    refused(np.zeros((PAIRS - 1, 5), np.int64), f'({PAIRS}, n) for {PAIRS} pairs', 2, *negatives)
+    refused(np.zeros(PAIRS, np.int64), f'({PAIRS}, n)', 2, *negatives)
+    refused(np.zeros((PAIRS, 3, 2), np.int64), f'({PAIRS}, n)', 2, *negatives)
+    refused(np.zeros((0, 2), np.int64), 'no pairs', 2)
+    refused(np.zeros((PAIRS, 0), np.int64), 'empty', 2, *negatives)
+    refused(np.zeros((PAIRS, 3), np.int64), '', 2, '--pairs', data / 'pairs.npy')
+    for values in (pairs, np.load(data / 'targets.npy')):
+        np.save(place, values)
+        whole = place.read_bytes()
+        for size in (len(whole) - 1, 200, 30, 0):
+            place.write_bytes(whole[:size])
+            run('evaluate', data / 'run', *negatives, code=4)
+    assert 'negatives' in run('evaluate', data / 'run', '--pairs', data / 'pairs.npy', code=2).stderr
+    assert 'pairs' in run('evaluate', data / 'run', code=2).stderr
+    assert 'pairs' in run('evaluate', data / 'run', '--negatives', 5, code=2).stderr
+    assert '--split' in run('evaluate', data / 'run', *negatives[:3], 5, '--split', 'test', code=2).stderr
+    run('evaluate', data / 'run', *negatives[:3], 0, code=2)
+    run('evaluate', data / 'run', *negatives[:3], tmp_path / 'none.npy', code=1)
+    out = ('--out', tmp_path / 'out.npy')
+    assert 'pairs' in run('predict', data / 'run', *out, '--kind', 'scores', code=2).stderr
+    for more in (['--kind', 'embeddings'], ['--split', 'all'], ['--sampled']):
+        assert '--pairs' in run('predict', data / 'run', *out, '--pairs', data / 'pairs.npy', *more, code=2).stderr
+    assert not (tmp_path / 'out.npy').exists()
