@@ -48,7 +48,7 @@ typedef struct plim_dataset_info {
     int64_t max_degree;   /* length of the longest list of in-neighbours */
     int64_t bytes;        /* of all files */
     plim_dtype_t index_type;   /* of indices.npy: I32 below 2^31 nodes, U32 or I64 below 2^32 */
-    plim_dtype_t feature_type; /* F16 or F32 */
+    plim_dtype_t feature_type; /* F16, F32 or I64 */
     plim_label_kind_t label_kind;
     bool multi_label;     /* values are 0 and 1 (or NaN) in several columns */
     double feature_error; /* largest relative error of stored features; 0 = exact */

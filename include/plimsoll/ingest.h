@@ -38,8 +38,8 @@ typedef struct plim_import_options {
     bool remove_duplicates;
     plim_self_loops_t self_loops;
     bool relabel; /* texts: ids are names; the dataset keeps them */
-    /* PLIM_F16, PLIM_F32, or 0: the source's type (f64 becomes f32). Integers are converted only if
-     * it is given: they may be categories. */
+    /* PLIM_F16, PLIM_F32, PLIM_I64 (all values must be whole), or 0: the source's type (f64 becomes
+     * f32, integers i64, and OGB's categories of nodes are stored one-hot as f32). */
     plim_dtype_t features;
     int64_t num_nodes; /* 0: the source's number, or for edge lists the largest id plus one */
     /* Divide each row of features by its sum, or by 1 if the sum is smaller: PyG's

@@ -54,7 +54,7 @@ typedef struct plim_recipe {
     bool degrees;          /* batches carry the nodes' degrees in the whole graph */
     bool skip_loops;       /* blocks and degrees leave out edges of a node to itself; not with
                               edge_index or edge_ids */
-    plim_dtype_t row_type; /* rows as PLIM_F16 or PLIM_F32 */
+    plim_dtype_t row_type; /* rows as PLIM_F16 or PLIM_F32; integers come as PLIM_I64 */
     /* Ids, indptr and indices as PLIM_I32 or PLIM_I64; ids in the dataset are PLIM_I64 where it has
      * 2^31 nodes or more. */
     plim_dtype_t index_type;

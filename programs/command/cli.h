@@ -246,6 +246,7 @@ void cli_print_line_hint(void);
 
 /* "1.62M": a count with a suffix. */
 const char *cli_count_text(double count, char text_out[24]);
+const char *cli_feature_type(plim_dtype_t type); /* i64, f16 or f32 */
 
 /* Prints a remark on standard error, unless --quiet. */
 void cli_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -377,6 +377,11 @@ int cli_check_moved(const cli_common_t *common, const char *run, const char *dat
     return cli_failed_with(common, PLIM_ERR_DATA, message, NULL);
 }
 
+const char *cli_feature_type(plim_dtype_t type)
+{
+    return type == PLIM_I64 ? "i64" : type == PLIM_F16 ? "f16" : "f32";
+}
+
 const char *cli_count_text(double count, char text_out[24])
 {
     static const char units[] = " KMGTP";

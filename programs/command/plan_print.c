@@ -24,7 +24,7 @@ static void print_heading(const plan_t *plan, const train_t *train, const plan_f
     if (info->num_graphs > 0)
         (void)printf(", %s graphs", cli_count_text((double)info->num_graphs, nodes));
     (void)printf(", %" PRId64 " features (%s)\n", info->num_features,
-                 info->feature_type == PLIM_F16 ? "f16" : "f32");
+                 cli_feature_type(info->feature_type));
     (void)printf("%s\n\n", train_recipe_text(&train->training, recipe));
 }
 

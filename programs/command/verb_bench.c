@@ -326,8 +326,8 @@ static void resolve_recipe(bench_t *bench, const plim_dataset_info_t *info)
     plim_recipe_t *recipe = &bench->recipe;
     if (info->num_graphs > 0 && !cli_given(&bench->common, "fanout"))
         recipe->num_hops = 0;
-    if (!cli_given(&bench->common, "rows") && info->num_features > 0)
-        recipe->row_type = info->feature_type;
+    if (!cli_given(&bench->common, "rows") && info->feature_type == PLIM_F16)
+        recipe->row_type = PLIM_F16;
     recipe->no_features = strcmp(bench->what, "sample") == 0;
     bench->has_rows = !recipe->no_features && info->num_features > 0;
 }

@@ -60,12 +60,11 @@ static const cli_option_t own_options[] = {
      "separators are in double quotes. The dataset keeps names as id_text.npy and "
      "id_offsets.npy, or as ids.npy if all are integers, and plimsoll-predict(1) writes them.",
      AT(relabel)},
-    {"features", "TYPE",
-     "%s; default: as the source has them. Integers are converted only if it is given",
-     "By default 64-bit numbers are stored as f32. A value too large for f16 is an error; the "
-     "worst relative error is recorded. It holds for features of edges too; integers of those are "
-     "kept as they are without it.",
-     AT(features), CLI_LIST(PLIM_F16, "f16", "f32")},
+    {"features", "TYPE", "%s; default: as the source has them, integers as i64",
+     "By default floats of 64 bits are stored as f32, and OGB's categories of atoms one-hot. A "
+     "value too large for f16 is an error; the worst relative error is recorded. i64 takes whole "
+     "numbers only, and keeps categories. It holds for features of edges too.",
+     AT(features), CLI_LIST(PLIM_I64, "i64", "f16", "f32")},
     {"normalise-features", NULL,
      "divide each row of features by its sum, as PyG's NormalizeFeatures does",
      "Or by 1 if the sum is smaller; so it equals that transform if the smallest feature is 0. "

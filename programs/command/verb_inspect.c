@@ -365,7 +365,7 @@ static void print_dataset(const char *target, const plim_dataset_info_t *info)
         (void)printf(", %" PRId64 " graphs", info->num_graphs);
     if (info->num_features > 0)
         (void)printf(", %" PRId64 " features (%s)", info->num_features,
-                     info->feature_type == PLIM_F16 ? "f16" : "f32");
+                     cli_feature_type(info->feature_type));
     if (info->label_kind == PLIM_LABELS_CLASSES)
         (void)printf(", %" PRId64 " classes", info->num_classes);
     if (info->label_kind == PLIM_LABELS_VALUES)

@@ -108,11 +108,17 @@ static double label_bytes(const plim_dataset_info_t *info)
     return info->label_kind == PLIM_LABELS_VALUES ? (double)info->num_targets * TERM : (double)ID;
 }
 
+/* Bytes of a value of x or edge_attr. */
+static double value_bytes(plim_dtype_t stored)
+{
+    return stored == PLIM_I64 ? ID : TERM;
+}
+
 /* Bytes of an edge in the columns that the model reads: edge_attr, edge_weight or edge_type. */
 static double edge_bytes(const plim_dataset_info_t *info, const plim_training_t *training)
 {
     const unsigned columns = pyg_columns(training);
-    const double feature = info->edge_feature_type == PLIM_I64 ? ID : TERM;
+    const double feature = value_bytes(info->edge_feature_type);
     return ((columns & PLIM_EDGE_FEATURES) != 0 ? (double)info->num_edge_features * feature : 0) +
            ((columns & PLIM_EDGE_WEIGHT) != 0 ? TERM : 0) +
            ((columns & PLIM_EDGE_TYPE) != 0 ? ID : 0);
@@ -124,7 +130,7 @@ static double edge_bytes(const plim_dataset_info_t *info, const plim_training_t 
 static double batch_bytes(const plim_dataset_info_t *info, const plim_training_t *training,
                           double seeds, double nodes, double edges)
 {
-    const double row = (double)info->num_features * TERM + ID;
+    const double row = (double)info->num_features * value_bytes(info->feature_type) + ID;
     const double edge = 2 * ID + edge_bytes(info, training);
     if (info->num_graphs > 0)
         return nodes * row + edges * edge + seeds * (label_bytes(info) + ID);
@@ -173,7 +179,7 @@ static void add_dataset(const plim_dataset_info_t *info, const plim_training_t *
     for (int i = 0; i < 3; i++)
         seeds += (double)info->num_split[i];
     add_from(plan, "x", params->mapped_features, PYG_LOAD,
-             nodes * (double)info->num_features * TERM);
+             nodes * (double)info->num_features * value_bytes(info->feature_type));
     add_from(plan, "y and splits", false, PYG_LOAD, labelled * label_bytes(info) + seeds * ID);
     if (params->graph == PYG_EDGE_INDEX)
         add_from(plan, "edge_index", false, PYG_LOAD, 2 * edges * ID);

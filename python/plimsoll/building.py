@@ -160,8 +160,8 @@ class Builder:
     plimsoll-import(1), such as `symmetrise=True`, `nodes=1000`, `features='f16'`, `split=[0.6, 0.2, 0.2]`, `quiet=True`.
 
     Labels of a floating-point dtype are values, for regression, and integers are classes, as PyTorch's losses take them;
-    `targets='classes'` or `targets='values'` says otherwise. Rows of an integer dtype are refused unless `features='f32'` (or `'f16'`)
-    says to convert them.
+    `targets='classes'` or `targets='values'` says otherwise. Rows of an integer dtype stay integers, and batches have them as int64,
+    unless `features='f32'` (or `'f16'`) says to convert them.
 
     >>> with plimsoll.Builder('web', memory='300M', quiet=True) as builder:
     ...     for chunk in range(4):
@@ -293,17 +293,9 @@ class Builder:
         for at in range(0, max(1, len(src)), step):
             yield numpy.stack([ids[at:at + step].astype(dtype, copy=False) for ids in (src, dst)], axis=1)
 
-    def _features(self, x: Array) -> Any:
-        """Rows of numbers. Integers may be categories, so they are converted only on request."""
-        rows = _array(x, 'x')
-        if rows.dtype.kind in 'iu' and not self._options.get('features'):
-            raise UsageError(f"x is {rows.dtype}: if these are numbers, give features='f32' to convert them; if they are categories, give "
-                             'them one-hot, as floats (torch.nn.functional.one_hot)')
-        return rows
-
     def add_rows(self, x: Array) -> None:
         """Adds the features of the next nodes, of the shape (n, F); the first row is node 0's."""
-        x = self._features(x)
+        x = _array(x, 'x')
         if x.ndim != 2 or x.shape[1] == 0:
             raise UsageError(f'rows have the shape (n, F); this chunk has the shape {x.shape}')
         self._one_kind('edges')
@@ -337,7 +329,7 @@ class Builder:
             edges = numpy.zeros((2, 0), numpy.int64)
         if edges.ndim != 2 or edges.shape[0] != 2:
             raise UsageError(f'edge_index has the shape (2, E), not {edges.shape}')
-        rows = None if x is None else self._features(x)
+        rows = None if x is None else _array(x, 'x')
         if rows is not None and (rows.ndim != 2 or rows.shape[1] == 0):
             raise UsageError(f'x has the shape (n, F), not {rows.shape}')
         if rows is None and num_nodes is None:
@@ -510,8 +502,8 @@ def from_pyg(data: Any, path: Path, *, train: Array | None = None, valid: Array 
     `val_mask`, `test_mask` are taken; `train`, `valid` and `test` give other splits, as ids or masks of nodes or graphs. Other attributes
     are left out with a warning. `edge_ids=True` keeps the number of each edge, so that batches have `e_id`.
     Floating-point `y` are values, for regression, and integers are classes; `targets='classes'` or `targets='values'` says otherwise.
-    Integer `x` is refused unless `features='f32'` says to convert it. An iterator is read once, and holds one graph at a time. `options`
-    are those of `Builder`.
+    Integer `x` and `edge_attr` stay integers unless `features='f32'` says to convert them. An iterator is read once, and holds one graph
+    at a time. `options` are those of `Builder`.
 
     >>> plimsoll.from_pyg(data, 'mine', quiet=True).num_nodes == data.num_nodes
     True
@@ -693,12 +685,12 @@ def from_parquet(edges: Path | Iterable[Path], path: Path, *, source: str = 'sou
     """Makes a dataset of Parquet files, which are read in pieces, and opens it.
 
     `edges` has the columns `source` and `target` with ids from 0. `nodes` has a row for each node in the order of the ids; the column
-    `node_id`, if named, must be 0, 1, 2, ... `features` are columns of numbers, or of lists of one length; the default is every column that
-    has no other meaning; columns of integers are refused unless `feature_type='f32'` (or `'f16'`) says to convert them. `labels` are one or
-    several columns, classes if it is one of integers, else values; a null is unlabelled. `train`, `valid` and `test` are ids, masks, or
-    names of columns of booleans in `nodes`. `edge_features`, `edge_weight`, `edge_type` and `edge_time` name columns of `edges`, which may
-    be integers. Without the table of nodes, `num_nodes` counts nodes that have no edges too. Both tables may be a file,
-    a directory or a list of files. Needs pyarrow.
+    `node_id`, if named, must be 0, 1, 2, ... `features` are columns of numbers, or of lists of one length; the default is every column
+    that has no other meaning; columns of integers are refused unless `feature_type` says what they are: `'f32'`, `'f16'`, or `'i64'` for
+    categories. `labels` are one or several columns, classes if it is one of integers, else values; a null is unlabelled. `train`, `valid`
+    and `test` are ids, masks, or names of columns of booleans in `nodes`. `edge_features`, `edge_weight`, `edge_type` and `edge_time` name
+    columns of `edges`, which may be integers. Without the table of nodes, `num_nodes` counts nodes that have no edges too. Both tables may
+    be a file, a directory or a list of files. Needs pyarrow.
 
     >>> plimsoll.from_parquet('edges.parquet', 'mine', nodes='nodes.parquet', labels='label', train='train', quiet=True).num_features
     3
@@ -742,7 +734,7 @@ def _refuse_integers(schema: Any, features: list[str]) -> None:
     whole = [name for name, kind in types.items() if pyarrow.types.is_integer(getattr(kind, 'value_type', kind))]
     if whole:
         raise UsageError(f"integers in the column{'s' if len(whole) > 1 else ''} {', '.join(whole)} may be ids or categories; give "
-                         "feature_type='f32' to take them as numbers, or name other columns in features=")
+                         "feature_type='f32' to take them as numbers, feature_type='i64' as categories, or name other columns in features=")
 
 
 def _add_nodes(builder: Builder, batches: Iterable[Any], features: list[str], labels: list[str], node_id: str | None,

@@ -857,7 +857,7 @@ class NeighborLoader(_StreamLoader):
 
     memory:   the line of the whole process, such as "4G"; default: the job's limit. All loaders of a dataset share it.
     threads:  threads that build batches; default: the processors that this process may use.
-    x_dtype:  "float32", or "float16" to save half of the memory.
+    x_dtype:  "float32", or "float16" to save half of the memory; integers are int64 in any case.
     y:        "seeds": labels of the seeds, `batch.y[:batch.batch_size]`; "all": of all nodes of the batch.
     device:   where batches go, such as "cuda": each is copied there while the model computes the one before.
     copy:     copies each batch, so that any number of them can be kept.

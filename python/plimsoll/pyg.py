@@ -71,7 +71,7 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
                 self._mapped[name] = Mapped.of(self._dataset, self._files[name])
             count, what = (self._dataset.num_edges, 'edges') if name in _EDGES else (self._dataset.num_nodes, 'nodes')
             drawn = self._mapped[name].gather(self._rows(torch.as_tensor(index).reshape(-1), count, what))
-        if name == 'x' or (name == 'edge_attr' and drawn.is_floating_point()):
+        if name in ('x', 'edge_attr') and drawn.is_floating_point():
             return drawn.to(self._x_dtype)
         return drawn if drawn.is_floating_point() or name == 'edge_attr' else drawn.long()
 
@@ -89,7 +89,7 @@ class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
     def _whole(self, name: str) -> Any:
         """The mapped file: nothing is read before it is used. Classes that the file has in a smaller type are a copy."""
         whole = Mapped.of(self._dataset, self._files[name], writable=True).tensor
-        if name == 'x' and whole.dtype != self._x_dtype:
+        if name == 'x' and whole.is_floating_point() and whole.dtype != self._x_dtype:
             raise UsageError(
                 f'all of x as {self._x_dtype} would be a copy in memory of features stored as {whole.dtype}: ask for rows by their '
                 f'index, or use stores(dataset, x_dtype={whole.dtype})'

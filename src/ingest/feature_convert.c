@@ -206,10 +206,25 @@ static int64_t f32_to_f16(plim__half_path_t path, const float *from, uint16_t *t
     return done;
 }
 
+static int64_t to_integers(plim__dtype_t from_type, const void *from, int64_t *to, int64_t count)
+{
+    if (from_type < PLIM__NPY_F16)
+        return plim__feature_convert_ids(from_type, from, to, count);
+    for (int64_t i = 0; i < count; i++) {
+        const double value = plim__feature_convert_value(from_type, from, i);
+        if (!(fabs(value) < 0x1p53) || value != floor(value))
+            return i;
+        to[i] = (int64_t)value;
+    }
+    return count;
+}
+
 int64_t plim__feature_convert(plim__half_path_t path, plim__dtype_t from_type, const void *from,
                               plim__dtype_t to_type, void *to, int64_t count, double *worst_error)
 {
     int64_t done = 0;
+    if (to_type == PLIM__NPY_I64)
+        return to_integers(from_type, from, to, count);
     if (from_type == PLIM__NPY_F32 && to_type == PLIM__NPY_F16)
         return f32_to_f16(path, from, to, count, worst_error);
     if (from_type == PLIM__NPY_F32) {

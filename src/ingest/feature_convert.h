@@ -11,10 +11,11 @@
 
 /*
  * Converts `count` elements from any type to PLIM__NPY_F16 or PLIM__NPY_F32, rounding to nearest,
- * ties to even; doubles and integers are converted to f16 through f32. Returns the number of
- * converted elements: `count`, or the index of the first NaN, infinity or overflow. *worst_error
- * becomes the maximum of itself and |x - stored| / |x| over nonzero x. Thread-safe, allocates
- * nothing.
+ * ties to even; doubles and integers are converted to f16 through f32. To PLIM__NPY_I64 it converts
+ * integers, and floats that are whole and below 2^53. Returns the number of converted elements:
+ * `count`, or the index of the first NaN, infinity, overflow or, to integers, fraction.
+ * *worst_error becomes the maximum of itself and |x - stored| / |x| over nonzero x. Thread-safe,
+ * allocates nothing.
  */
 int64_t plim__feature_convert(plim__half_path_t path, plim__dtype_t from_type, const void *from,
                               plim__dtype_t to_type, void *to, int64_t count, double *worst_error);

@@ -103,14 +103,15 @@ static plim_status_t check_options(const plim_import_options_t *options)
 {
     struct stat status;
     if (options->source == NULL || options->target == NULL || options->num_nodes < 0 ||
-        (options->features != 0 && options->features != PLIM_F16 &&
-         options->features != PLIM_F32) ||
+        (options->features != 0 && options->features != PLIM_F16 && options->features != PLIM_F32 &&
+         options->features != PLIM_I64) ||
         options->targets < PLIM_TARGETS_AUTO || options->targets > PLIM_TARGETS_VALUES ||
         options->duplicates < PLIM_DUPLICATES_FIRST ||
         options->duplicates > PLIM_DUPLICATES_LARGEST)
-        return plim__fail(PLIM_ERR_USAGE, "an import needs a source and a target; features must be "
-                                          "f16 or f32, targets classes or values, and a number of "
-                                          "nodes positive");
+        return plim__fail(PLIM_ERR_USAGE,
+                          "an import needs a source and a target; features must be "
+                          "f16, f32 or i64, targets classes or values, and a number of "
+                          "nodes positive");
     const double *split = options->split;
     if (!(split[0] >= 0 && split[1] >= 0 && split[2] >= 0 &&
           split[0] + split[1] + split[2] <= 1 + 1e-9) ||
@@ -367,7 +368,10 @@ static void describe_options(const plim_import_options_t *options, char text_out
     if (options->relabel)
         add_option(text_out, "relabel", "");
     if (options->features != 0)
-        add_option(text_out, "features", options->features == PLIM_F16 ? "f16" : "f32");
+        add_option(text_out, "features",
+                   options->features == PLIM_F16   ? "f16"
+                   : options->features == PLIM_F32 ? "f32"
+                                                   : "i64");
     if (options->normalise_features)
         add_option(text_out, "normalise-features", "");
     if (options->targets != PLIM_TARGETS_AUTO)

@@ -68,19 +68,18 @@ static const char *title(unsigned column)
     return plim__column_names[__builtin_ctz(column)];
 }
 
-static bool is_integer(plim__dtype_t type)
-{
-    return type > PLIM__NPY_BOOL && type < PLIM__NPY_F16;
-}
-
 /* The type in which an array of that column is stored. */
 static plim__dtype_t stored_type(const plim__import_t *import, unsigned column, plim__dtype_t from)
 {
     switch (column) {
     case PLIM_EDGE_FEATURES:
         if (import->options->features != 0)
-            return import->options->features == PLIM_F16 ? PLIM__NPY_F16 : PLIM__NPY_F32;
-        return is_integer(from) ? PLIM__NPY_I64 : from == PLIM__NPY_F16 ? from : PLIM__NPY_F32;
+            return import->options->features == PLIM_F16   ? PLIM__NPY_F16
+                   : import->options->features == PLIM_F32 ? PLIM__NPY_F32
+                                                           : PLIM__NPY_I64;
+        return plim__dtype_is_integer(from) ? PLIM__NPY_I64
+               : from == PLIM__NPY_F16      ? from
+                                            : PLIM__NPY_F32;
     case PLIM_EDGE_WEIGHT:
         return PLIM__NPY_F32;
     case PLIM_EDGE_TYPE:
@@ -107,7 +106,7 @@ static plim_status_t check_form(unsigned column, const plim__npy_t *npy, const c
                                          : "E",
             npy->num_dims, npy->num_dims == 2 ? ", or an impossible number of columns" : "");
     if ((column & (PLIM_EDGE_TYPE | PLIM_EDGE_TIME | PLIM_NODE_TIME)) != 0 &&
-        !is_integer(npy->type))
+        !plim__dtype_is_integer(npy->type))
         return plim__fail(PLIM_ERR_DATA, "%s: %s are integers, but it has the type %s", name,
                           column == PLIM_EDGE_TYPE ? "types" : "times",
                           plim__dtype_name(npy->type));
@@ -506,33 +505,21 @@ static plim_status_t bad_value(const plim__import_column_t *given, plim__dtype_t
     if (!isfinite(value))
         return plim__fail(PLIM_ERR_DATA, "%s: row %" PRId64 ": %s is not allowed; write a number",
                           given->from, number / given->width, isnan(value) ? "NaN" : "infinity");
+    if (to != PLIM__NPY_F16 && to != PLIM__NPY_F32)
+        return plim__fail(PLIM_ERR_DATA, "%s: row %" PRId64 ": %.17g is not an integer of 64 bits",
+                          given->from, number / given->width, value);
     return plim__fail(PLIM_ERR_DATA, "%s: row %" PRId64 ": %g is too large for %s", given->from,
                       number / given->width, value,
-                      to == PLIM__NPY_F16   ? "f16 (65504 at most)"
-                      : to == PLIM__NPY_F32 ? "f32"
-                                            : "64 bits");
+                      to == PLIM__NPY_F16 ? "f16 (65504 at most)" : "f32");
 }
 
-/* Doubles of a text that are whole, as integers. */
-static void take_whole(const double *from, int64_t *to, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        to[i] = (int64_t)from[i];
-}
-
-/* Converts `count` values of the source to the stored type. */
+/* Converts `count` values of the source to the stored type; types come as 64 bits. */
 static plim_status_t convert(plim__import_t *import, const plim__import_column_t *given,
                              plim__dtype_t to_type, const void *raw, void *to, int64_t count)
 {
-    const bool whole = source_type(given) != given->type; /* doubles of a text */
-    int64_t good = count;
-    if (to_type == PLIM__NPY_F16 || to_type == PLIM__NPY_F32)
-        good = plim__feature_convert(import->path, given->type, raw, to_type, to, count,
-                                     &import->feature_error);
-    else if (whole)
-        take_whole(raw, to, count);
-    else
-        good = plim__feature_convert_ids(given->type, raw, to, count);
+    const plim__dtype_t made = to_type == PLIM__NPY_I32 ? PLIM__NPY_I64 : to_type;
+    const int64_t good = plim__feature_convert(import->path, given->type, raw, made, to, count,
+                                               &import->feature_error);
     return good == count ? PLIM_OK : bad_value(given, given->type, raw, good, to_type);
 }
 

@@ -39,6 +39,8 @@ static plim__dtype_t stored_type(const plim__import_t *import, plim__dtype_t sou
         return PLIM__NPY_F16;
     if (import->options->features == PLIM_F32)
         return PLIM__NPY_F32;
+    if (import->options->features == PLIM_I64 || plim__dtype_is_integer(source))
+        return PLIM__NPY_I64;
     return source == PLIM__NPY_F16 ? PLIM__NPY_F16 : PLIM__NPY_F32;
 }
 
@@ -50,16 +52,21 @@ int64_t plim__import_feature_bytes(const plim__import_t *import, const plim__npy
 }
 
 /* Integers may be categories, whose size means nothing: converting them is the user's choice. */
-static plim_status_t refuse_integers(const plim__import_t *import, const feature_sink_t *sink)
+static plim_status_t check_integers(const plim__import_t *import, const feature_sink_t *sink)
 {
-    const plim__dtype_t type = sink->from_type;
-    if (import->options->features != 0 || type == PLIM__NPY_BOOL || type == PLIM__NPY_F16 ||
-        type == PLIM__NPY_F32 || type == PLIM__NPY_F64)
+    if (sink->to_type != PLIM__NPY_I64)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s: features are integers: if they are numbers, give `features` f32 to "
-                      "convert them; if they are categories, store them one-hot, as floats",
-                      sink->name);
+    if (import->options->normalise_features)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: features are integers, so rows cannot be divided by their sums; "
+                          "give `features` f32 to convert them",
+                          sink->name);
+    if (import->options->features == 0)
+        plim__log(import->job, PLIM_LOG_INFO,
+                  "%s: features are integers and stay so (int64); if they are numbers to train "
+                  "on, give `features` f32",
+                  sink->name);
+    return PLIM_OK;
 }
 
 static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t rows)
@@ -70,7 +77,7 @@ static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t
         return plim__fail(PLIM_ERR_DATA,
                           "%s: features were already read from %s; keep one of the two", sink->name,
                           import->features_from);
-    PLIM_TRY(refuse_integers(import, sink));
+    PLIM_TRY(check_integers(import, sink));
     if (sink->columns < 1)
         return plim__fail(PLIM_ERR_DATA, "%s: its rows have no columns", sink->name);
     if (sink->columns > PLIM__COLUMNS_MAX)
@@ -110,6 +117,11 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
         return plim__fail(PLIM_ERR_DATA,
                           "%s: %s %" PRId64 ", column %" PRId64 ": %g is negative, so rows cannot "
                           "be divided by their sums; omit `normalise_features`",
+                          sink->name, row_name, line > 0 ? line : row, column, value);
+    if (sink->to_type == PLIM__NPY_I64)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: %s %" PRId64 ", column %" PRId64 ": %.17g is not an integer of 64 "
+                          "bits; import with `features` f32",
                           sink->name, row_name, line > 0 ? line : row, column, value);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %s %" PRId64 ", column %" PRId64 ": %g is too large for %s; %s",
@@ -379,14 +391,16 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
     return status == PLIM_OK ? finish(&sink) : status;
 }
 
-static plim_status_t copy_lines(feature_sink_t *sink, plim__text_t *text, float *rows,
+static plim_status_t copy_lines(feature_sink_t *sink, plim__text_t *text, void *rows,
                                 int64_t capacity)
 {
     const int64_t all_columns = sink->columns + sink->first_column - 1 + sink->import->label_last;
     int64_t got;
     do {
         PLIM_TRY(plim__job_check(sink->import->job));
-        PLIM_TRY(plim__text_rows_f32(text, all_columns, sink->columns, capacity, rows, &got));
+        PLIM_TRY(sink->from_type == PLIM__NPY_F64
+                     ? plim__text_rows_f64(text, all_columns, sink->columns, capacity, rows, &got)
+                     : plim__text_rows_f32(text, all_columns, sink->columns, capacity, rows, &got));
         PLIM_TRY(put(sink, rows, got * sink->columns));
         plim__progress(sink->import->job, "reading features", "rows", sink->done / sink->columns,
                        sink->import->nodes.value < 0 ? 0 : sink->import->nodes.value);
@@ -406,20 +420,20 @@ plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *t
                            .lines = plim__text_lines(text),
                            .first_column = line.ids ? 2 : 1,
                            .columns = line.columns,
-                           .from_type = PLIM__NPY_F32,
                            .to_type = stored_type(import, PLIM__NPY_F32)};
+    const int64_t stored = (int64_t)plim__dtype_size(sink.to_type) * line.columns;
     int64_t bytes;
-    if (import->nodes.value > 0 && plim__mul_i64(import->nodes.value, 4 * line.columns, &bytes)) {
-        plim__import_needs_t needs = {.feature_bytes =
-                                          sink.to_type == PLIM__NPY_F16 ? bytes / 2 : bytes,
-                                      .what = "for the features"};
+    sink.from_type = sink.to_type == PLIM__NPY_I64 ? PLIM__NPY_F64 : PLIM__NPY_F32;
+    if (import->nodes.value > 0 && plim__mul_i64(import->nodes.value, stored, &bytes)) {
+        plim__import_needs_t needs = {.feature_bytes = bytes, .what = "for the features"};
         PLIM_TRY(plim__import_plan(import, &needs));
     }
     PLIM_TRY(begin(import, &sink, -1));
-    int64_t rows = plim__max_i64(1, (int64_t)(import->buffer / 4) / (4 * line.columns));
-    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
-                                (size_t)(rows * line.columns) * sizeof(float), &arena));
-    plim_status_t status = copy_lines(&sink, text, (void *)arena.base, rows);
+    const int64_t read = (int64_t)plim__dtype_size(sink.from_type) * line.columns;
+    int64_t rows = plim__max_i64(1, (int64_t)(import->buffer / 4) / read);
+    PLIM_TRY(
+        plim__arena_create(import->job->ledger, "import blocks", (size_t)(rows * read), &arena));
+    plim_status_t status = copy_lines(&sink, text, arena.base, rows);
     plim__arena_destroy(&arena);
     return status == PLIM_OK ? finish(&sink) : status;
 }

@@ -144,7 +144,9 @@ static plim_status_t run(plim__import_t *import)
     PLIM_TRY(plan(import, found.labels));
     PLIM_TRY(plim__files_edges(import, found.edges));
     if (found.categories[0] != '\0')
-        PLIM_TRY(plim__import_features_one_hot(import, found.categories));
+        PLIM_TRY(import->options->features == PLIM_I64
+                     ? plim__files_features(import, found.categories)
+                     : plim__import_features_one_hot(import, found.categories));
     if (found.features[0] != '\0')
         PLIM_TRY(plim__files_features(import, found.features));
     if (found.labels[0] != '\0')

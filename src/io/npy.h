@@ -26,6 +26,11 @@ typedef enum plim__dtype {
 size_t plim__dtype_size(plim__dtype_t type);
 const char *plim__dtype_name(plim__dtype_t type);
 
+static inline bool plim__dtype_is_integer(plim__dtype_t type)
+{
+    return type > PLIM__NPY_BOOL && type < PLIM__NPY_F16;
+}
+
 #define PLIM__NPY_DIMS 4
 #define PLIM__NPY_HEADER 4096 /* bytes of a header that we write, so that the data is aligned */
 

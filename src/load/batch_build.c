@@ -144,8 +144,8 @@ static void describe_arrays(const plim__load_context_t *context, const plim_link
     const bool values = info->label_kind == PLIM_LABELS_VALUES;
     slot->num_arrays = 0;
     add_array(slot, "nodes", -1, batch->nodes, batch->node_type, batch->num_nodes, ONE_DIMENSION);
-    add_array(slot, "rows", -1, batch->rows, recipe->row_type, batch->num_nodes,
-              info->num_features);
+    add_array(slot, "rows", -1, batch->rows, plim__row_type(info, recipe->row_type),
+              batch->num_nodes, info->num_features);
     add_array(slot, "labels", -1, batch->labels, values ? PLIM_F32 : PLIM_I64, batch->num_seeds,
               info->label_dims == 2 ? info->num_targets : ONE_DIMENSION);
     if (links != NULL)
@@ -385,7 +385,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
         plim__weight_sums_of(&context->weight_sums, out.ids, out.num_nodes, slot->weight_sums);
     if (slot->rows != NULL)
         PLIM_TRY(plim__rows_gather(sources->tables[0], number, out.ids, out.num_nodes,
-                                   recipe->row_type, slot->rows));
+                                   plim__row_type(context->info, recipe->row_type), slot->rows));
     if (recipe->columns != 0)
         PLIM_TRY(
             gather_columns(context, context->first_column_worker + worker->number, slot, &out));
@@ -471,7 +471,8 @@ static void hash_nodes(const plim__load_context_t *context, const plim_batch_t *
                        uint64_t *hashes)
 {
     const plim_recipe_t *recipe = &context->plan.recipe;
-    const size_t size = (size_t)context->info->num_features * plim__feature_bytes(recipe->row_type);
+    const size_t size = (size_t)context->info->num_features *
+                        plim__feature_bytes(plim__row_type(context->info, recipe->row_type));
     for (int64_t i = 0; i < batch->num_nodes; i++) {
         uint64_t row = 0;
         if (batch->rows != NULL)

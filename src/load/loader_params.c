@@ -315,7 +315,7 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
     };
     if (with_rows)
         sizes.rows = array_bytes(plan->slot_nodes, info->num_features,
-                                 plim__feature_bytes(recipe->row_type));
+                                 plim__feature_bytes(plim__row_type(info, recipe->row_type)));
     if (plan->links)
         sizes.places = sizes.seeds;
     if (recipe->degrees)

@@ -168,7 +168,7 @@ static plim_status_t topology_degrees(plim__topology_t *source, int number, cons
 
 static size_t row_size(const plim__load_window_t *window, plim_dtype_t type)
 {
-    return (size_t)window->params.num_features * (type == PLIM_F16 ? sizeof(uint16_t) : 4);
+    return (size_t)window->params.num_features * plim__feature_bytes(type);
 }
 
 /* Finds the positions of a chunk's stored nodes, and lists the others. Returns their number. */

@@ -162,6 +162,11 @@ static plim_status_t check_columns(const plim_dataset_t *dataset, const plim_tra
                           (long long)training->bases, BASES_MOST);
     if (training->bases > 0 && training->model.kind != PLIM_RGCN)
         return plim__fail(PLIM_ERR_USAGE, "`bases` is of the model rgcn only");
+    if (info->num_features > 0 && info->feature_type == PLIM_I64)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: the features of nodes are integers; import them with `features` f32 "
+                          "if they are numbers, or one-hot if they are categories",
+                          path);
     return check_categories(info, training);
 }
 
@@ -463,6 +468,12 @@ int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info,
     return info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes : info->num_targets;
 }
 
+/* The type in which batches carry values; integers stay. */
+static plim_dtype_t recipe_type(const plim_dataset_info_t *info)
+{
+    return info->feature_type == PLIM_F16 ? PLIM_F16 : PLIM_F32;
+}
+
 plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
                                          const plim_training_t *training)
 {
@@ -476,7 +487,7 @@ plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
                         !reads_edge_weight(training);
     recipe.columns = columns_read(training);
     recipe.edge_index = recipe.edge_ids = false;
-    recipe.row_type = info->feature_type;
+    recipe.row_type = recipe_type(info);
     recipe.index_type = PLIM_I32;
     return recipe;
 }
@@ -485,7 +496,7 @@ plim__columns_t plim__plan_settings_columns(const plim_dataset_info_t *info,
                                             const plim_training_t *training)
 {
     plim__columns_t columns = {.edge_weights = reads_edge_weight(training),
-                               .edge_feature_type = info->feature_type};
+                               .edge_feature_type = recipe_type(info)};
     if (reads_edge_features(training) && info->edge_feature_type != PLIM_I64) {
         columns.edge_features = info->num_edge_features;
     } else if (reads_edge_features(training)) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct plim__row_form {
-    plim_dtype_t type; /* PLIM_F16 or PLIM_F32; of columns also PLIM_I32 or PLIM_I64 */
+    plim_dtype_t type; /* PLIM_F16, PLIM_F32 or PLIM_I64; of columns also PLIM_I32 */
     int64_t num_features;
     size_t bytes; /* bytes of a row */
     plim__half_path_t path;
@@ -20,6 +20,12 @@ plim__row_form_t plim__row_form_make(plim_dtype_t type, int64_t num_features);
 /* The form of the rows in features.npy; row i begins at PLIM__NPY_HEADER + i x bytes. All zeros
  * without features. */
 plim__row_form_t plim__row_form_of(const plim_dataset_t *dataset);
+
+/* The type in which rows are delivered where they are wanted as `row_type`: integers stay. */
+static inline plim_dtype_t plim__row_type(const plim_dataset_info_t *info, plim_dtype_t row_type)
+{
+    return info->feature_type == PLIM_I64 ? PLIM_I64 : row_type;
+}
 
 /* The form of a column's entries, which lie in its file in the same way; their number; and the type
  * in which they are delivered where rows are wanted as `row_type`. */

@@ -19,8 +19,9 @@ struct plim__rows {
 
 /*
  * Writes the rows of nodes[0 … count-1], each valid, to rows_out (count, num_features) as `type`
- * (PLIM_F16 or PLIM_F32). Workers 0 … workers-1 may gather at once, each number by one thread at a
- * time. On disk, ascending nodes and large counts are fastest. PLIM_ERR_IO, PLIM_ERR_DATA.
+ * (PLIM_F16 or PLIM_F32; integers only as PLIM_I64). Workers 0 … workers-1 may gather at once, each
+ * number by one thread at a time. On disk, ascending nodes and large counts are fastest.
+ * PLIM_ERR_IO, PLIM_ERR_DATA.
  */
 static inline plim_status_t plim__rows_gather(plim__rows_t *source, int worker,
                                               const int64_t *nodes, int64_t count,

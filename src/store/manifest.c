@@ -152,6 +152,17 @@ static plim_status_t resolve_graph(plim__manifest_t *manifest, const char *name)
                        name);
 }
 
+static plim_status_t resolve_feature_type(const plim__manifest_file_t *file, const char *name,
+                                          plim_dtype_t *type_out)
+{
+    if (file->type != PLIM__NPY_F16 && file->type != PLIM__NPY_F32 && file->type != PLIM__NPY_I64)
+        return bad_type(file, name);
+    *type_out = file->type == PLIM__NPY_F16   ? PLIM_F16
+                : file->type == PLIM__NPY_F32 ? PLIM_F32
+                                              : PLIM_I64;
+    return PLIM_OK;
+}
+
 static plim_status_t resolve_features(plim__manifest_t *manifest, const char *name)
 {
     plim_dataset_info_t *info = &manifest->info;
@@ -166,12 +177,10 @@ static plim_status_t resolve_features(plim__manifest_t *manifest, const char *na
     if (features == NULL)
         return PLIM_OK;
     PLIM_TRY(expect(features, 2, info->num_nodes, features->type, name));
-    if (features->type != PLIM__NPY_F16 && features->type != PLIM__NPY_F32)
-        return bad_type(features, name);
+    PLIM_TRY(resolve_feature_type(features, name, &info->feature_type));
     PLIM_TRY(check_columns(features, name));
     manifest->tables[manifest->num_tables++] = (int)(features - manifest->files);
     info->num_features = features->shape[1];
-    info->feature_type = features->type == PLIM__NPY_F16 ? PLIM_F16 : PLIM_F32;
     return PLIM_OK;
 }
 
@@ -186,16 +195,12 @@ static plim_status_t resolve_edge_features(plim_dataset_info_t *info,
                                            const plim__manifest_file_t *file, const char *name)
 {
     const bool matrix = file->num_dims != 1;
-    if (file->type != PLIM__NPY_F16 && file->type != PLIM__NPY_F32 && file->type != PLIM__NPY_I64)
-        return bad_type(file, name);
+    PLIM_TRY(resolve_feature_type(file, name, &info->edge_feature_type));
     PLIM_TRY(expect(file, matrix ? 2 : 1, info->num_edges, file->type, name));
     if (matrix)
         PLIM_TRY(check_columns(file, name));
     info->num_edge_features = matrix ? file->shape[1] : 1;
     info->edge_feature_dims = file->num_dims;
-    info->edge_feature_type = file->type == PLIM__NPY_F16   ? PLIM_F16
-                              : file->type == PLIM__NPY_F32 ? PLIM_F32
-                                                            : PLIM_I64;
     return PLIM_OK;
 }
 

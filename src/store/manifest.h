@@ -11,7 +11,7 @@
 
 #include <plimsoll/dataset.h>
 
-#define PLIM__FORMAT 5 /* version to write, and newest version to read */
+#define PLIM__FORMAT 6 /* version to write, and newest version to read */
 #define PLIM__MANIFEST_NAME "dataset.json"
 #define PLIM__MANIFEST_BYTES ((size_t)64 << 20) /* maximum size of dataset.json */
 #define PLIM__FILES_MAX 32

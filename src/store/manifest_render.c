@@ -99,15 +99,16 @@ static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
     const bool vector = info->label_kind == PLIM_LABELS_VALUES && info->label_dims == 1;
     const plim__manifest_file_t *labels = plim__manifest_find(manifest, "labels.npy");
     const bool narrow = info->label_kind == PLIM_LABELS_CLASSES && labels->type != PLIM__NPY_I64;
-    /* Older readers know neither uint32, nor classes that are not int64, nor types of edges in the
-     * fingerprint, nor values of one dimension. */
+    /* Older readers know neither features of nodes that are integers, nor uint32, nor classes that
+     * are not int64, nor types of edges in the fingerprint, nor values of one dimension. */
     json_t *root =
         json_pack("{s:s, s:i, s:i}", "plimsoll", "dataset", "format", PLIM__FORMAT, "readable_by",
-                  info->index_type == PLIM_U32 ? 5
-                  : narrow                     ? 4
-                  : info->num_edge_types > 0   ? 3
-                  : vector                     ? 2
-                                               : 1);
+                  info->feature_type == PLIM_I64 ? 6
+                  : info->index_type == PLIM_U32 ? 5
+                  : narrow                       ? 4
+                  : info->num_edge_types > 0     ? 3
+                  : vector                       ? 2
+                                                 : 1);
     bool complete = true;
     for (int i = 0; i < PLIM__MANIFEST_COUNTS; i++) {
         const plim__manifest_count_key_t *count = &plim__manifest_counts[i];

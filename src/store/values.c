@@ -40,6 +40,10 @@ void plim__values_add_plain(plim__values_t *values, plim__dtype_t type, const vo
         const uint16_t *halves = data;
         for (size_t i = 0; i < count; i++)
             add_one(values, i % PLIM__LANES, plim__f32_from_f16(halves[i]));
+    } else if (type == PLIM__NPY_I64) {
+        const int64_t *integers = data;
+        for (size_t i = 0; i < count; i++)
+            add_one(values, i % PLIM__LANES, (float)integers[i]);
     } else {
         const float *floats = data;
         for (size_t i = 0; i < count; i++)
@@ -92,7 +96,7 @@ add_vectors(plim__values_t *values, plim__dtype_t type, const void *data, size_t
 void plim__values_add(plim__values_t *values, plim__dtype_t type, const void *data, size_t count)
 {
 #if defined(__x86_64__)
-    if (plim__cpu_avx2_f16c()) {
+    if (plim__cpu_avx2_f16c() && type != PLIM__NPY_I64) {
         const char *at = data;
         size_t width = plim__dtype_size(type);
         while (count >= PLIM__LANES) {

@@ -23,8 +23,8 @@ typedef struct plim__values {
 
 void plim__values_start(plim__values_t *values);
 
-/* Adds `count` values of `type` (PLIM__NPY_F16 or PLIM__NPY_F32). All calls but the last add a
- * multiple of PLIM__LANES. */
+/* Adds `count` values of `type` (PLIM__NPY_F16, PLIM__NPY_F32 or, rounded to f32, PLIM__NPY_I64).
+ * All calls but the last add a multiple of PLIM__LANES. */
 void plim__values_add(plim__values_t *values, plim__dtype_t type, const void *data, size_t count);
 
 /* Sums over runs, added in the order of the calls. */

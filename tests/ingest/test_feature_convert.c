@@ -218,6 +218,33 @@ static void other_types(void **state)
     assert_true(plim__f32_from_f16(halves[2]) == 255);
 }
 
+static void integers_and_whole_floats(void **state)
+{
+    (void)state;
+    int64_t to[4];
+    double worst = 0;
+    const int16_t small[] = {-32768, 0, 32767};
+    const double doubles[] = {-3, 0x1p53 - 1, 0x1p53, 0.5};
+    const float bad[] = {0.5f, NAN, INFINITY, -0x1p53f};
+    const uint64_t large[] = {1ull << 62, 1ull << 63};
+    for (int p = 0; p < num_paths; p++) {
+        assert_int_equal(
+            plim__feature_convert(paths[p], PLIM__NPY_I16, small, PLIM__NPY_I64, to, 3, &worst), 3);
+        assert_true(to[0] == -32768 && to[1] == 0 && to[2] == 32767);
+        assert_int_equal(
+            plim__feature_convert(paths[p], PLIM__NPY_F64, doubles, PLIM__NPY_I64, to, 4, &worst),
+            2);
+        assert_true(to[0] == -3 && to[1] == (1LL << 53) - 1);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(plim__feature_convert(paths[p], PLIM__NPY_F32, bad + i, PLIM__NPY_I64,
+                                                   to, 1, &worst),
+                             0);
+        assert_int_equal(
+            plim__feature_convert(paths[p], PLIM__NPY_U64, large, PLIM__NPY_I64, to, 2, &worst), 1);
+    }
+    assert_true(to[0] == 1LL << 62 && worst == 0);
+}
+
 static void ids_of_any_type(void **state)
 {
     (void)state;
@@ -246,6 +273,7 @@ int main(void)
         cmocka_unit_test(f16_nan_and_infinity_stop),
         cmocka_unit_test(doubles_agree_on_every_path),
         cmocka_unit_test(other_types),
+        cmocka_unit_test(integers_and_whole_floats),
         cmocka_unit_test(ids_of_any_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

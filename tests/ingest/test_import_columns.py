@@ -29,7 +29,7 @@ def test_directory_with_every_option(tmp_path, options):
     graph.check_columns(got, options, without=())
     assert np.array_equal(got['node_time'], graph.node_time)
     about = json.loads((tmp_path / 'out' / 'dataset.json').read_text())
-    assert about['num_edge_types'] == 5 and about['format'] == 5 and about['readable_by'] == 4
+    assert about['num_edge_types'] == 5 and about['format'] == 6 and about['readable_by'] == 4
     assert im.run('inspect', tmp_path / 'out', '--verify').returncode == 0
 
 

@@ -261,24 +261,61 @@ def test_relabel_with_more_names_than_memory_holds(tmp_path):
 
 @pytest.mark.parametrize('dtype', ['f2', 'f4', 'f8', 'i1', 'u1', 'i4', 'i8', '?'])
 @pytest.mark.parametrize('order', 'CF')
-@pytest.mark.parametrize('to', [None, 'f16', 'f32'])
+@pytest.mark.parametrize('to', [None, 'f16', 'f32', 'i64'])
 def test_types_of_features(tmp_path, dtype, order, to):
     draw = np.random.default_rng(13)
     features = (draw.standard_normal((40, 7)) * 3).astype(dtype, order=order)
     source = im.write_npy(tmp_path / 'npy', edge_index=np.zeros((2, 1), int), x=features)
-    if features.dtype.kind in 'iu' and to is None:  # perhaps categories
-        im.refused(4, source, tmp_path / 'out', says=['x.npy', '--features f32'])
-        return
+    about = tmp_path / 'out' / 'dataset.json'
+    if features.dtype.kind == 'f' and to == 'i64':
+        im.refused(4, source, tmp_path / 'out', '--features', to, says=['x.npy', 'row 0, column 0', 'not an integer'])
+        features = np.save(source / 'x.npy', np.rint(features)) or np.rint(features)
     got = im.imported(source, tmp_path / 'out', *(['--features', to] if to else []))['features']
+    if to == 'i64' or features.dtype.kind in 'iu' and to is None:  # perhaps categories
+        assert got.dtype == np.int64 and np.array_equal(got, features.astype(np.int64))
+        assert json.loads(about.read_text())['readable_by'] == 6
+        return
     expected = {'f16': np.float16, 'f32': np.float32, None: np.float16 if dtype == 'f2' else np.float32}[to]
-    assert got.dtype == expected
+    assert got.dtype == expected and json.loads(about.read_text())['readable_by'] < 6
     by_f32 = features.astype(np.float32)
     assert np.array_equal(got, by_f32.astype(expected))
-    import_log = json.loads((tmp_path / 'out' / 'dataset.json').read_text())['feature_error']
+    import_log = json.loads(about.read_text())['feature_error']
     exact = features.astype(np.float64)
     with np.errstate(all='ignore'):
         error = np.abs(exact - got.astype(np.float64)) / np.abs(exact)
     assert import_log == pytest.approx(np.nanmax(error, initial=0), rel=1e-6)
+
+
+BIG = np.array([[2**62, -1, 0], [2**31, 5, 2**53 + 1]] * 200)
+
+
+@pytest.mark.parametrize('kind', ['npy', 'npz', 'ogb', 'fortran', 'csv'])
+def test_integer_features_of_every_kind(tmp_path, kind):
+    """Exactly, beyond what floats hold; texts as far as doubles do."""
+    graph, values = im.Graph(19, nodes=400), BIG if kind != 'csv' else BIG % 2**50
+    if kind == 'npz':
+        source = tmp_path / 'graph.npz'
+        source.write_bytes(im.npz(edge_index=graph.edges, x=values, y=graph.labels))
+    elif kind == 'ogb':
+        graph.features = values
+        source = im.write_ogb(tmp_path / 'ogb', graph)
+    else:
+        source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, x=np.asfortranarray(values) if kind == 'fortran' else values)
+        if kind == 'csv':
+            (source / 'x.npy').unlink()
+            (source / 'features.csv').write_text(im.table(values))
+    options = ['--features', 'i64'] if kind == 'csv' else []
+    got = im.imported(source, tmp_path / 'out', *options)['features']
+    assert got.dtype == np.int64 and np.array_equal(got, values)
+    im.refused(4, source, tmp_path / 'other', '--normalise-features', *options, says=['--features f32'])
+
+
+@pytest.mark.parametrize('layout', ['ragged', 'csv'])
+def test_categories_of_graphs_stay_on_request(tmp_path, layout):
+    graphs = im.Graphs(5)
+    source = (im.write_ragged if layout == 'ragged' else im.write_ogb_graphs)(tmp_path / 'in', graphs)
+    got = im.imported(source, tmp_path / 'out', '--features', 'i64')
+    assert got['features'].dtype == np.int64 and np.array_equal(got['features'], graphs.categories)
 
 
 GRAPHS = {

@@ -353,17 +353,16 @@ def test_labels_of_graphs(tmp_path, y, dtype, shape):
     assert told.label_kind == 'values'
 
 
-def test_integer_features_are_converted_on_request(tmp_path):
+@pytest.mark.parametrize('dtype', ['int64', 'int16', 'uint8'])
+def test_integer_features_are_converted_on_request(tmp_path, dtype):
     torch = pytest.importorskip('torch')
     data = pyg_data(AGES)
-    data.x = torch.randint(0, 9, (40, 4), generator=torch.Generator().manual_seed(2))
-    for path, make in (('a', lambda **more: plimsoll.from_pyg(data, tmp_path / 'a', quiet=True, **more)),
-                       ('b', lambda **more: plimsoll.from_pyg([pyg_graph(data), pyg_graph(data)], tmp_path / 'b', quiet=True, **more))):
-        with pytest.raises(plimsoll.UsageError, match="features='f32'"):
-            make()
-        assert list(tmp_path.glob(f'*{path}*')) == []
-        rows = make(features='f32').array('features')
-        assert rows.dtype == np.float32 and np.array_equal(rows[:40], data.x)
+    data.x = torch.randint(0, 9, (40, 4), generator=torch.Generator().manual_seed(2)).to(getattr(torch, dtype))
+    for path, given in ('one', data), ('many', [pyg_graph(data), pyg_graph(data)]):
+        for name, stored, options in ('kept', np.int64, {}), ('numbers', np.float32, {'features': 'f32'}), ('told', np.int64, {'features': 'i64'}):
+            made = plimsoll.from_pyg(given, tmp_path / f'{path} {name}', quiet=True, **options)
+            rows = made.array('features')
+            assert rows.dtype == stored and np.array_equal(rows[:40], data.x) and made.feature_type == np.dtype(stored).name
 
 
 def pyg_graph(data):

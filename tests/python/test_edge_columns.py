@@ -96,14 +96,61 @@ def test_from_disk_under_the_least_line(tmp_path):
     ds, data = made(tmp_path / 'made', g), data_of(g)
     with pytest.raises(plimsoll.MemoryLineError) as refused:
         plimsoll.NeighborLoader(ds, [5, 5], batch_size=32, input_nodes='train', memory='20M')
-    line = refused.value.needed_bytes + (60 << 20)
+    line = refused.value.needed_bytes + (30 << 20)
     loader = plimsoll.NeighborLoader(plimsoll.open(ds.path), [5, 5], batch_size=32, input_nodes='train', memory=line, threads=2)
-    accounts = loader.memory_plan['accounts']
-    assert dict(accounts).get('edge columns', 0) < 400_000 * 160, accounts
+    accounts = {account['name']: account['bytes'] for account in loader.memory_plan['accounts']}
+    assert accounts.get('edge columns', 0) < 400_000 * 160, accounts
     for number, batch in enumerate(loader):
         check(batch, data)
         if number == 20:
             break
+
+
+@pytest.mark.parametrize('line', [None, 'least'])
+@pytest.mark.parametrize('threads', [1, 8])
+def test_integers_of_nodes(tmp_path, line, threads):
+    """From memory, and from disk by windows and caches."""
+    draw = np.random.default_rng(0)
+    g = im.Columns(8, nodes=20_000, edges=60_000, dtype=np.int64, hub=True)
+    g.features = draw.integers(-2**62, 2**62, (20_000, 200 if line else 3))
+    ds, data = made(tmp_path / 'made', g), data_of(g)
+    if line:
+        with pytest.raises(plimsoll.MemoryLineError) as refused:
+            plimsoll.NeighborLoader(ds, [5, 5], batch_size=32, input_nodes='train', memory='20M')
+        line = refused.value.needed_bytes + (8 << 20)
+    assert ds.feature_type == 'int64' and ds.num_features == g.features.shape[1]
+    loader = plimsoll.NeighborLoader(plimsoll.open(ds.path), [5, 5], batch_size=32, input_nodes='train', memory=line, threads=threads)
+    if line:
+        accounts = {account['name']: account['bytes'] for account in loader.memory_plan['accounts']}
+        assert accounts.get('row cache', 0) < g.features.nbytes
+    for number, batch in enumerate(loader):
+        check(batch, data)
+        assert batch.x.dtype == torch.long
+        if number == 20:
+            break
+
+
+def test_integers_of_nodes_in_stores_and_graphs(tmp_path):
+    from plimsoll.pyg import stores
+
+    g = im.Columns(9)
+    g.features = np.random.default_rng(1).integers(0, 119, (len(g.features), 9)).astype(np.int32)
+    store = stores(made(tmp_path / 'one', g))[0]
+    some = torch.tensor([5, 39, 0, 5])
+    for index, expected in (some, g.features[some]), (None, g.features):
+        rows = store.get_tensor(group_name=None, attr_name='x', index=index)
+        assert rows.dtype == torch.long and np.array_equal(rows, expected)
+    graphs = graphs_of(30)
+    for number, graph in enumerate(graphs):
+        graph.x = torch.arange(4 * graph.num_nodes).view(-1, 4) * (number + 1)
+    ds = plimsoll.from_pyg(graphs, tmp_path / 'many', quiet=True, train=np.arange(30))
+    count = 0
+    for batch in plimsoll.GraphLoader(ds, batch_size=7):
+        for graph in batch.to_data_list():
+            assert graph.x.dtype == torch.long and torch.equal(graph.x, graphs[count].x)
+            assert torch.equal(graph.edge_attr, graphs[count].edge_attr)
+            count += 1
+    assert count == 30
 
 
 def test_stores_hand_out_columns(tmp_path):

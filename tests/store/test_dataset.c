@@ -409,9 +409,9 @@ static void newer_formats_follow_the_rule(void **state)
     } versions[] = {
         {"\"format\": 7,\n  \"readable_by\": 1", PLIM_OK},
         {"\"format\": 7,\n  \"new\": {\"x\": [1, null]},\n  \"readable_by\": 1", PLIM_OK},
-        {"\"format\": 7,\n  \"readable_by\": 6", PLIM_ERR_UNSUPPORTED},
+        {"\"format\": 7,\n  \"readable_by\": 7", PLIM_ERR_UNSUPPORTED},
     };
-    static const char from[] = "\"format\": 5,\n  \"readable_by\": 4";
+    static const char from[] = "\"format\": 6,\n  \"readable_by\": 4";
     (void)state;
     char whole[700];
     static char text[65536], changed[70000];

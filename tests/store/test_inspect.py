@@ -137,12 +137,17 @@ def test_too_little_memory_names_what_would_do(tmp_path):
 
 @pytest.mark.parametrize('words', [(), ('--verify',), ('--verify', '--threads', 1), ('--verify', '--io', 'threads'),
                                    ('--verify', '--memory', '84M')])
-@pytest.mark.parametrize('dtype', [np.float16, np.float32])
+@pytest.mark.parametrize('dtype', [np.float16, np.float32, np.int64])
 def test_figures_are_numpys(tmp_path, words, dtype):
     arrays = graph(np.random.default_rng(7), 3001, dtype=dtype, labels=np.int16 if dtype is np.float16 else np.int64)
-    arrays['features'][5, 2] = np.nan
-    arrays['features'][8, 1:3] = np.inf, -np.inf
+    whole = dtype is np.int64
+    if whole:
+        arrays['features'] = np.random.default_rng(8).integers(-1000, 119, arrays['features'].shape)
+    else:
+        arrays['features'][5, 2] = np.nan
+        arrays['features'][8, 1:3] = np.inf, -np.inf
     found = inspect(write(tmp_path / 'set', arrays, num_classes=5), *words)
+    assert found['feature_type'] == np.dtype(dtype).name
     degrees = np.sort(np.diff(arrays['indptr']))
     assert found['num_nodes'] == 3001 and found['num_edges'] == arrays['indices'].size
     assert found['verified'] == ('--verify' in words)
@@ -154,7 +159,7 @@ def test_figures_are_numpys(tmp_path, words, dtype):
     values = arrays['features'].astype(float)
     values = values[np.isfinite(values)]
     stats = found['features']
-    assert stats['num_values'] == 3001 * 6 and stats['num_nan'] == 1 and stats['num_infinite'] == 2
+    assert stats['num_values'] == 3001 * 6 and stats['num_nan'] == (not whole) and stats['num_infinite'] == (0 if whole else 2)
     assert [stats['min'], stats['max']] == [values.min(), values.max()]
     assert [stats['mean'], stats['deviation']] == pytest.approx([values.mean(), values.std()])
     counts = np.bincount(arrays['labels'][arrays['labels'] >= 0])
