@@ -174,10 +174,11 @@ typedef struct plim_training {
      * whole, as with batch norm.
      */
     plim_task_t task;
-    const char *pairs; /* a .npy file as plim_links_t's path; it must stay as it is */
+    const char *pairs; /* a .npy file as plim_links_t's path, which must stay as it is; NULL: all
+                          edges of the dataset */
     double negatives;  /* drawn negative pairs of a pair; also a fraction */
     plim_exclude_t exclude;
-    int64_t num_pairs, pairs_checksum; /* of the file: the library sets them */
+    int64_t num_pairs, pairs_checksum; /* the library sets them; of edges the checksum is 0 */
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
@@ -284,7 +285,8 @@ typedef struct plim_run_info {
     bool early;         /* ended by patience */
     bool sampled;       /* scores are of drawn neighbourhoods */
     plim_training_t training;
-    char pairs[PLIM_PATH_MAX]; /* the file of a run over links; "": of another task */
+    char pairs[PLIM_PATH_MAX]; /* the file of a run over links; "": all edges, or another
+                                task */
 } plim_run_info_t;
 
 #define PLIM_RUN_INFO_INIT                                                                         \

@@ -208,7 +208,9 @@ const cli_option_t train_task_options[] = {
      "drawn ones. Neither labels nor splits are read, and nothing is evaluated. 'plimsoll predict "
      "--kind embeddings' writes the rows of all nodes.",
      AT(training.task), CLI_LIST_OF(PLIM_WORDS_TASK), .plans = true},
-    {"pairs", "FILE", "the links to learn: a .npy file of integers, (2, pairs) or (pairs, 2)",
+    {"pairs", "FILE",
+     "the links to learn: a .npy file of integers, (2, pairs) or (pairs, 2); default: all edges of "
+     "the dataset",
      "Of any size: its pairs are read as batches need them. A run that continues takes the file of "
      "its start, which must be the same; a file that has moved is given again.",
      AT(training.pairs), .kind = CLI_TEXT, .plans = true},

@@ -204,10 +204,9 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
                                          plim_advice_t *advice_out, int *count_out)
 {
     PLIM_ENTER(job);
-    PLIM_TRY(plim__dataset_check(dataset));
     plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_TRY(plim__output_check(advice_out, "plim_advice_t"));
-    PLIM_TRY(plim__plan_settings_take(job, training, &known));
+    PLIM_TRY(plim__plan_settings_take(job, dataset, training, &known));
     training = &known;
     advising_t advising = {
         .job = job, .dataset = dataset, .training = training, .params = PLIM_PLAN_PARAMS_INIT};

@@ -18,19 +18,19 @@
 #define BASES_MOST 1024
 #define BASES_USUAL 30 /* as in PyTorch Geometric's examples */
 
-plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_training_t *given,
-                                       plim_training_t *training_out)
+plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       const plim_training_t *given, plim_training_t *training_out)
 {
+    PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__params_take(given, "plim_training_t", training_out, sizeof *training_out));
     plim_training_t *training = training_out;
     if (training->task < PLIM_TASK_LABELS || training->task > PLIM_TASK_LINK)
         return plim__fail(PLIM_ERR_USAGE, "there is no task %d", (int)training->task);
-    if ((training->pairs != NULL) != (training->task == PLIM_TASK_LINK))
-        return plim__fail(PLIM_ERR_USAGE,
-                          training->pairs != NULL
-                              ? "`pairs` are of the `task` link only"
-                              : "the `task` link needs `pairs`, a .npy file of links");
-    training->num_pairs = training->pairs_checksum = 0;
+    const bool link = training->task == PLIM_TASK_LINK;
+    if (training->pairs != NULL && !link)
+        return plim__fail(PLIM_ERR_USAGE, "`pairs` are of the `task` link only");
+    training->num_pairs = link ? plim_dataset_info(dataset)->num_edges : 0;
+    training->pairs_checksum = 0;
     const plim_links_t links = plim__plan_settings_links(training);
     PLIM_TRY(plim__links_check_negatives(&links));
     return training->pairs == NULL
@@ -426,6 +426,7 @@ plim_links_t plim__plan_settings_links(const plim_training_t *training)
         return links;
     links.num_pairs = training->num_pairs;
     links.path = training->pairs;
+    links.all_edges = training->pairs == NULL;
     links.negatives = PLIM_NEGATIVE_PAIRS;
     links.amount = training->negatives;
     links.exclude = training->exclude;

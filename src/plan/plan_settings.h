@@ -7,10 +7,11 @@
 
 #include <plimsoll/train.h>
 
-/* Copies a caller's settings, with defaults for fields that it does not know, and looks at the file
- * of pairs. PLIM_ERR_USAGE; errors of plim__links_file_describe. */
-plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_training_t *given,
-                                       plim_training_t *training_out);
+/* Copies a caller's settings, with defaults for fields that it does not know, and counts the pairs:
+ * of the file, or the dataset's edges. Errors of plim__dataset_check, plim__links_file_describe;
+ * PLIM_ERR_USAGE. */
+plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       const plim_training_t *given, plim_training_t *training_out);
 
 /* PLIM_ERR_USAGE names settings that do not fit together, and ones that would;
  * PLIM_ERR_UNSUPPORTED for graphs whose ids need 64 bits. */

@@ -325,8 +325,7 @@ PLIM_API plim_status_t plim_batch_sizes(const plim_job_t *job, const plim_datase
     plim_training_t settings = PLIM_TRAINING_INIT;
     plim__probe_t probe = {0}, before_probe = {0};
     PLIM_ENTER(job);
-    PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__plan_settings_take(job, training, &settings));
+    PLIM_TRY(plim__plan_settings_take(job, dataset, training, &settings));
     PLIM_TRY(plim__plan_settings_check(dataset, &settings));
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     const plim_recipe_t *recipe = &settings.recipe;

@@ -620,13 +620,12 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
                                        const plim_plan_params_t *params, plim_plan_t **plan_out)
 {
     PLIM_ENTER(job);
-    PLIM_TRY(plim__dataset_check(dataset));
     plim_training_t settings = PLIM_TRAINING_INIT;
     plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
     char advice[PLIM__ADVICE_TEXT];
     const plim_job_t own = plim__train_job(job);
     plim_plan_t *plan;
-    PLIM_TRY(plim__plan_settings_take(job, training, &settings));
+    PLIM_TRY(plim__plan_settings_take(job, dataset, training, &settings));
     if (params != NULL)
         PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
     PLIM_TRY(plim__plan_create(job, &plan));

@@ -569,8 +569,7 @@ PLIM_API plim_status_t plim_run_compare(const plim_job_t *job, const char *run,
     plim__run_json_t about;
     plim__run_t *now;
     char path[PLIM__RUN_PATH];
-    PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__plan_settings_take(job, training, &known));
+    PLIM_TRY(plim__plan_settings_take(job, dataset, training, &known));
     PLIM_TRY(find_run(run, path));
     const plim_dataset_info_t info = plim__dataset_known(dataset);
     PLIM_TRY(make_run(job, run, &info, &known, &now));

@@ -35,7 +35,7 @@ typedef struct plim__run_json {
     plim__machine_t machine;    /* machine that began the run */
     char init[PLIM_PATH_MAX];   /* file of the first weights; "": drawn by the seed */
     char start[PLIM_START_MAX]; /* the host's text; "": none */
-    char pairs[PLIM_PATH_MAX];  /* file of links; "": another task */
+    char pairs[PLIM_PATH_MAX];  /* file of links; "": edges, another task */
 } plim__run_json_t;
 
 /* Writes the whole file, durable and sealed (io/seal.h); with `fresh` it must not exist.

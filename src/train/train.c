@@ -321,8 +321,7 @@ static plim_status_t enter(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_ENTER(job);
-    PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__plan_settings_take(job, training, &known));
+    PLIM_TRY(plim__plan_settings_take(job, dataset, training, &known));
     const plim_job_t own = plim__train_job(job);
     plim__loop_t loop = {.job = &own,
                          .dataset = dataset,

@@ -120,8 +120,7 @@ PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dat
 {
     plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_ENTER(job);
-    PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__plan_settings_take(job, training, &known));
+    PLIM_TRY(plim__plan_settings_take(job, dataset, training, &known));
     PLIM_TRY(plim__plan_settings_check(dataset, &known));
     PLIM_TRY(plim__trainer_check_plan(job, plim_dataset_info(dataset), &known, plan));
     plim_trainer_t *trainer;

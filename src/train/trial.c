@@ -359,7 +359,6 @@ static void give(const trial_record_t *record, const plim_training_t *training, 
 static plim_status_t check(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_training_t *training, const plim_plan_t *plan)
 {
-    PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     return plim__trainer_check_plan(job, plim_dataset_info(dataset), training, plan);
 }
@@ -373,7 +372,7 @@ PLIM_API plim_status_t plim_train_try(const plim_job_t *job, const plim_dataset_
     trial_record_t record = {0};
     PLIM_ENTER(job);
     PLIM_TRY(plim__output_check(trial_out, "plim_trial_t"));
-    PLIM_TRY(plim__plan_settings_take(job, training, &known));
+    PLIM_TRY(plim__plan_settings_take(job, dataset, training, &known));
     PLIM_TRY(check(job, dataset, &known, plan));
     if (job->core->transport.num_ranks > 1)
         return plim__fail(PLIM_ERR_USAGE, "a trial runs in one process, but the job has %d ranks",
@@ -411,7 +410,7 @@ PLIM_API plim_status_t plim_train_tried(const plim_job_t *job, const plim_datase
     trial_record_t record;
     PLIM_ENTER(job);
     PLIM_TRY(plim__output_check(trial_out, "plim_trial_t"));
-    PLIM_TRY(plim__plan_settings_take(job, training, &known));
+    PLIM_TRY(plim__plan_settings_take(job, dataset, training, &known));
     PLIM_TRY(check(job, dataset, &known, plan));
     PLIM_TRY(name_file(job, dataset, &known, plan, name));
     *found_out = !known.eval_exact && job->core->transport.num_ranks == 1 && find(name, &record);

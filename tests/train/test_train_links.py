@@ -111,6 +111,27 @@ def test_the_same_bits(data, tmp_path):
     assert files(tmp_path / 'run') == whole
 
 
+def test_all_edges(data, tmp_path):
+    """Without --pairs a run learns the edges of the dataset: the same bits as with a file of them, after a stop too."""
+    sources, indptr = np.load(data / 'graph' / 'indices.npy'), np.load(data / 'graph' / 'indptr.npy')
+    np.save(tmp_path / 'edges.npy', np.stack([sources, np.repeat(np.arange(NODES), np.diff(indptr))]).astype(np.int64))
+    given = words(data, '--epochs', 3, '--fanout', '4,3', '--run', tmp_path / 'file')
+    place = given.index('--pairs')
+    given[place + 1] = tmp_path / 'edges.npy'
+    run(*given)
+    whole = files(tmp_path / 'file')
+    del given[place : place + 2]
+    given[-1] = tmp_path / 'edges'
+    run(*given, '--epochs', 1, '--threads', 1, '--memory', '72M')
+    run('train', '--resume', tmp_path / 'edges', '--epochs', 3)
+    assert files(tmp_path / 'edges')[0] == whole[0] and losses(tmp_path / 'edges') == losses(tmp_path / 'file')
+    given[-1] = tmp_path / 'again'
+    run(*given)
+    assert files(tmp_path / 'again') == whole
+    assert 'pairs_checksum' in run('train', '--resume', tmp_path / 'edges', '--epochs', 4, '--pairs', tmp_path / 'edges.npy', code=2).stderr
+    assert run('plan', *given[1:-2])
+
+
 def test_a_run_knows_its_pairs(data, tmp_path):
     pairs = np.load(data / 'pairs.npy')
     np.save(tmp_path / 'own.npy', pairs)
@@ -148,7 +169,6 @@ def test_what_is_not_for_links_is_refused(data, tmp_path):
         done = run(*words(data, '--run', tmp_path / 'run', *more), code=2)
         assert named in done.stderr, (more, done.stderr)
         assert not (tmp_path / 'run').exists()
-    assert '--pairs' in run('train', data / 'graph', '--task', 'link', code=2).stderr
     assert '--task' in run('train', data / 'graph', '--pairs', data / 'pairs.npy', code=2).stderr
     run(*words(data, '--epochs', 1, '--run', tmp_path / 'run'))
     assert '--pairs' in run('evaluate', tmp_path / 'run', code=2).stderr
