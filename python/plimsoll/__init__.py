@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .links import LinkNeighborLoader
     from .loader import GraphLoader, NeighborLoader
     from .monitor import MemoryMonitor, clear_all_memory, memory_efficient_training_wrapper, print_gpu_memory
+    from .ogb_links import from_ogb_links
     from .training import generate, import_, plan, train
 
 __version__: str = _core.version()
@@ -48,6 +49,7 @@ __version__: str = _core.version()
 # Public names that are imported when they are first used, and the module of each.
 _LAZY = {
     'Builder': 'building',
+    'from_ogb_links': 'ogb_links',
     'from_parquet': 'building',
     'from_pt_files': 'building',
     'from_pyg': 'building',
@@ -87,6 +89,7 @@ __all__ = [
     'UnsupportedError',
     'UsageError',
     'clear_all_memory',
+    'from_ogb_links',
     'from_parquet',
     'from_pt_files',
     'from_pyg',
