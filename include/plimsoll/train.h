@@ -121,6 +121,8 @@ typedef enum plim_task {
     PLIM_TASK_LINK        /* whether two nodes are linked */
 } plim_task_t;
 
+#define PLIM_CATEGORIES_MAX 32 /* columns of integer features of nodes that models read */
+
 /* The settings of a run. Make it with PLIM_TRAINING_INIT. */
 typedef struct plim_training {
     size_t size; /* of this struct */
@@ -179,6 +181,10 @@ typedef struct plim_training {
     double negatives;  /* drawn negative pairs of a pair; also a fraction */
     plim_exclude_t exclude;
     int64_t num_pairs, pairs_checksum; /* the library sets them; of edges the checksum is 0 */
+    /* Integer features of nodes: how many values each column has, from 0 on, for a table of
+     * embeddings each, whose sum, `hidden` wide, is the first layer's input; first one 0: the
+     * features are floats. */
+    int64_t node_categories[PLIM_CATEGORIES_MAX];
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
@@ -189,7 +195,10 @@ typedef struct plim_training {
         sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL, false, false, 0,     \
-            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_TASK_LABELS, NULL, 1, PLIM_EXCLUDE_REVERSES, 0, 0       \
+            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_TASK_LABELS, NULL, 1, PLIM_EXCLUDE_REVERSES, 0, 0,      \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
     }
 
 /* Events of a run. Scores are NAN if not evaluated. */

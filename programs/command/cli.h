@@ -100,6 +100,9 @@ const char *cli_nearest_text(const cli_nearest_t *nearest, const char *prefix, c
  * "15 10 5" or 15 10 5 or [15, 10, 5]. */
 bool cli_parse_fanout(const cli_common_t *common, const char *option, const char *text,
                       char ***next, plim_recipe_t *recipe);
+/* A list of numbers from 1 on, at most PLIM_CATEGORIES_MAX; the rest of counts_out (most) is 0. */
+bool cli_parse_categories(const cli_common_t *common, const char *option, const char *text,
+                          char ***next, int most, int64_t *counts_out);
 
 /* Options of a shape, for generate and plan: --scale, --spread, --dtype, and the four counts of the
  * free shape. Their struct is plim_generate_options_t. */

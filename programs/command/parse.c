@@ -192,18 +192,20 @@ static bool is_number(const char *text)
     return end != text && *end == '\0';
 }
 
+#define NUMBERS_TEXT 256 /* bytes of a list of numbers on the command line */
+
 /* Reads "15,10,5", "15 10 5" or "[15, 10, 5]". */
-static bool read_fanout(const char *text, plim_recipe_t *recipe)
+static bool read_numbers(const char *text, int most, int64_t *numbers_out, int *count_out)
 {
     const char closing = *text == '[' ? ']' : *text == '(' ? ')' : '\0';
     const char *at = text + (closing != '\0');
-    for (recipe->num_hops = 0; recipe->num_hops < PLIM_HOPS_MAX;) {
+    for (*count_out = 0; *count_out < most;) {
         char *end;
         errno = 0;
         long long value = strtoll(at, &end, 10);
         if (errno != 0 || end == at)
             return false;
-        recipe->fanout[recipe->num_hops++] = value;
+        numbers_out[(*count_out)++] = value;
         at = end + strspn(end, " ");
         if (*at == closing)
             return closing == '\0' || at[1] == '\0';
@@ -225,20 +227,49 @@ static bool fanout_goes_on(const char *text, const char *next)
     return strpbrk(text, ",[(") == NULL && is_number(next);
 }
 
+/* Reads a list that may go on in the next words, which come behind it in joined_out. */
+static bool take_numbers(const char *text, char ***next, int most, int64_t *numbers_out,
+                         int *count_out, char joined_out[NUMBERS_TEXT])
+{
+    int used = snprintf(joined_out, NUMBERS_TEXT, "%s", text);
+    while (used < NUMBERS_TEXT && **next != NULL && fanout_goes_on(joined_out, **next))
+        used += snprintf(joined_out + used, NUMBERS_TEXT - (size_t)used, " %s", *(*next)++);
+    return used < NUMBERS_TEXT && read_numbers(joined_out, most, numbers_out, count_out);
+}
+
 bool cli_parse_fanout(const cli_common_t *common, const char *option, const char *text,
                       char ***next, plim_recipe_t *recipe)
 {
-    char joined[256];
-    int used = snprintf(joined, sizeof joined, "%s", text);
-    while (used < (int)sizeof joined && **next != NULL && fanout_goes_on(joined, **next))
-        used += snprintf(joined + used, sizeof joined - (size_t)used, " %s", *(*next)++);
-    const bool valid = used < (int)sizeof joined && read_fanout(joined, recipe);
+    char joined[NUMBERS_TEXT];
+    const bool valid =
+        take_numbers(text, next, PLIM_HOPS_MAX, recipe->fanout, &recipe->num_hops, joined);
     if (!valid)
         (void)cli_wrong_use(common,
                             "%s: '%s' is not one number a hop, like 15,10,5 (at most %d hops; "
                             "-1: all neighbours)",
                             option, joined, PLIM_HOPS_MAX);
     return valid;
+}
+
+bool cli_parse_categories(const cli_common_t *common, const char *option, const char *text,
+                          char ***next, int most, int64_t *counts_out)
+{
+    char joined[NUMBERS_TEXT];
+    int64_t counts[PLIM_CATEGORIES_MAX];
+    int count;
+    bool valid = take_numbers(text, next, most, counts, &count, joined);
+    for (int i = 0; valid && i < count; i++)
+        valid = counts[i] >= 1 && counts[i] <= INT32_MAX;
+    if (!valid) {
+        (void)cli_wrong_use(common,
+                            "%s: '%s' is not one number from 1 on for each column, like 5,6,2 (at "
+                            "most %d columns)",
+                            option, joined, most);
+        return false;
+    }
+    memset(counts_out, 0, (size_t)most * sizeof *counts_out);
+    memcpy(counts_out, counts, (size_t)count * sizeof *counts_out);
+    return true;
 }
 
 bool cli_parse_seed(const cli_common_t *common, const char *option, const char *text,

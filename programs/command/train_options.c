@@ -50,19 +50,15 @@ static bool take_eval_fanout(void *context, char *value, char ***next)
 static bool take_edge_categories(void *context, char *value, char ***next)
 {
     train_t *train = context;
-    plim_training_t *training = &train->training;
-    plim_recipe_t counts = PLIM_RECIPE_INIT;
-    if (!cli_parse_fanout(&train->common, "--edge-categories", value, next, &counts))
-        return false;
-    for (int i = 0; i < counts.num_hops; i++)
-        if (counts.fanout[i] < 1) {
-            (void)cli_wrong_use(&train->common, "--edge-categories: a column has at least 1 value");
-            return false;
-        }
-    memset(training->edge_categories, 0, sizeof training->edge_categories);
-    memcpy(training->edge_categories, counts.fanout,
-           (size_t)counts.num_hops * sizeof counts.fanout[0]);
-    return true;
+    return cli_parse_categories(&train->common, "--edge-categories", value, next, PLIM_HOPS_MAX,
+                                train->training.edge_categories);
+}
+
+static bool take_node_categories(void *context, char *value, char ***next)
+{
+    train_t *train = context;
+    return cli_parse_categories(&train->common, "--node-categories", value, next,
+                                PLIM_CATEGORIES_MAX, train->training.node_categories);
 }
 
 /* "valid,test" or "all". */
@@ -177,6 +173,11 @@ const cli_option_t train_model_options[] = {
      "gine: how many values each column of integer features of edges has, for embeddings",
      "Such as 5,6,2 for the bonds of OGB's molecules.", AT(training.edge_categories),
      CLI_BY(take_edge_categories), .plans = true},
+    {"node-categories", "LIST",
+     "how many values each column of integer features of nodes has, for embeddings",
+     "The sum of a row's embeddings, --hidden wide, is the first layer's input. Such as "
+     "119,5,12,12,10,6,6,2,2 for the atoms of OGB's molecules.",
+     AT(training.node_categories), CLI_BY(take_node_categories), .plans = true},
     {"edge-weight", NULL, "gcn weighs edges by the dataset's weights", AT(training.edge_weight),
      .plans = true},
     {"num-bases", "N", "bases of rgcn; default: as many as types of edges, at most 30",
@@ -485,8 +486,9 @@ static bool adds_inputs(const plim_training_t *training, const plim_dataset_info
                             : info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes
                                                                       : info->num_targets;
     const int layers = training->model.num_layers;
+    const int64_t input = training->node_categories[0] > 0 ? hidden : info->num_features;
     for (int i = 0; i < layers; i++)
-        if ((i == 0 ? info->num_features : hidden) ==
+        if ((i == 0 ? input : hidden) ==
             (i + 1 == layers && info->num_graphs == 0 ? outputs : hidden))
             return true;
     return false;

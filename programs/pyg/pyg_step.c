@@ -233,10 +233,14 @@ pyg_step_t pyg_step(const plim_training_t *training, const plim_dataset_info_t *
 {
     const plim_model_t *model = &training->model;
     const double types = (double)info->num_edge_types;
+    const bool embeds = training->node_categories[0] > 0;
     double width[PLIM_HOPS_MAX + 1] = {0};
     pyg_step_t step = {0};
+    for (int i = 0; i < PLIM_CATEGORIES_MAX; i++)
+        step.parameters +=
+            sizeof(float) * (double)training->node_categories[i] * (double)model->hidden;
     for (int i = 0; i <= model->num_layers; i++)
-        width[i] = (double)(i == 0                   ? info->num_features
+        width[i] = (double)(i == 0 && !embeds        ? info->num_features
                             : i == model->num_layers ? num_outputs
                                                      : model->hidden);
     for (int i = 0; i < model->num_layers; i++)

@@ -90,7 +90,8 @@ static plim_status_t make_layers(plim__exact_t *exact)
         exact->layers[i].fanout = fanout > 0 ? fanout : INT64_MAX - 1;
         exact->layers[i].skips_loops |= plim__offsets_skip_loops(exact->offsets);
     }
-    return PLIM_OK;
+    return plim__exact_embedding(&params->model, &params->columns, params->parameters,
+                                 params->num_parameters, &exact->embedding);
 }
 
 /* Gives each batch its part of edge_values. */
@@ -177,15 +178,17 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
 
 static plim__exact_source_t source_of_features(const plim__exact_t *exact)
 {
-    const bool half = exact->info->feature_type == PLIM_F16;
-    const int64_t row = exact->info->num_features * (half ? 2 : 4);
-    return (plim__exact_source_t){.file = &exact->features,
-                                  .set = &exact->all_nodes,
-                                  .half = half,
-                                  .width = exact->info->num_features,
-                                  .row_bytes = row,
-                                  .start = PLIM__NPY_HEADER,
-                                  .range_rows = INT64_MAX};
+    const plim__columns_t *columns = &exact->params->columns;
+    const int64_t size = (int64_t)plim__feature_bytes(exact->info->feature_type);
+    return (plim__exact_source_t){
+        .file = &exact->features,
+        .set = &exact->all_nodes,
+        .half = exact->info->feature_type == PLIM_F16,
+        .categories = columns->node_categories.columns > 0 ? &columns->node_categories : NULL,
+        .width = plim__model_input(&exact->params->model, columns, exact->info->num_features),
+        .row_bytes = exact->info->num_features * size,
+        .start = PLIM__NPY_HEADER,
+        .range_rows = INT64_MAX};
 }
 
 static plim__exact_source_t source_of_store(const plim__exact_t *exact,
@@ -235,6 +238,8 @@ static plim_status_t run_layers(plim__exact_t *exact, const plim__exact_sink_t *
             status = plim__exact_agree(exact, make_store(exact, i, store));
         if (status == PLIM_OK)
             status = plim__exact_layer_run(exact, i, &sink);
+        if (status == PLIM_OK)
+            status = plim__exact_agree(exact, plim__exact_damage(exact));
         if (i < exact->num_layers - 1)
             exact->source = source_of_store(exact, store, i);
     }

@@ -201,6 +201,27 @@ static void put_categories(plim__exact_t *exact, int64_t edge, const char *from,
     }
 }
 
+void plim__exact_embed(const plim__exact_t *exact, const char *row, int64_t first, int64_t count,
+                       float *to)
+{
+    const plim__categories_t *categories = exact->source.categories;
+    const float *table = exact->embedding + first;
+    memset(to, 0, (size_t)count * sizeof *to);
+    for (int c = 0; c < categories->columns; c++) {
+        int64_t value;
+        memcpy(&value, row + (size_t)c * sizeof value, sizeof value);
+        if (value < 0 || value >= categories->counts[c]) {
+            atomic_store_explicit(&((plim__exact_t *)(uintptr_t)exact)->damaged_row, true,
+                                  memory_order_relaxed);
+            value = 0;
+        }
+        const float *chosen = table + value * exact->source.width;
+        for (int64_t i = 0; i < count; i++)
+            to[i] += chosen[i];
+        table += categories->counts[c] * exact->source.width;
+    }
+}
+
 void plim__exact_edge_put(plim__exact_t *exact, int64_t edge, const char *from, const float *totals,
                           plim__stream_edges_t *edges, int64_t at)
 {

@@ -103,6 +103,12 @@ plim_status_t plim__exact_layer_make(const plim_model_t *model, const plim__colu
                                      const plim__parameter_t *parameters, int count, int index,
                                      plim__exact_layer_t *layer_out);
 
+/* The tables of embeddings of integer features of nodes, one behind the other; unchanged without.
+ */
+plim_status_t plim__exact_embedding(const plim_model_t *model, const plim__columns_t *columns,
+                                    const plim__parameter_t *parameters, int count,
+                                    const float **embedding_out);
+
 /*
  * Shapes of the layers that are computed: all, or for embeddings all but the last. Pointers to
  * parameters that will exist are not NULL and must not be read.
@@ -362,6 +368,7 @@ typedef struct plim__exact_source {
     const char *memory;
     const plim__exact_set_t *set; /* its positions number the rows */
     bool half;
+    const plim__categories_t *categories; /* of integers, whose embeddings are the row; or NULL */
     int64_t width;
     int64_t row_bytes;
     int64_t start;                   /* offset of the first row */
@@ -422,9 +429,10 @@ typedef struct plim__exact {
     float *state; /* a range of the last slice's states */
     void *kept;   /* an epilogue's statistics */
     float *packed_front, *packed_behind, *packed_root, *packed_second, *packed_dst;
-    float *table;  /* (term_rows, term_width) of the terms of edges */
-    float *z;      /* (range_rows, sizes.z) GATv2: of a range of destinations */
-    float *scores; /* (2 * heads, in) attention's vectors, multiplied with the weight */
+    const float *embedding; /* (categories, source.width) of integer features; NULL: none */
+    float *table;           /* (term_rows, term_width) of the terms of edges */
+    float *z;               /* (range_rows, sizes.z) GATv2: of a range of destinations */
+    float *scores;          /* (2 * heads, in) attention's vectors, multiplied with the weight */
 
     /* The current layer: */
     plim__exact_layer_t *layer;
@@ -440,6 +448,7 @@ typedef struct plim__exact {
 
     _Atomic int64_t damaged;      /* an entry of indices.npy that is no valid node, or -1 */
     _Atomic int64_t damaged_edge; /* an edge whose type or category is none, or -1 */
+    _Atomic bool damaged_row;     /* a node has a category that is none */
 } plim__exact_t;
 
 static inline float *plim__exact_tile(const plim__exact_t *exact, int worker)
@@ -453,11 +462,17 @@ static inline int64_t plim__exact_num_ranges(const plim__exact_t *exact, int64_t
     return (rows + exact->sizes.range_rows - 1) / exact->sizes.range_rows;
 }
 
+/* exact_columns.c. Columns [first, first + count) of the sum of the embeddings of a row. */
+void plim__exact_embed(const plim__exact_t *exact, const char *row, int64_t first, int64_t count,
+                       float *to);
+
 /* One row of the source as floats: columns [first, first + count). */
 static inline void plim__exact_load(const plim__exact_t *exact, const char *row, int64_t first,
                                     int64_t count, float *to)
 {
-    if (exact->source.half)
+    if (exact->source.categories != NULL)
+        plim__exact_embed(exact, row, first, count, to);
+    else if (exact->source.half)
         plim__half_widen(exact->half_path, (const uint16_t *)(const void *)row + first, to, count);
     else
         __builtin_memcpy(to, (const float *)(const void *)row + first,

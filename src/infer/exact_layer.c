@@ -203,7 +203,7 @@ static void make(parameter_source_t *source, const plim_model_t *model,
 {
     const bool last = index == model->num_layers - 1;
     memset(layer, 0, sizeof *layer);
-    layer->in = index == 0 ? num_features : model->hidden;
+    layer->in = index == 0 ? plim__model_input(model, columns, num_features) : model->hidden;
     layer->out = last ? num_outputs : model->hidden;
     layer->inner = layer->out;
     layer->root_scale = 1.0f;
@@ -249,6 +249,17 @@ plim_status_t plim__exact_layer_make(const plim_model_t *model, const plim__colu
     return source.status;
 }
 
+plim_status_t plim__exact_embedding(const plim_model_t *model, const plim__columns_t *columns,
+                                    const plim__parameter_t *parameters, int count,
+                                    const float **embedding_out)
+{
+    parameter_source_t source = {parameters, count, PLIM_OK};
+    if (columns->node_categories.columns > 0)
+        *embedding_out = find(&source, "atom_encoder.atom_embedding_list", 0, "weight",
+                              columns->node_categories.counts[0] * model->hidden);
+    return source.status;
+}
+
 void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_t *model,
                               const plim__columns_t *columns, int64_t num_outputs, bool embeddings,
                               int *num_layers_out, plim__exact_layer_t *layers_out)
@@ -257,10 +268,9 @@ void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_
     const int count = model->num_layers - (embeddings ? 1 : 0);
     for (int i = 0; i < count; i++)
         make(&source, model, columns, info->num_features, num_outputs, i, &layers_out[i]);
-    if (count == 0) /* the embeddings of a model of one layer are the features themselves */
-        layers_out[0] = (plim__exact_layer_t){.in = info->num_features,
-                                              .out = info->num_features,
-                                              .inner = info->num_features,
-                                              .epilogue = {.width = info->num_features}};
+    const int64_t in = plim__model_input(model, columns, info->num_features);
+    if (count == 0) /* the embeddings of a model of one layer are its input itself */
+        layers_out[0] =
+            (plim__exact_layer_t){.in = in, .out = in, .inner = in, .epilogue = {.width = in}};
     *num_layers_out = count > 0 ? count : 1;
 }

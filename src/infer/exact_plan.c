@@ -501,9 +501,9 @@ static bool fit_layer(const exact_work_t *work, int index, int64_t available, in
         *needed_out = available - left;
         return left >= 0;
     }
-    const int64_t row = index > 0
-                            ? 4 * layer->in
-                            : layer->in * (int64_t)plim__feature_bytes(work->info->feature_type);
+    const int64_t row = index > 0 ? 4 * layer->in
+                                  : work->info->num_features *
+                                        (int64_t)plim__feature_bytes(work->info->feature_type);
     const int64_t states = plim__mul_saturating_i64(work->own[index + 1], 4 * stored_floats(layer));
     if (work->scratch_counts && resident_bytes(work, index) > left)
         left -= states + states / 16;

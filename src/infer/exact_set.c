@@ -19,6 +19,10 @@ plim_status_t plim__exact_damage(plim__exact_t *exact)
                           "%s: row %lld has a type or a category that is not below the number of "
                           "them",
                           exact->column.path, (long long)edge);
+    if (atomic_load(&exact->damaged_row))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: a node has a category that is not below the number of them",
+                          exact->features.path);
     if (entry < 0)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,

@@ -24,7 +24,8 @@ static void shape_model(plim__model_t *model, const plim__model_params_t *params
         layer->plain = i + 1 == settings->num_layers && !params->graph_level;
         layer->raw = i == 0 && params->columns.node_categories.columns == 0;
         layer->needs_dx = !layer->raw || settings->kind == PLIM_GINE || settings->kind == PLIM_RGCN;
-        layer->in = layer->raw ? params->num_features : settings->hidden;
+        layer->in = i > 0 ? settings->hidden
+                          : plim__model_input(settings, &params->columns, params->num_features);
         layer->out = layer->plain ? params->num_outputs : settings->hidden;
         layer->residual = settings->residual && layer->in == layer->out;
         layer->after.width = layer->out;

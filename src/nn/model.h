@@ -27,10 +27,9 @@ static inline bool plim__model_skips_loops(const plim_model_t *model)
 }
 
 /* Integer columns, each of values 0 … counts[column] - 1. */
-#define PLIM__CATEGORIES_MAX 32
 typedef struct plim__categories {
     int columns;
-    int64_t counts[PLIM__CATEGORIES_MAX];
+    int64_t counts[PLIM_CATEGORIES_MAX];
 } plim__categories_t;
 
 /* Columns that a model reads beside the rows; zeros: none. */
@@ -43,6 +42,13 @@ typedef struct plim__columns {
     plim__categories_t node_categories; /* in place of rows: the sum of their embeddings, `hidden`
                                            wide */
 } plim__columns_t;
+
+/* Columns of the first layer's input, of rows with so many features. */
+static inline int64_t plim__model_input(const plim_model_t *model, const plim__columns_t *columns,
+                                        int64_t num_features)
+{
+    return columns->node_categories.columns > 0 ? model->hidden : num_features;
+}
 
 /* The columns of a batch. Those of edges are in the order of edge_ids: block by block, in the order
  * of indices. NULL: absent. */

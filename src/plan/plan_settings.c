@@ -60,6 +60,52 @@ static plim_status_t check_labels(const plim_dataset_t *dataset)
     return PLIM_OK;
 }
 
+static plim__categories_t categories_of(const int64_t *counts, int most)
+{
+    plim__categories_t categories = {0};
+    while (categories.columns < most && counts[categories.columns] > 0) {
+        categories.counts[categories.columns] = counts[categories.columns];
+        categories.columns++;
+    }
+    return categories;
+}
+
+static plim__categories_t edge_categories(const plim_training_t *training)
+{
+    return categories_of(training->edge_categories, PLIM_HOPS_MAX);
+}
+
+static plim__categories_t node_categories(const plim_training_t *training)
+{
+    return categories_of(training->node_categories, PLIM_CATEGORIES_MAX);
+}
+
+/* Integer features of nodes and their categories belong together. */
+static plim_status_t check_node_categories(const plim_dataset_t *dataset,
+                                           const plim_training_t *training)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const plim__categories_t categories = node_categories(training);
+    int64_t rows = 0;
+    for (int i = 0; i < categories.columns; i++)
+        rows = plim__add_saturating_i64(rows, categories.counts[i]);
+    if (info->feature_type != PLIM_I64 && categories.columns > 0)
+        return plim__fail(PLIM_ERR_USAGE, "`node_categories` are of integer features of nodes: "
+                                          "leave them out");
+    if (info->feature_type == PLIM_I64 && categories.columns != info->num_features)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: the features of nodes are integers in %lld columns (at most %d are "
+                          "read), but `node_categories` has %d entries; give the number of values "
+                          "of each column, or import them as floats if they are numbers",
+                          plim__dataset_path(dataset), (long long)info->num_features,
+                          PLIM_CATEGORIES_MAX, categories.columns);
+    if (rows > PLIM__WIDTH_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "`node_categories` are %lld in all; up to %lld are supported",
+                          (long long)rows, (long long)PLIM__WIDTH_MAX);
+    return PLIM_OK;
+}
+
 static plim_status_t check_dataset(const plim_dataset_t *dataset, const plim_training_t *training)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
@@ -71,6 +117,7 @@ static plim_status_t check_dataset(const plim_dataset_t *dataset, const plim_tra
     const int64_t outputs = plim__plan_settings_outputs(info, training);
     if (training->task == PLIM_TASK_LABELS)
         PLIM_TRY(check_labels(dataset));
+    PLIM_TRY(check_node_categories(dataset, training));
     if (info->num_features > PLIM__WIDTH_MAX || outputs > PLIM__WIDTH_MAX)
         return plim__fail(
             PLIM_ERR_UNSUPPORTED,
@@ -104,20 +151,12 @@ static unsigned columns_read(const plim_training_t *training)
            (training->model.kind == PLIM_RGCN ? PLIM_EDGE_TYPE : 0U);
 }
 
-static int count_categories(const plim_training_t *training)
-{
-    int count = 0;
-    while (count < PLIM_HOPS_MAX && training->edge_categories[count] > 0)
-        count++;
-    return count;
-}
-
 /* Integer features of edges and their categories belong together. */
 static plim_status_t check_categories(const plim_dataset_info_t *info,
                                       const plim_training_t *training)
 {
     const bool integers = info->edge_feature_type == PLIM_I64;
-    const int count = count_categories(training);
+    const int count = edge_categories(training).columns;
     if (count > 0 && (training->model.kind != PLIM_GINE || !integers))
         return plim__fail(PLIM_ERR_USAGE,
                           "`edge_categories` are of the model gine and of integer features of "
@@ -162,11 +201,6 @@ static plim_status_t check_columns(const plim_dataset_t *dataset, const plim_tra
                           (long long)training->bases, BASES_MOST);
     if (training->bases > 0 && training->model.kind != PLIM_RGCN)
         return plim__fail(PLIM_ERR_USAGE, "`bases` is of the model rgcn only");
-    if (info->num_features > 0 && info->feature_type == PLIM_I64)
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: the features of nodes are integers; import them with `features` f32 "
-                          "if they are numbers, or one-hot if they are categories",
-                          path);
     return check_categories(info, training);
 }
 
@@ -497,13 +531,12 @@ plim__columns_t plim__plan_settings_columns(const plim_dataset_info_t *info,
                                             const plim_training_t *training)
 {
     plim__columns_t columns = {.edge_weights = reads_edge_weight(training),
+                               .node_categories = node_categories(training),
                                .edge_feature_type = recipe_type(info)};
     if (reads_edge_features(training) && info->edge_feature_type != PLIM_I64) {
         columns.edge_features = info->num_edge_features;
     } else if (reads_edge_features(training)) {
-        columns.edge_categories.columns = count_categories(training);
-        memcpy(columns.edge_categories.counts, training->edge_categories,
-               sizeof training->edge_categories);
+        columns.edge_categories = edge_categories(training);
     }
     if (training->model.kind == PLIM_RGCN) {
         columns.edge_types = info->num_edge_types;
@@ -521,7 +554,8 @@ plim__batch_columns_t plim__plan_settings_batch(const plim_batch_t *batch)
                                    .weight_sums = slot->weight_sums,
                                    .edge_features = batch->edge_features,
                                    .edge_types = batch->edge_type,
-                                   .edge_categories = batch->edge_features};
+                                   .edge_categories = batch->edge_features,
+                                   .node_categories = batch->rows};
 }
 
 bool plim__plan_settings_draws(const plim_dataset_info_t *info, const plim_training_t *training)

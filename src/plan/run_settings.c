@@ -9,7 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum kind { NAME, INT, COUNT, REAL, FLOAT, FLAG, SEED, FANOUT, EVAL_FANOUT } kind_t;
+typedef enum kind {
+    NAME,
+    INT,
+    COUNT,
+    REAL,
+    FLOAT,
+    FLAG,
+    SEED,
+    FANOUT,
+    EVAL_FANOUT,
+    CATEGORIES
+} kind_t;
 
 typedef struct setting {
     const char *key;
@@ -131,9 +142,10 @@ static const setting_t settings[] = {
     {"exclude", NAME, true, AT(exclude), excluded},
     {"num_pairs", SEED, true, AT(num_pairs), NULL},
     {"pairs_checksum", SEED, true, AT(pairs_checksum), NULL},
+    {"node_categories", CATEGORIES, true, AT(node_categories), NULL},
 };
 
-#define NUM_ADDED 14 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 15 /* the last settings, which runs of earlier versions lack */
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 
@@ -178,6 +190,12 @@ static double plain(float value)
     return (float)nearest == value ? nearest : (double)value;
 }
 
+/* The length of the array that a list is kept in. */
+static int most_numbers(const setting_t *setting)
+{
+    return setting->kind == CATEGORIES ? PLIM_CATEGORIES_MAX : PLIM_HOPS_MAX;
+}
+
 /* The fan-outs of a recipe, or those of evaluation (or other counts), which end at the first 0. */
 static const int64_t *fanout_at(const setting_t *setting, const void *from, int *count_out)
 {
@@ -187,7 +205,7 @@ static const int64_t *fanout_at(const setting_t *setting, const void *from, int 
     if (setting->kind == FANOUT)
         count = recipe->num_hops < PLIM_HOPS_MAX ? recipe->num_hops : PLIM_HOPS_MAX;
     else
-        while (count < PLIM_HOPS_MAX && fanout[count] != 0)
+        while (count < most_numbers(setting) && fanout[count] != 0)
             count++;
     *count_out = count;
     return fanout;
@@ -235,6 +253,7 @@ static json_t *render(const setting_t *setting, const void *from)
         return render_seed(*(const uint64_t *)from);
     case FANOUT:
     case EVAL_FANOUT:
+    case CATEGORIES:
         return render_fanout(setting, from);
     }
     return NULL;
@@ -315,12 +334,12 @@ static bool parse_seed(const json_t *value, uint64_t *seed_out)
     return errno == 0 && *end == '\0';
 }
 
-static bool parse_fanout(const json_t *value, int64_t fanout[PLIM_HOPS_MAX])
+static bool parse_fanout(const json_t *value, int most, int64_t *fanout)
 {
     size_t count = json_array_size(value);
-    if (!json_is_array(value) || count > PLIM_HOPS_MAX)
+    if (!json_is_array(value) || count > (size_t)most)
         return false;
-    memset(fanout, 0, PLIM_HOPS_MAX * sizeof fanout[0]);
+    memset(fanout, 0, (size_t)most * sizeof fanout[0]);
     for (size_t i = 0; i < count; i++)
         if (!parse_integer(json_array_get(value, i), -1, INT32_MAX, &fanout[i]))
             return false;
@@ -354,9 +373,10 @@ static bool parse(const setting_t *setting, const json_t *value, void *to)
         return parse_seed(value, to);
     case FANOUT:
         recipe->num_hops = (int)json_array_size(value);
-        return parse_fanout(value, recipe->fanout);
+        return parse_fanout(value, PLIM_HOPS_MAX, recipe->fanout);
     case EVAL_FANOUT:
-        return parse_fanout(value, to);
+    case CATEGORIES:
+        return parse_fanout(value, most_numbers(setting), to);
     }
     return false;
 }
@@ -381,7 +401,7 @@ plim_status_t plim__run_settings_parse(const json_t *object, const char *name,
     return PLIM_OK;
 }
 
-#define SETTING_TEXT 256
+#define SETTING_TEXT 512
 _Static_assert(PLIM__REAL_TEXT <= SETTING_TEXT, "a number fits");
 
 /* Formats a setting's value for a message. Different values have different texts. */
@@ -415,6 +435,7 @@ static void describe(const setting_t *setting, const void *from, char text_out[S
         return;
     case FANOUT:
     case EVAL_FANOUT:
+    case CATEGORIES:
         fanout = fanout_at(setting, from, &count);
         for (int i = 0; i < count && used < SETTING_TEXT; i++)
             used += snprintf(text_out + used, SETTING_TEXT - (size_t)used, "%s%lld",

@@ -380,8 +380,9 @@ static plim_status_t take_sampled(void *context, int64_t rows, const plim__model
 static int64_t embedding_width(const plim__session_t *session)
 {
     const plim_model_t *model = &session->training.model;
-    return model->num_layers == 1 && session->info->num_graphs == 0 ? session->info->num_features
-                                                                    : model->hidden;
+    return model->num_layers == 1 && session->info->num_graphs == 0
+               ? plim__model_input(model, &session->params.columns, session->info->num_features)
+               : model->hidden;
 }
 
 static plim_status_t predict_sampled(plim__session_t *session, const char *run,

@@ -146,7 +146,8 @@ def test_many_graphs(tmp_path, kind):
 
 
 @pytest.mark.parametrize('x', [torch.int64, torch.uint8], ids=str)
-def test_integer_features_are_refused(tmp_path, x):
-    with pytest.raises(plimsoll.Error, match='feature'):
-        plimsoll.from_pyg(make_data(x, 'classes', masks=True), tmp_path / 'data')
-    assert plimsoll.from_pyg(make_data(x, 'classes', masks=True), tmp_path / 'data', features='f32').num_features == 5
+def test_integer_features_stay(tmp_path, x):
+    data = make_data(x, 'classes', masks=True)
+    batch = next(iter(plimsoll.NeighborLoader(plimsoll.from_pyg(data, tmp_path / 'data'), [2], batch_size=8, input_nodes='train')))
+    assert batch.x.dtype == torch.int64 and torch.equal(batch.x, data.x[batch.n_id].long())
+    assert plimsoll.from_pyg(data, tmp_path / 'floats', features='f32').feature_type == 'float32'
