@@ -136,7 +136,8 @@ typedef struct plim_batch {
     int64_t first_seed;   /* index of this part's first seed in the stream's shares of the batch */
     bool last_part;       /* the batch, or the stream's shares of it, end with this part */
     int64_t batch_seeds;  /* seeds of the whole batch (graphs, in a dataset of many graphs) */
-    int64_t batch_labels; /* labels of the whole batch: seeds with a class, or known values */
+    int64_t batch_labels; /* labels of the whole batch: seeds with a class, or known
+                             values; pairs and negatives of links */
     int64_t num_seeds;    /* of this part */
     int64_t num_nodes;
     int num_blocks;
@@ -168,13 +169,13 @@ typedef struct plim_batch {
                                   decide draws */
     /* Of a stream of links: its seeds are the distinct nodes of the pairs and their negatives,
      * ascending; disjoint, the nodes in the order of pair_index. */
-    int64_t num_pairs;         /* 0: seeds are nodes */
+    int64_t num_pairs;         /* 0: seeds are nodes, or an empty share */
     int64_t num_negatives;     /* pairs, or targets */
     const int64_t *pair_ids;   /* (num_pairs) places in the stream's list */
-    const int64_t *pair_index; /* Places in the batch's nodes. PLIM_NEGATIVE_PAIRS, or none:
-                                  (2, num_pairs + num_negatives) sources, targets, the negatives
-                                  last; PLIM_NEGATIVE_TARGETS: sources, targets (num_pairs each),
-                                  negative targets (num_negatives), as many of each pair, one
+    const int64_t *pair_index; /* NULL: of nodes. Places in the batch's nodes. PLIM_NEGATIVE_PAIRS,
+                                  or none: (2, num_pairs + num_negatives) sources, targets, the
+                                  negatives last; PLIM_NEGATIVE_TARGETS: sources, targets (num_pairs
+                                  each), negative targets (num_negatives), as many of each pair, one
                                   after the other; disjoint, one of each pair by turns */
 } plim_batch_t;
 
@@ -263,8 +264,10 @@ typedef struct plim_stream_params {
      * whether there are any. Of links (num_pairs), which need them: of both trees of a pair and of
      * its negatives, whose nodes, by PLIM_NODE_TIME, are not later either. */
     const int64_t *times;
-    const plim_links_t *links; /* pairs in place of nodes, without labels, shares or parts; NULL:
-                                  none */
+    /* Pairs in place of nodes, without labels or parts; NULL: none. Shares divide batch_size: each
+     * is a batch by itself, with negatives for its own pairs and their edges left out, and those of
+     * an epoch's last batch are full before the next has any. */
+    const plim_links_t *links;
 } plim_stream_params_t;
 
 /* The training split, shuffled, with the recipe's settings. */

@@ -172,8 +172,8 @@ typedef struct plim_training {
      * PLIM_TASK_LINK: a batch has recipe.batch_size pairs, and the model's last layer gives rows of
      * `hidden` channels. The score of a pair is the dot product of the rows of its nodes; the loss
      * is BCE with logits, over pairs and negatives. Splits and labels are read, but
-     * change no batch. Not yet with shares, and without evaluations (eval_every 0). Batches are
-     * whole, as with batch norm.
+     * change no batch. Without evaluations (eval_every 0). Batches are whole, as with batch norm;
+     * with shares, which divide batch_size, these are.
      */
     plim_task_t task;
     const char *pairs; /* a .npy file as plim_links_t's path, which must stay as it is; NULL: all

@@ -312,7 +312,18 @@ static plim_status_t take_seeds(const plim__load_context_t *context, const plim_
                : PLIM_OK;
 }
 
-/* Makes the seeds of a batch of links, and lists the edges to leave out. The batch is whole. */
+/* The pairs and negatives of so many places, of which each share's are a batch. */
+static int64_t count_pairs(const plim_stream_t *stream, int64_t places)
+{
+    const plim_links_t *links = plim__seeds_links(stream->seeds);
+    const int64_t each = plim__seeds_batch_pairs(stream->seeds);
+    const int64_t rest = plim__links_pairs(links, places % plim__links_places(links, each));
+    return places / plim__links_places(links, each) * (each + plim__negatives_count(links, each)) +
+           rest + plim__negatives_count(links, rest);
+}
+
+/* Makes the seeds of a batch of links, and lists the edges to leave out. The batch, or the share of
+ * one, is whole. */
 static void begin_links(const plim__load_context_t *context, const plim_stream_t *stream,
                         plim__slot_t *slot, plim__load_cut_t *cut, int64_t *count,
                         plim__blocks_out_t *out)
@@ -323,25 +334,29 @@ static void begin_links(const plim__load_context_t *context, const plim_stream_t
     batch->pair_ids = batch->pair_index = NULL;
     if (links == NULL)
         return;
+    batch->batch_labels = count_pairs(stream, batch->batch_seeds);
     batch->num_pairs = plim__links_pairs(links, *count);
     batch->num_negatives = plim__negatives_count(links, batch->num_pairs);
     batch->pair_ids = slot->pair_ids;
     batch->pair_index = slot->pair_index;
     *count = unite_links(context, slot, *count);
     batch->batch_seeds = cut->batch_seeds = cut->end = *count;
+    batch->first_seed = 0;
     out->excluded = plim__links_excluded(
         links, batch->num_pairs, context->plan.recipe.disjoint ? slot->seeds : slot->pair_index,
         slot->pair_keys, (uint64_t *)slot->pair_ids, &out->num_excluded);
 }
 
 /* Finds the places of the pairs in the list; the memory was used until the draw. */
-static void place_pairs(const plim_stream_t *stream, plim__slot_t *slot)
+static void place_pairs(const plim_stream_t *stream, const plim__load_cut_t *cut,
+                        plim__slot_t *slot)
 {
     const plim_batch_t *batch = &slot->batch;
     if (batch->num_pairs == 0)
         return;
     (void)plim__seeds_positions(stream->seeds, stream->shuffled, batch->epoch,
-                                batch->step * plim__seeds_batch_pairs(stream->seeds),
+                                (batch->step * stream->num_shares + cut->share) *
+                                    plim__seeds_batch_pairs(stream->seeds),
                                 batch->num_pairs, slot->pair_ids);
 }
 
@@ -375,7 +390,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     plim__blocks_trees(worker->blocks, cut.place + batch->first_seed, slot->seed_times);
     begin_links(context, stream, slot, &cut, &count, &out);
     PLIM_TRY(fit_blocks(context, worker, slot, sources, count, &out, &count));
-    place_pairs(stream, slot);
+    place_pairs(stream, &cut, slot);
     if (context->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(context, slot, count, &out));
     if (slot->degrees != NULL)

@@ -208,22 +208,33 @@ static int64_t stream_batch(const plim_recipe_t *recipe, const plim_stream_param
     return params->batch_size > 0 ? params->batch_size : recipe->batch_size;
 }
 
+/* Pairs of a share, which is a batch of links by itself: all shares but an epoch's last are alike.
+ */
+static int64_t share_pairs(const plim_recipe_t *recipe, const plim_stream_params_t *params)
+{
+    return stream_batch(recipe, params) / params->num_shares;
+}
+
 plim_status_t plim__load_stream_links(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                                       const plim_stream_params_t *params, plim_links_t *links_out)
 {
     *links_out = (plim_links_t){0};
     if (params->links == NULL)
         return PLIM_OK;
-    if (params->num_nodes > 0 || params->num_shares != 1)
-        return plim__fail(PLIM_ERR_USAGE, "a stream of links has no list of nodes and no shares");
-    return plim__links_take(params->links, info, recipe, stream_batch(recipe, params), links_out);
+    if (params->num_nodes > 0)
+        return plim__fail(PLIM_ERR_USAGE, "a stream of links has no list of nodes");
+    if (params->num_shares < 1 || stream_batch(recipe, params) % params->num_shares != 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batches of %lld links cannot be cut into %d equal shares",
+                          (long long)stream_batch(recipe, params), params->num_shares);
+    return plim__links_take(params->links, info, recipe, share_pairs(recipe, params), links_out);
 }
 
 int64_t plim__load_stream_seeds(const plim_recipe_t *recipe, const plim_stream_params_t *params,
                                 int64_t split_seeds)
 {
     if (params->links != NULL)
-        return plim__links_seeds(params->links, stream_batch(recipe, params));
+        return plim__links_seeds(params->links, share_pairs(recipe, params));
     return params->num_nodes > 0 ? params->num_nodes : split_seeds;
 }
 
@@ -235,7 +246,8 @@ plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
         own.seed = params->seed;
     own.batch_size = stream_batch(recipe, params);
     if (params->links != NULL)
-        own.batch_size = plim__links_places(params->links, own.batch_size);
+        own.batch_size = plim__mul_saturating_i64(
+            plim__links_places(params->links, share_pairs(recipe, params)), params->num_shares);
     if (params->num_hops != PLIM_HOPS_RECIPE) {
         own.num_hops = params->num_hops;
         memcpy(own.fanout, params->fanout, sizeof own.fanout);
@@ -248,6 +260,8 @@ int64_t plim__load_share_size(const plim_stream_params_t *params, int64_t batch_
     if (params->num_shares <= 1)
         return batch_size;
     const int64_t each = (batch_size - 1) / params->num_shares + 1;
+    if (params->links != NULL) /* a slot has one of them */
+        return each;
     return plim__min_i64(plim__mul_saturating_i64(each, params->share_count), batch_size);
 }
 

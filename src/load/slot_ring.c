@@ -11,12 +11,24 @@ int64_t plim__stream_batch(const plim_stream_t *stream, int64_t step, int64_t *f
                          plim__seeds_count(stream->seeds, stream->split) - *first_out);
 }
 
+static bool has_links(const plim_stream_t *stream)
+{
+    return plim__seeds_links(stream->seeds) != NULL;
+}
+
+/* The first seed of a share in a batch of so many seeds. Shares of links are whole batches. */
+static int64_t first_of(const plim_stream_t *stream, int64_t seeds, int64_t share)
+{
+    return has_links(stream)
+               ? plim__min_i64(share * (stream->whole_size / stream->num_shares), seeds)
+               : plim__share_first(seeds, stream->num_shares, share);
+}
+
 /* The stream's shares of a batch of so many seeds: returns their number of seeds, and the first. */
 static int64_t share_of(const plim_stream_t *stream, int64_t seeds, int64_t *first_out)
 {
-    *first_out = plim__share_first(seeds, stream->num_shares, stream->share);
-    return plim__share_first(seeds, stream->num_shares, stream->share + stream->share_count) -
-           *first_out;
+    *first_out = first_of(stream, seeds, stream->share);
+    return first_of(stream, seeds, stream->share + stream->share_count) - *first_out;
 }
 
 int64_t plim__stream_count(const plim_stream_t *stream)
@@ -40,17 +52,19 @@ plim_status_t plim__stream_take(const plim_stream_t *stream, plim__negatives_t *
 {
     const size_t label_bytes = plim__seeds_label_bytes(stream->seeds);
     char *labels = labels_out;
-    if (plim__seeds_links(stream->seeds) != NULL)
-        return plim__seeds_take_links(stream->seeds, negatives, stream->shuffled, epoch, first,
-                                      count, ids_out);
     while (count > 0) {
         int64_t batch_first, share_first;
         const int64_t seeds = plim__stream_batch(stream, first / stream->batch_size, &batch_first);
         const int64_t share = share_of(stream, seeds, &share_first);
         const int64_t within = first % stream->batch_size;
         const int64_t part = stream->num_shares == 1 ? count : plim__min_i64(count, share - within);
-        plim__seeds_take(stream->seeds, stream->split, stream->shuffled, epoch,
-                         batch_first + share_first + within, part, ids_out, labels);
+        const int64_t from = batch_first + share_first + within;
+        if (has_links(stream))
+            PLIM_TRY(plim__seeds_take_links(stream->seeds, negatives, stream->shuffled, epoch, from,
+                                            part, ids_out));
+        else
+            plim__seeds_take(stream->seeds, stream->split, stream->shuffled, epoch, from, part,
+                             ids_out, labels);
         ids_out += part;
         if (labels != NULL)
             labels += (size_t)part * label_bytes;
@@ -95,6 +109,8 @@ static int64_t larger_shares(const plim_stream_t *stream, int64_t seeds)
 static int64_t batch_microbatches(const plim_stream_t *stream, int64_t seeds)
 {
     const int64_t each = seeds / stream->num_shares, larger = larger_shares(stream, seeds);
+    if (has_links(stream))
+        return stream->share_count;
     return larger * microbatches_of(stream, each + 1) +
            (stream->share_count - larger) * microbatches_of(stream, each);
 }
@@ -121,6 +137,12 @@ plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t sequence)
     cut.batch_first = cut.step * stream->batch_size;
     cut.batch_seeds = share_of(stream, seeds, &begin);
     cut.place += begin;
+    if (has_links(stream)) {
+        cut.share = stream->share + (int)cut.number;
+        cut.first = first_of(stream, seeds, cut.share) - begin;
+        cut.end = first_of(stream, seeds, cut.share + 1) - begin;
+        return cut;
+    }
     /* The larger shares come first. */
     const int64_t larger = larger_shares(stream, seeds);
     const int64_t many = microbatches_of(stream, seeds / stream->num_shares + 1);

@@ -128,10 +128,10 @@ static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_
     int64_t count = params->num_nodes;
     *seeds_out = NULL;
     if (links->num_pairs > 0)
-        return plim__seeds_create_links(loader->context.asked, loader->context.dataset,
-                                        recipe->seed, links, params->times,
-                                        plim__links_pairs(links, recipe->batch_size),
-                                        params->shuffle, recipe->disjoint, seeds_out);
+        return plim__seeds_create_links(
+            loader->context.asked, loader->context.dataset, recipe->seed, links, params->times,
+            plim__links_pairs(links, recipe->batch_size / params->num_shares), params->shuffle,
+            recipe->disjoint, seeds_out);
     if (nodes == NULL && !params->no_labels &&
         !plim__load_stream_reorders(&loader->context.plan.recipe, params))
         return PLIM_OK;

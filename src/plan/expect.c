@@ -712,8 +712,10 @@ void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *tr
     plim__expectation_t *expect = &plan->expect;
     const plim_links_t links = plim__plan_settings_links(training);
     if (links.num_pairs > 0) {
-        view.recipe.batch_size = plim__plan_settings_places(training);
-        *expect = expect_epoch(&view, plim__links_seeds(&links, training->recipe.batch_size));
+        view.recipe.batch_size =
+            plim__mul_saturating_i64(plim__plan_settings_places(training), training->shares);
+        *expect = expect_epoch(
+            &view, plim__links_seeds(&links, training->recipe.batch_size / training->shares));
     }
     expect->run_read_bytes += whole((double)training->epochs * (double)expect->epoch_read_bytes);
     if (training->eval_every > 0)

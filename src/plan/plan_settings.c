@@ -285,7 +285,6 @@ static plim_status_t check_links(const plim_dataset_t *dataset, const plim_train
         bool given;
         const char *why;
     } refused[] = {
-        {"shares", training->shares > 1, "links are trained by one process, in whole batches"},
         {"microbatch", training->microbatch > 0, "batches of links are not cut"},
         {"eval_every", training->eval_every > 0, "runs over links are not evaluated; set it to 0"},
         {"patience", training->patience > 0, "runs over links are not evaluated"},
@@ -302,6 +301,11 @@ static plim_status_t check_links(const plim_dataset_t *dataset, const plim_train
         if (refused[i].given)
             return plim__fail(PLIM_ERR_USAGE, "`%s` is not for the `task` link: %s",
                               refused[i].name, refused[i].why);
+    if (training->recipe.batch_size % training->shares != 0)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "`shares` of links are equal: `batch_size` %lld is not a multiple of %lld",
+            (long long)training->recipe.batch_size, (long long)training->shares);
     return PLIM_OK;
 }
 
@@ -469,7 +473,7 @@ plim_links_t plim__plan_settings_links(const plim_training_t *training)
 
 static int64_t batch_pairs(const plim_training_t *training)
 {
-    return plim__min_i64(training->recipe.batch_size, training->num_pairs);
+    return plim__min_i64(training->recipe.batch_size / training->shares, training->num_pairs);
 }
 
 int64_t plim__plan_settings_pairs(const plim_training_t *training)
@@ -490,8 +494,10 @@ plim_stream_params_t plim__plan_settings_stream(const plim_training_t *training,
 {
     plim_stream_params_t stream = PLIM_STREAM_PARAMS_INIT;
     *links_out = plim__plan_settings_links(training);
-    if (training->task == PLIM_TASK_LINK)
+    if (training->task == PLIM_TASK_LINK) {
         stream.links = links_out;
+        stream.batch_size = training->recipe.batch_size / training->shares;
+    }
     return stream;
 }
 

@@ -115,10 +115,12 @@ static int64_t fewer(int64_t a, int64_t b)
     return a > 0 && b > 0 ? plim__min_i64(a, b) : plim__max_i64(a, b);
 }
 
-/* The seeds of a batch's largest share; 0: of all. */
+/* The seeds of a batch's largest share; 0: of all. A share of links is planned as a batch. */
 static int64_t share_seeds(const plim_training_t *training)
 {
-    return training->shares > 1 ? (training->recipe.batch_size - 1) / training->shares + 1 : 0;
+    return training->shares > 1 && training->task != PLIM_TASK_LINK
+               ? (training->recipe.batch_size - 1) / training->shares + 1
+               : 0;
 }
 
 int64_t plim__train_part_seeds(const plim_dataset_info_t *info, const plim_training_t *training,

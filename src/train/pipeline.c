@@ -93,6 +93,7 @@ static plim_status_t open_stream(plim__loop_t *loop)
     plim_stream_params_t params = plim__plan_settings_stream(loop->training, &links);
     const plim__share_range_t range = plim__share_range(
         loop->training->shares, plim__peers_rank(loop->peers), plim__peers_num_ranks(loop->peers));
+    params.batch_size = loop->training->recipe.batch_size;
     params.num_shares = (int)loop->training->shares;
     params.share = (int)range.begin;
     params.share_count = range.end - range.begin;

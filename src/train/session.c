@@ -74,7 +74,7 @@ plim_status_t plim__session_check_batch(const plim__session_t *session, const pl
     const plim__slots_t *slots = ((const plim__slot_t *)(const void *)batch)->slots;
     const plim_recipe_t wanted = plim__plan_settings_recipe(session->info, &session->training);
     const bool links = session->training.task == PLIM_TASK_LINK;
-    if ((batch->num_pairs > 0) != links)
+    if ((batch->pair_index != NULL) != links)
         return plim__fail(PLIM_ERR_USAGE, "the batch is of %s, and the trainer computes %s",
                           links ? "nodes" : "links", links ? "links" : "nodes");
     if (slots != NULL && strcmp(slots->fingerprint, session->info->fingerprint) == 0 &&

@@ -169,12 +169,6 @@ plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer)
     return PLIM_OK;
 }
 
-/* Labels of the whole batch: of links, its pairs and negatives. */
-static int64_t labels_of(const plim_batch_t *batch)
-{
-    return batch->num_pairs > 0 ? batch->num_pairs + batch->num_negatives : batch->batch_labels;
-}
-
 /* The loss of the batch's pairs, whose label is 1, and negatives, whose label is 0, and the
  * gradient of the rows of their nodes. */
 static double link_loss(plim_trainer_t *trainer, const plim_batch_t *batch, const float *rows,
@@ -182,7 +176,7 @@ static double link_loss(plim_trainer_t *trainer, const plim_batch_t *batch, cons
 {
     const plim__session_t *session = &trainer->session;
     const plim__train_scratch_t *scratch = &trainer->scratch;
-    const int64_t count = labels_of(batch);
+    const int64_t count = batch->num_pairs + batch->num_negatives;
     const plim__pairs_t pairs = {count, batch->pair_index, batch->pair_index + count};
     for (int64_t i = 0; i < count; i++)
         scratch->labels[i] = i < batch->num_pairs ? 1.0f : 0.0f;
@@ -257,7 +251,8 @@ static void end_share(plim_trainer_t *trainer, const plim_batch_t *batch)
     const int64_t begin = plim__reduce_shares(trainer->reduce).begin;
     const int64_t end = plim__share_first(batch->batch_seeds, shares, batch->share + 1) -
                         plim__share_first(batch->batch_seeds, shares, begin);
-    if (batch->first_seed + batch->num_seeds < end)
+    const bool links = trainer->settings.task == PLIM_TASK_LINK; /* whole shares */
+    if (!links && batch->first_seed + batch->num_seeds < end)
         return;
     plim__model_gather_gradients(trainer->session.model);
     plim__reduce_add(trainer->reduce, trainer->arrays.gradient, trainer->share_loss);
@@ -282,8 +277,8 @@ plim_status_t plim__trainer_compute(plim_trainer_t *trainer, const plim_batch_t 
                           (long long)batch->batch_seeds, (long long)batch->step,
                           (long long)batch->epoch + 1, (long long)batch->num_seeds);
     PLIM_TRY(check_share(trainer, batch));
-    const int64_t labels = labels_of(batch);
-    const int64_t columns = batch->num_pairs > 0 ? 1 : trainer->session.num_outputs;
+    const int64_t labels = batch->batch_labels;
+    const int64_t columns = training->task == PLIM_TASK_LINK ? 1 : trainer->session.num_outputs;
     const double weight = plim__loss_weight(training->loss, columns, labels);
     const bool begins =
         !trainer->computed || trainer->epoch != batch->epoch || trainer->step != batch->step + 1;

@@ -1,6 +1,7 @@
 """Training of links: beside PyTorch on the same batches, the same bits always, embeddings that tell links, refusals by name."""
 import json
 import os
+import shutil
 import struct
 import subprocess
 
@@ -111,6 +112,36 @@ def test_the_same_bits(data, tmp_path):
     assert files(tmp_path / 'run') == whole
 
 
+ROOT = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
+
+
+@pytest.mark.parametrize('mpi', ['mpirun.openmpi', 'mpirun.mpich'])
+def test_the_bits_of_one_rank(data, tmp_path, mpi):
+    """Ranks compute shares of each batch's pairs; the last batch of an epoch has fewer, and shares without any."""
+    more = ['--epochs', 3, '--fanout', '4,3', '--dropout', '0.2', '--negatives', '1.5', '--threads', 1]
+    run(*words(data, *more, '--shares', 5, '--run', tmp_path / 'one'))
+    whole = files(tmp_path / 'one')
+    run(*words(data, *more, '--shares', 5, '--memory', '80M', '--row-cache', 'none', '--run', tmp_path / 'tight'))
+    assert files(tmp_path / 'tight') == whole
+    if shutil.which(mpi) is None or not os.path.exists(f'{os.path.dirname(PLIMSOLL)}/plimsoll-{mpi.partition(".")[2]}.so'):
+        pytest.skip(f'{mpi} or its plugin is not here')
+    for ranks, shares in ((2, 5), (3, 5), (5, 5)):
+        words_of_mpi = [mpi, *(['--oversubscribe'] if 'openmpi' in mpi else []), '-n', str(ranks), PLIMSOLL]
+        given = words(data, *more, '--shares', shares, '--run', tmp_path / f'{ranks}')
+        done = subprocess.run([*words_of_mpi, *map(str, given)], capture_output=True, text=True, check=False, timeout=300, env={**os.environ, **ROOT})
+        assert done.returncode == 0, done.stderr
+        assert files(tmp_path / f'{ranks}') == whole
+
+
+def test_shares_are_whole_batches(data, tmp_path):
+    """Without edges left out, the losses of an epoch in shares are those of whole batches but for rounding."""
+    more = ['--epochs', 1, '--fanout=-1,-1', '--exclude', 'none', '--lr', 0]
+    for shares in (1, 2, 7):
+        run(*words(data, *more, '--shares', shares, '--run', tmp_path / f'{shares}'))
+    assert losses(tmp_path / '2') == pytest.approx(losses(tmp_path / '1'), rel=1e-6)
+    assert losses(tmp_path / '7') == pytest.approx(losses(tmp_path / '1'), rel=1e-6)
+
+
 def test_all_edges(data, tmp_path):
     """Without --pairs a run learns the edges of the dataset: the same bits as with a file of them, after a stop too."""
     sources, indptr = np.load(data / 'graph' / 'indices.npy'), np.load(data / 'graph' / 'indptr.npy')
@@ -163,7 +194,7 @@ def test_embeddings_tell_links(data, tmp_path):
 
 
 def test_what_is_not_for_links_is_refused(data, tmp_path):
-    for more, named in [(['--shares', 2], '--shares'), (['--microbatch', 10], '--microbatch'), (['--eval-every', 1], '--eval-every'),
+    for more, named in [(['--shares', 3], '--shares'), (['--microbatch', 10], '--microbatch'), (['--eval-every', 1], '--eval-every'),
                         (['--eval-exact', 1], '--eval-every'), (['--patience', 2], '--patience'), (['--loss', 'mse'], '--loss'),
                         (['--metric', 'mae'], '--metric'), (['--negatives', 0], 'negatives'), (['--negatives=-1e30'], 'negatives')]:
         done = run(*words(data, '--run', tmp_path / 'run', *more), code=2)
