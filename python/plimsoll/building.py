@@ -155,9 +155,10 @@ class Builder:
     """Builds the dataset directory `path` from chunks.
 
     Either one graph, by `add_edges`, `add_rows` and `add_labels` in any order and in chunks of any size, or many small graphs, by
-    `add_graph`; then `split` and `finish`. As a context manager it finishes at the end of the block, and after an exception it
-    leaves nothing behind. `memory` is the line of the import, `tmp` another directory for the temporary files, and `options` are those of
-    plimsoll-import(1), such as `symmetrise=True`, `nodes=1000`, `features='f16'`, `split=[0.6, 0.2, 0.2]`, `quiet=True`.
+    `add_graph`; then `split` and `finish`. As a context manager it finishes at the end of the block, and after an exception it leaves
+    nothing behind. `memory` is the line of the import, `tmp` another directory for the temporary files, `edge_type_names` are the names of
+    the types 0, 1, 2, ... of edges, and `options` are those of plimsoll-import(1), such as `symmetrise=True`, `nodes=1000`,
+    `features='f16'`, `split=[0.6, 0.2, 0.2]`, `quiet=True`.
 
     Labels of a floating-point dtype are values, for regression, and integers are classes, as PyTorch's losses take them;
     `targets='classes'` or `targets='values'` says otherwise. Rows of an integer dtype stay integers, and batches have them as int64,
@@ -173,8 +174,10 @@ class Builder:
     20000
     """
 
-    def __init__(self, path: Path, *, memory: str | int | None = None, tmp: Path | None = None, **options: object):
+    def __init__(self, path: Path, *, memory: str | int | None = None, tmp: Path | None = None,
+                 edge_type_names: Iterable[str] | None = None, **options: object):
         _numpy()
+        self._type_names = _checked_names(edge_type_names)
         self.path = os.path.abspath(os.fspath(path))
         self._options = {**options, 'memory': memory, 'tmp': None if tmp is None else os.path.abspath(os.fspath(tmp))}
         command.check('import', self._options)
@@ -380,6 +383,13 @@ class Builder:
             if spool is not None and spool.dtype.kind == 'b' and count not in (None, spool.rows):
                 raise UsageError(f'the mask {name} has {spool.rows} entries for {count} {"graphs" if self._kind == "graphs" else "nodes"}')
 
+    def _write_type_names(self) -> None:
+        if self._type_names:
+            with open(os.path.join(self._directory, 'edge_type_names.csv'), 'w', encoding='utf-8') as file:
+                for number, name in enumerate(self._type_names):
+                    quoted = name.replace('"', '""')
+                    file.write(f'{number},"{quoted}"\n')
+
     def _write_headers(self) -> None:
         if self._kind != 'graphs' and 'edge_index' not in self._spools:
             self._take({'edge_index': _numpy().zeros((0, 2), 'int64')})
@@ -403,6 +413,7 @@ class Builder:
             _log.info('%s: %s of chunks in %s', self.path, command.size_text(self.spooled_bytes), self._place)
             with self._disk_errors():
                 self._write_headers()
+                self._write_type_names()
             labels = self._spools.get('y', self._spools.get('graph_label'))
             if labels is not None and labels.dtype.kind == 'f' and not self._options.get('targets'):
                 self._options['targets'] = 'values'
@@ -416,6 +427,15 @@ class Builder:
         for spool in self._spools.values():
             spool.close()
         self._cleanup()
+
+
+def _checked_names(names: Iterable[str] | None) -> list[str]:
+    """Names that a line of a text can hold."""
+    found = list(names or [])
+    for name in found:
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise UsageError(f'edge_type_names has {name!r}; names are strings of printable letters')
+    return found
 
 
 def _empty(value: Array) -> bool:

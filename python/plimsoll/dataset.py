@@ -102,6 +102,18 @@ class Dataset:
         array: numpy.ndarray[Any, Any] = numpy.load(os.path.join(self.path, f'{name}.npy'), mmap_mode='r')
         return array
 
+    @property
+    def edge_type_names(self) -> list[str]:
+        """The names of the types of edges, 0, 1, 2, ...; empty without names. Needs NumPy.
+
+        >>> ds.edge_type_names[batch.edge_type[0]]
+        'cites'
+        """
+        if not any(name == 'edge_type_text.npy' for name, *_ in self.files()):
+            return []
+        text, offsets = self.array('edge_type_text').tobytes(), self.array('edge_type_offsets').tolist()
+        return [text[begin:end].decode(errors='replace') for begin, end in zip(offsets, offsets[1:], strict=False)]
+
     def num_split(self, split: str) -> int:
         """The number of nodes (graphs, in a dataset of many graphs) of a split."""
         return int(getattr(self, 'num_' + split_name(split)))

@@ -66,7 +66,6 @@ static const char *const feature_stems[] = {
 static const char *const label_stems[] = {
     "labels", "label", "y", "node_label", "node-label", "node_labels", "targets", "classes", NULL};
 static const char *const node_stems[] = {"nodes", "ids", "node_ids", "names", NULL};
-static const char *const type_name_stems[] = {"edge_type_names", "reltype2relid", NULL};
 static const char *const split_stems[3][8] = {
     {"train", "train_idx", "train_mask", "idx_train", NULL},
     {"valid", "val", "valid_idx", "val_idx", "valid_mask", "val_mask", "idx_val", NULL},
@@ -95,7 +94,7 @@ static plim_status_t find_all(const char *root, bool relabel, directory_files_t 
     for (int i = 0; i < 3; i++)
         PLIM_TRY(find(root, split_names[i], split_stems[i], found->splits[i]));
     PLIM_TRY(plim__files_find_columns(root, found->columns));
-    PLIM_TRY(plim__files_find_text(root, type_name_stems, found->type_names));
+    PLIM_TRY(plim__files_find_text(root, plim__files_type_name_stems, found->type_names));
     return relabel || found->labels[0] == '\0'
                ? plim__files_find_text(root, node_stems, found->nodes)
                : PLIM_OK;
@@ -466,15 +465,6 @@ static void log_found(const plim__import_t *import, const directory_files_t *fou
               name_of(import, found->splits[2]));
 }
 
-static plim_status_t read_type_names(plim__import_t *import, const char *path)
-{
-    plim__text_t *text;
-    PLIM_TRY(plim__files_text(import, path, &text));
-    const plim_status_t status = plim__import_type_names(import, text, path);
-    plim__text_close(text);
-    return status;
-}
-
 static plim_status_t run(plim__import_t *import)
 {
     directory_files_t found = {.edges = ""};
@@ -496,7 +486,7 @@ static plim_status_t run(plim__import_t *import)
     PLIM_TRY(import->options->relabel ? read_named(import, &found) : read_graph(import, &found));
     for (int i = 0; i < 3; i++)
         PLIM_TRY(read_split(import, i, found.splits[i]));
-    return found.type_names[0] != '\0' ? read_type_names(import, found.type_names) : PLIM_OK;
+    return plim__files_type_names(import, found.type_names);
 }
 
 static bool recognise_files(const char *path)

@@ -303,3 +303,16 @@ plim_status_t plim__files_columns(plim__import_t *import, char paths[PLIM__FILES
     }
     return PLIM_OK;
 }
+
+const char *const plim__files_type_name_stems[] = {"edge_type_names", "reltype2relid", NULL};
+
+plim_status_t plim__files_type_names(plim__import_t *import, const char *path)
+{
+    plim__text_t *text;
+    if (path[0] == '\0')
+        return PLIM_OK;
+    PLIM_TRY(plim__files_text(import, path, &text));
+    const plim_status_t status = plim__import_type_names(import, text, path);
+    plim__text_close(text);
+    return status;
+}

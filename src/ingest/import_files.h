@@ -53,6 +53,10 @@ plim_status_t plim__files_find_columns(const char *root,
 plim_status_t plim__files_columns(plim__import_t *import,
                                   char paths[PLIM__FILES_COLUMNS][PATH_MAX]);
 
+/* The text of the names of types of edges in a directory; reads it unless its path is "". */
+extern const char *const plim__files_type_name_stems[];
+plim_status_t plim__files_type_names(plim__import_t *import, const char *path);
+
 /* Opens a text, which may be compressed. */
 plim_status_t plim__files_text(plim__import_t *import, const char *path, plim__text_t **text_out);
 

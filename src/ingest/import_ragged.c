@@ -94,6 +94,7 @@ typedef struct ragged_files {
     char labels[PATH_MAX];
     char splits[3][PATH_MAX];
     char columns[PLIM__FILES_COLUMNS][PATH_MAX];
+    char type_names[PATH_MAX];
 } ragged_files_t;
 
 static plim_status_t find_all(const char *root, ragged_files_t *found)
@@ -106,6 +107,7 @@ static plim_status_t find_all(const char *root, ragged_files_t *found)
         PLIM_TRY(plim__files_find(root, feature_names, found->features));
     PLIM_TRY(plim__files_find(root, label_names, found->labels));
     PLIM_TRY(plim__files_find_columns(root, found->columns));
+    PLIM_TRY(plim__files_find_text(root, plim__files_type_name_stems, found->type_names));
     for (int i = 0; i < 3; i++)
         PLIM_TRY(plim__files_find(root, split_names[i], found->splits[i]));
     return PLIM_OK;
@@ -131,11 +133,11 @@ static plim_status_t run(plim__import_t *import)
     PLIM_TRY(find_all(root, &found));
     if (found.edges[0] == '\0')
         return plim__fail(PLIM_ERR_DATA, "%s has no edge_index_local.npy", root);
-    const char *used[10 + PLIM__FILES_COLUMNS] = {
+    const char *used[11 + PLIM__FILES_COLUMNS] = {
         found.node_ptr, found.edge_ptr,  found.edges,     found.categories, found.features,
-        found.labels,   found.splits[0], found.splits[1], found.splits[2]};
+        found.labels,   found.splits[0], found.splits[1], found.splits[2],  found.type_names};
     for (int i = 0; i < PLIM__FILES_COLUMNS; i++)
-        used[9 + i] = found.columns[i];
+        used[10 + i] = found.columns[i];
     plim__files_leave_out(import, root, used);
     PLIM_TRY(read_offsets(import, found.node_ptr, &import->graph_nodes, &import->nodes, "nodes"));
     PLIM_TRY(read_offsets(import, found.edge_ptr, &import->graph_edges, &import->edges, "edges"));
@@ -151,7 +153,8 @@ static plim_status_t run(plim__import_t *import)
         PLIM_TRY(plim__files_features(import, found.features));
     if (found.labels[0] != '\0')
         PLIM_TRY(plim__files_labels(import, found.labels, true));
-    return read_splits(import, &found);
+    PLIM_TRY(read_splits(import, &found));
+    return plim__files_type_names(import, found.type_names);
 }
 
 static bool recognise(const char *path)

@@ -67,6 +67,28 @@ def test_features_of_every_type(tmp_path, dtype, stored):
     assert ds.num_edge_features == 3 and ds.num_edge_types == 5
 
 
+TYPES = ['cites', 'is written by', 'Größe, in "metres"', '5', 'x' * 255]
+
+
+@pytest.mark.parametrize('many', [False, True])
+def test_names_of_types(tmp_path, many):
+    g = im.Columns(2)
+    given = [data_of(g)] * 3 if many else data_of(g)
+    if many:
+        for graph in given:
+            graph.y, graph.time = torch.tensor([1]), None
+    ds = plimsoll.from_pyg(given, tmp_path / 'made', quiet=True, edge_type_names=[*TYPES, 'not used'])
+    assert ds.edge_type_names == [*TYPES, 'not used'] and ds.num_edge_types == 6
+    for where, names in ('few', TYPES[:4]), ('long', [*TYPES[:4], 'x' * 256]):
+        with pytest.raises(plimsoll.DataError, match='edge_type_names'):
+            plimsoll.from_pyg(given, tmp_path / where, quiet=True, edge_type_names=names)
+    for names in ['a\nb'], [' '], [3]:
+        with pytest.raises(plimsoll.UsageError, match='edge_type_names'):
+            plimsoll.Builder(tmp_path / 'other', edge_type_names=names)
+    assert plimsoll.from_pyg(given, tmp_path / 'none', quiet=True).edge_type_names == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['made', 'none']
+
+
 def test_half_precision(tmp_path):
     g = im.Columns(3)
     ds = made(tmp_path / 'made', g)
