@@ -226,8 +226,11 @@ typedef struct plim_links {
      * its target. plim_stream_next fails with PLIM_ERR_USAGE for a node with edges to all others;
      * by times of nodes, an edge is taken in place of that. false: negatives may be edges. */
     bool no_edges;
-    bool all_edges; /* the pairs are the edges of the graph in the order of indices.npy, read when
-                       they are needed; num_pairs is their number. No sources, targets or path */
+    /* The pairs are the edges of the graph in the order of indices.npy, read when they are needed.
+     * Pair i is edge i * num_ranks + rank, or, where there is none, as many edges before it as
+     * there are: num_pairs is the number of edges / num_ranks, rounded up. No sources, targets or
+     * path. */
+    bool all_edges;
 } plim_links_t;
 
 #define PLIM_LINKS_INIT                                                                            \

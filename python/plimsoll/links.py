@@ -96,12 +96,17 @@ class _PairsFile:
 
 
 class _Edges:
-    """All edges of a dataset, which are not held."""
+    """All edges of a dataset, which are not held; of several ranks each has every so many-th, the last ones from the first on again."""
 
     path = None
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, total: int, rank: int, ranks: int) -> None:
+        self.total, self.rank, self.ranks = total, rank, ranks
+        self.count = math.ceil(total / ranks)
+
+    def of(self, ids: Any) -> Any:
+        """The edges of these pairs."""
+        return ids if self.ranks == 1 else (ids * self.ranks + self.rank) % self.total
 
 
 def _file_checksum(path: Any) -> list[int]:
@@ -144,7 +149,8 @@ class LinkNeighborLoader(NeighborLoader):
 
     edge_label_index: the pairs, a tensor of shape [2, pairs]: sources, targets; or the path of a .npy file of integers, [2, pairs] or
                       [pairs, 2], of any size, whose pairs are read as batches need them. None: all edges of the dataset, in its own
-                      order, in which edge_label and edge_label_time are then, too; input_id is the edge_position. Not with several ranks.
+                      order, in which edge_label and edge_label_time are then, too; input_id is the edge_position. Ranks of
+                      torch.distributed divide them, as DistributedSampler does.
     edge_label_time:  their times, with time_attr: the trees of a pair and of its negatives, disjoint then, hold nothing later. With
                       time_attr="time" no negative is later than its pair either; after 1,000 draws it is the earliest node.
                       A .npy file of them is read whole.
@@ -249,15 +255,20 @@ class LinkNeighborLoader(NeighborLoader):
             raise UsageError('edge_label_index=(type, pairs) is for heterogeneous graphs, which Plimsoll does not have: give pairs alone')
         self._file: Any = _PairsFile(given) if isinstance(given, (str, os.PathLike)) else None
         if given is None:
-            self._file = _Edges(dataset.num_edges)
+            self._file = _Edges(dataset.num_edges, *self._place())
         shape = (2, self._file.count) if self._file is not None else tuple(getattr(given, 'shape', ()))
         if len(shape) != 2 or shape[0] != 2:
             raise UsageError(f'edge_label_index must be a tensor of shape [2, pairs]; it is {list(shape) or type(given).__name__}')
         self._split, self._by_id, self._count = None, False, shape[1]
         if self._count == 0:
             raise UsageError('edge_label_index has no pairs')
-        if self._times is not None and self._times.count != self._count:
-            raise UsageError(f'edge_label_time has {self._times.count} entries, and edge_label_index {self._count} pairs')
+        listed = self._file.total if given is None else self._count
+        if self._times is not None and self._times.count != listed:
+            raise UsageError(f'edge_label_time has {self._times.count} entries, and edge_label_index {listed} pairs')
+        if self._times is not None and given is None:
+            import numpy
+
+            self._times = _Nodes.of(numpy.asarray(self._times.owner)[self._file.of(numpy.arange(self._count))], 0)
         self._input_nodes = given
         if self._file is None:
             self._nodes().check(self._total, 'edge_label_index')
@@ -270,18 +281,13 @@ class LinkNeighborLoader(NeighborLoader):
         self._labels_given = _labels_of(self.edge_label) if isinstance(self.edge_label, (str, os.PathLike)) else self.edge_label
         if self._labels_given is None:
             return
-        if len(self._labels_given) != self._count:
-            raise UsageError(f'edge_label has {len(self._labels_given)} entries, and edge_label_index {self._count} pairs')
+        if len(self._labels_given) != listed:
+            raise UsageError(f'edge_label has {len(self._labels_given)} entries, and edge_label_index {listed} pairs')
         if negatives.mode == 'binary' and min(block.min() for block in _blocks(self._labels_given)) == 0:
             self._raised = 1
 
     def _plan_settings(self, seed: int, address: int = 0) -> Any:
         negatives, own = self._negatives, self._seed != seed
-        ranks = self._place()[1]
-        if self.edge_label_index is None and ranks > 1:
-            raise UsageError(
-                f'edge_label_index=None gives each of {ranks} ranks all edges: give each its own, edge_label_index=pairs[:, rank::{ranks}]'
-            )
         amount, path = float(negatives.amount), self._file.path if self._file is not None else None
         targets = address + 8 * self._count if self._file is None else 0
         links = (address, targets, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums), _EXCLUDED[self.exclude], path)
@@ -336,7 +342,8 @@ class LinkNeighborLoader(NeighborLoader):
 
     def _add_seeds(self, fields: dict[str, Any], arrays: dict[str, Any], batch: _core.Batch) -> None:
         index, pairs = arrays['pair_index'], batch.num_pairs
-        fields['input_id'] = arrays['pair_ids']
+        ids = arrays['pair_ids']
+        fields['input_id'] = ids = self._file.of(ids) if self.edge_label_index is None else ids
         if self.y == 'all' and self.data.label_kind != 'none':
             fields['y'] = self._labels(arrays['nodes'])
         disjoint = 'batch' in fields
@@ -357,7 +364,7 @@ class LinkNeighborLoader(NeighborLoader):
             if times is not None:
                 fields['edge_label_time'] = times[: index.shape[1]]
             if self.edge_label is not None or self._negatives.mode is not None:
-                fields['edge_label'] = self._edge_labels(arrays['pair_ids'], index.shape[1])
+                fields['edge_label'] = self._edge_labels(ids, index.shape[1])
 
     def _edge_labels(self, ids: Any, count: int) -> Any:
         """The labels of pairs, and 0 for the negatives behind them."""

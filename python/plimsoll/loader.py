@@ -461,10 +461,10 @@ class _StreamLoader:
         if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise ValueError(f'batch_size is {self.batch_size!r}; it must be at least 1')
         self._total = dataset.num_graphs or dataset.num_nodes
+        self._tools = _Tools()
         self._take_input(dataset, input_nodes)
         if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**64):
             raise ValueError(f'seed is {seed!r}; it must be an integer from 0 to 2**64 - 1')
-        self._tools = _Tools()
         self._given_seed = seed
         self._drawn_seed = self._draw_seed(generator) if seed is None else seed
         self._stream: _core.Stream | None = None

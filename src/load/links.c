@@ -79,10 +79,11 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
                           "batches of links come from one graph, disjoint in PyG's form alone");
     if (links.num_pairs < 1)
         return plim__fail(PLIM_ERR_USAGE, "%lld links", (long long)links.num_pairs);
-    if (links.all_edges && (links.num_pairs != info->num_edges || links.path != NULL))
-        return plim__fail(PLIM_ERR_USAGE, "%lld links are not all of %lld edges",
-                          (long long)links.num_pairs, (long long)info->num_edges);
     PLIM_TRY(plim__links_check_negatives(&links));
+    if (links.all_edges &&
+        (links.num_pairs != (info->num_edges - 1) / links.num_ranks + 1 || links.path != NULL))
+        return plim__fail(PLIM_ERR_USAGE, "%lld links are not those of %lld edges for %d ranks",
+                          (long long)links.num_pairs, (long long)info->num_edges, links.num_ranks);
     const int64_t places = plim__links_places(&links, batch_pairs);
     if (batch_pairs < 1 || places > INT32_MAX)
         return plim__fail(PLIM_ERR_USAGE,

@@ -34,7 +34,8 @@ struct plim__links_file {
     plim__file_t file;
     plim__npy_t npy;
     int64_t num_pairs, num_nodes;
-    bool by_rows; /* (num_pairs, 2): both nodes of a pair lie together */
+    int64_t num_edges, rank, num_ranks; /* of edges: pair i is edge i * num_ranks + rank */
+    bool by_rows;                       /* (num_pairs, 2): both nodes of a pair lie together */
     plim__range_reader_t *reader;
     pthread_mutex_t lock; /* guards the reader and what follows */
     plim__read_t *reads;  /* (2, CHUNK) */
@@ -74,6 +75,8 @@ static plim__links_file_t draft_of(const plim_links_t *links, bool shuffled)
     return (plim__links_file_t){.path = links->path,
                                 .file = {.fd = -1},
                                 .num_pairs = pairs,
+                                .rank = links->rank,
+                                .num_ranks = links->num_ranks,
                                 .capacity = shuffled ? plim__min_i64(pairs, PLIM__LINKS_AHEAD) : 0};
 }
 
@@ -168,6 +171,7 @@ plim_status_t plim__links_file_create(const plim_job_t *job, const plim_dataset_
 {
     plim__links_file_t draft = draft_of(links, shuffled), *file;
     draft.num_nodes = plim_dataset_info(dataset)->num_nodes;
+    draft.num_edges = plim_dataset_info(dataset)->num_edges;
     PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out, &draft, sizeof draft,
                                  &draft.arena, &file));
     if (links->path != NULL)
@@ -210,6 +214,13 @@ static int64_t node_at(const plim__links_file_t *file, int64_t i)
     return ((const int32_t *)(const void *)file->entries)[i];
 }
 
+/* The place of a pair in the file; of edges that of its edge. */
+static int64_t place_of(const plim__links_file_t *file, int64_t position)
+{
+    return file->path != NULL ? position
+                              : (position * file->num_ranks + file->rank) % file->num_edges;
+}
+
 /* Reads a chunk. Sources lie before targets among the entries, or by rows beside them; of edges
  * alone. Pair i goes to place i, or to that of keys[i]. */
 static plim_status_t read_chunk(plim__links_file_t *file, const plim__offsets_t *offsets,
@@ -221,9 +232,9 @@ static plim_status_t read_chunk(plim__links_file_t *file, const plim__offsets_t 
     const size_t size = (size_t)nodes * width;
     const int64_t reads = file->path == NULL ? count : 2 / nodes * count;
     for (int64_t i = 0; i < reads; i++) {
-        const int64_t entry = file->by_rows
-                                  ? 2 * positions[i]
-                                  : positions[i % count] + (i < count ? 0 : file->num_pairs);
+        const int64_t entry = file->by_rows ? 2 * positions[i]
+                                            : place_of(file, positions[i % count]) +
+                                                  (i < count ? 0 : file->num_pairs);
         file->reads[i] = (plim__read_t){.offset = file->npy.header_size + entry * (int64_t)width,
                                         .size = size,
                                         .to = file->entries + (size_t)i * size};
@@ -233,7 +244,7 @@ static plim_status_t read_chunk(plim__links_file_t *file, const plim__offsets_t 
         const int64_t position = positions[i];
         const int64_t source = node_at(file, i * nodes);
         const int64_t target = file->path == NULL
-                                   ? plim__offsets_node_of(offsets, position)
+                                   ? plim__offsets_node_of(offsets, place_of(file, position))
                                    : node_at(file, file->by_rows ? 2 * i + 1 : count + i);
         if (source < 0 || source >= file->num_nodes || target < 0 || target >= file->num_nodes)
             return plim__fail(PLIM_ERR_DATA,

@@ -476,12 +476,37 @@ def test_ranks_draw_other_negatives(tmp_path):
             loader = plimsoll.LinkNeighborLoader(plimsoll.open(tmp_path / 'made'), [2], pairs[:, rank::2], **options)
             found = torch.cat([torch.stack(list(negatives_of(batch, 'binary').values())) for batch in loader], 1)
             states.append(loader.state_dict())
-            with pytest.raises(plimsoll.UsageError, match='all edges: give each its own'):
-                plimsoll.LinkNeighborLoader(plimsoll.open(tmp_path / 'made'), [2], **options)
         finally:
             torch.distributed.destroy_process_group()
         assert torch.equal(found, whole[:, rank::2])
     assert [state['ranks'] for state in states] == [[0, 1], [0, 2], [1, 2]]
+
+
+@pytest.mark.parametrize('shuffle', [False, True])
+def test_ranks_divide_all_edges(tmp_path, shuffle):
+    """Each rank has every third edge, and all as many: the batches are those of a tensor of these."""
+    fake = pytest.importorskip('torch.testing._internal.distributed.fake_pg')
+    made(tmp_path / 'made')
+    indptr, indices = (torch.from_numpy(plimsoll.open(tmp_path / 'made').array(name).astype(np.int64)) for name in ('indptr', 'indices'))
+    edges = torch.stack([indices, torch.repeat_interleave(indptr.diff())])
+    count, seen = edges.shape[1], []
+    labels, options = torch.arange(count) % 7 + 1, {'neg_sampling': 'binary', 'batch_size': 900, 'seed': 3, 'shuffle': shuffle, 'copy': True}
+    assert count % 3 != 0
+    for rank in range(3):
+        own = (torch.arange(-(-count // 3)) * 3 + rank) % count
+        torch.distributed.init_process_group('fake', rank=rank, world_size=3, store=fake.FakeStore())
+        try:
+            divided = plimsoll.LinkNeighborLoader(plimsoll.open(tmp_path / 'made'), [3, 2], edge_label=labels, **options)
+            held = plimsoll.LinkNeighborLoader(plimsoll.open(tmp_path / 'made'), [3, 2], edges[:, own], labels[own], **options)
+            assert len(divided) == len(held)
+            for one, expected in zip(divided, held, strict=True):
+                assert torch.equal(one.input_id, own[expected.input_id])
+                one.input_id = expected.input_id
+                assert facts(one) == facts(expected)
+                seen.append(own[expected.input_id])
+        finally:
+            torch.distributed.destroy_process_group()
+    assert len(torch.cat(seen)) == -(-count // 3) * 3 and torch.equal(torch.cat(seen).unique(), torch.arange(count))
 
 
 def test_mapped_labels_leave_no_pages(tmp_path):
