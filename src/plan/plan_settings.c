@@ -301,11 +301,14 @@ static plim_status_t check_links(const plim_dataset_t *dataset, const plim_train
         if (refused[i].given)
             return plim__fail(PLIM_ERR_USAGE, "`%s` is not for the `task` link: %s",
                               refused[i].name, refused[i].why);
-    if (training->recipe.batch_size % training->shares != 0)
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "`shares` of links are equal: `batch_size` %lld is not a multiple of %lld",
-            (long long)training->recipe.batch_size, (long long)training->shares);
+    const int64_t over = training->recipe.batch_size % training->shares;
+    if (over != 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "the %lld shares of a batch of links must be equal: make `batch_size` "
+                          "%lld instead of %lld",
+                          (long long)training->shares,
+                          (long long)(training->recipe.batch_size + training->shares - over),
+                          (long long)training->recipe.batch_size);
     return PLIM_OK;
 }
 

@@ -194,7 +194,7 @@ def test_embeddings_tell_links(data, tmp_path):
 
 
 def test_what_is_not_for_links_is_refused(data, tmp_path):
-    for more, named in [(['--shares', 3], '--shares'), (['--microbatch', 10], '--microbatch'), (['--eval-every', 1], '--eval-every'),
+    for more, named in [(['--shares', 3], '--batch 72'), (['--microbatch', 10], '--microbatch'), (['--eval-every', 1], '--eval-every'),
                         (['--eval-exact', 1], '--eval-every'), (['--patience', 2], '--patience'), (['--loss', 'mse'], '--loss'),
                         (['--metric', 'mae'], '--metric'), (['--negatives', 0], 'negatives'), (['--negatives=-1e30'], 'negatives')]:
         done = run(*words(data, '--run', tmp_path / 'run', *more), code=2)
