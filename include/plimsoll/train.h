@@ -57,7 +57,9 @@ typedef enum plim_metric {
     PLIM_METRIC_MAE,
     PLIM_METRIC_RMSE,
     PLIM_METRIC_COSINE, /* mean similarity of outputs and values, over seeds with known values */
-    PLIM_METRIC_R2 /* 1 less the squared error over the variance; the mean over columns of values */
+    PLIM_METRIC_R2, /* 1 less the squared error over the variance; the mean over columns of values
+                     */
+    PLIM_METRIC_MRR /* of links with negatives of their own */
 } plim_metric_t;
 
 typedef struct plim_model {
@@ -172,7 +174,7 @@ typedef struct plim_training {
      * PLIM_TASK_LINK: a batch has recipe.batch_size pairs, and the model's last layer gives rows of
      * `hidden` channels. The score of a pair is the dot product of the rows of its nodes; the loss
      * is BCE with logits, over pairs and negatives. Splits and labels are read, but
-     * change no batch. Without evaluations (eval_every 0). Batches are whole, as with batch norm;
+     * change no batch. Evaluated only by valid_pairs. Batches are whole, as with batch norm;
      * with shares, which divide batch_size, these are.
      */
     plim_task_t task;
@@ -185,6 +187,13 @@ typedef struct plim_training {
      * embeddings each, whose sum, `hidden` wide, is the first layer's input; first one 0: the
      * features are floats. */
     int64_t node_categories[PLIM_CATEGORIES_MAX];
+    /* Pairs that evaluations score, and what they are compared with, as in plim_inference_t: the
+     * score of the validation split is MRR, or with negatives that all share the AUC
+     * (PLIM_METRIC_ROC_AUC), and it has no loss. With eval_exact and eval_every; NULL: none. */
+    const char *valid_pairs, *valid_negatives;
+    int64_t valid_drawn;
+    int64_t num_valid_pairs, valid_checksum; /* of the files: the library sets them */
+    bool valid_shared;
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
@@ -195,10 +204,8 @@ typedef struct plim_training {
         sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL, false, false, 0,     \
-            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_TASK_LABELS, NULL, 1, PLIM_EXCLUDE_REVERSES, 0, 0,      \
-        {                                                                                          \
-            0                                                                                      \
-        }                                                                                          \
+            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_TASK_LABELS, NULL, 1, PLIM_EXCLUDE_REVERSES, 0, 0, {0}, \
+            NULL, NULL, 0, 0, 0, false                                                             \
     }
 
 /* Events of a run. Scores are NAN if not evaluated. */
@@ -296,12 +303,13 @@ typedef struct plim_run_info {
     plim_training_t training;
     char pairs[PLIM_PATH_MAX]; /* the file of a run over links; "": all edges, or another
                                 task */
+    char valid_pairs[PLIM_PATH_MAX], valid_negatives[PLIM_PATH_MAX]; /* "": none */
 } plim_run_info_t;
 
 #define PLIM_RUN_INFO_INIT                                                                         \
     {                                                                                              \
         sizeof(plim_run_info_t), "", "", -1, -1, 0, 0, 0, 0, {0.0, 0.0, 0.0}, false, false, false, \
-            PLIM_TRAINING_INIT, ""                                                                 \
+            PLIM_TRAINING_INIT, "", "", ""                                                         \
     }
 
 /* Reads run.json and the position of last.safetensors. Any thread, also while the run trains. Peak

@@ -119,6 +119,11 @@ const char *cli_shape_named(const char *name, char text_out[192]);
 /* Whether all counts of the free shape were given. False after an error message. */
 bool cli_check_free_shape(const cli_common_t *common);
 
+/* What pairs are compared with: a number from 1 on to *drawn_out, or a file to *file_out; the other
+ * becomes 0 or NULL. */
+bool cli_parse_negatives(const cli_common_t *common, const char *option, const char *text,
+                         const char **file_out, int64_t *drawn_out);
+
 bool cli_parse_seed(const cli_common_t *common, const char *option, const char *text,
                     uint64_t *seed_out);
 

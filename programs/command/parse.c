@@ -272,6 +272,15 @@ bool cli_parse_categories(const cli_common_t *common, const char *option, const 
     return true;
 }
 
+bool cli_parse_negatives(const cli_common_t *common, const char *option, const char *text,
+                         const char **file_out, int64_t *drawn_out)
+{
+    const bool number = text[0] != '\0' && text[strspn(text, "0123456789")] == '\0';
+    *file_out = number ? NULL : text;
+    *drawn_out = 0;
+    return !number || cli_parse_int(common, option, text, 1, INT32_MAX, drawn_out);
+}
+
 bool cli_parse_seed(const cli_common_t *common, const char *option, const char *text,
                     uint64_t *seed_out)
 {

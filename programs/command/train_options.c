@@ -92,6 +92,14 @@ static bool take_splits(void *context, char *value, char ***next)
     return true;
 }
 
+static bool take_valid_negatives(void *context, char *value, char ***next)
+{
+    train_t *train = context;
+    (void)next;
+    return cli_parse_negatives(&train->common, "--valid-negatives", value,
+                               &train->training.valid_negatives, &train->training.valid_drawn);
+}
+
 static bool take_minutes(void *context, char *value, char ***next)
 {
     train_t *train = context;
@@ -206,8 +214,8 @@ const cli_option_t train_task_options[] = {
      "link learns which pairs of nodes are linked: the score of a pair is the dot product of the "
      "rows of its nodes, which are --hidden wide, and the loss is BCE over the pairs of --pairs "
      "and "
-     "drawn ones. Neither labels nor splits are read, and nothing is evaluated. 'plimsoll predict "
-     "--kind embeddings' writes the rows of all nodes.",
+     "drawn ones. Neither labels nor splits are read; --valid-pairs are evaluated. 'plimsoll "
+     "predict --kind embeddings' writes the rows of all nodes.",
      AT(training.task), CLI_LIST_OF(PLIM_WORDS_TASK), .plans = true},
     {"pairs", "FILE",
      "the links to learn: a .npy file of integers, (2, pairs) or (pairs, 2); default: all edges of "
@@ -223,6 +231,16 @@ const cli_option_t train_task_options[] = {
      "self: the edge of each pair of the batch, if it is one. reverse: also the edge from its "
      "target to its source. Otherwise a model reads the answer off that edge.",
      AT(training.exclude), CLI_LIST_OF(PLIM_WORDS_EXCLUDE)},
+    {"valid-pairs", "FILE",
+     "pairs to score after every epoch, or every --eval-every epochs, with all neighbours as "
+     "--eval-exact does",
+     "The epoch with the best score keeps its weights. See plimsoll-evaluate(1).",
+     AT(training.valid_pairs), .kind = CLI_TEXT, .plans = true},
+    {"valid-negatives", "FILE|N",
+     "what they are scored against: a .npy file of pairs, for AUC; or of targets for each pair's "
+     "source, (pairs, n), for MRR; or how many targets to draw for each",
+     "An array with an axis of 2 is one of pairs.", AT(training.valid_negatives),
+     CLI_BY(take_valid_negatives), .plans = true},
     CLI_OPTIONS_END};
 
 const cli_option_t train_sampling_options[] = {
@@ -266,7 +284,9 @@ const cli_option_t train_step_options[] = {
      "several columns) and mse for other values.",
      AT(training.loss), CLI_LIST_OF(PLIM_WORDS_LOSS)},
     {"metric", "KIND", "%s; default auto",
-     "auto is accuracy for classes, roc-auc with bce, else rmse. r2 is the mean over the targets. "
+     "auto is accuracy for classes, roc-auc with bce, else rmse; of links mrr, or roc-auc where "
+     "all "
+     "of --valid-pairs share their negatives. r2 is the mean over the targets. "
      "For a regression onto embeddings "
      "cosine is the mean similarity of a seed's outputs and its known values; see also --hits of "
      "plimsoll-evaluate(1).",
@@ -448,7 +468,9 @@ bool train_resolve(train_t *train, const plim_dataset_info_t *info)
 {
     plim_training_t *training = &train->training;
     const bool links = training->task == PLIM_TASK_LINK;
-    if (links && !training->eval_exact && !cli_given(&train->common, "eval-every"))
+    if (links && training->valid_pairs != NULL && training->eval_every > 0)
+        training->eval_exact = true;
+    else if (links && !training->eval_exact && !cli_given(&train->common, "eval-every"))
         training->eval_every = 0;
     plim_recipe_t *recipe = &training->recipe;
     plim_model_t *model = &training->model;

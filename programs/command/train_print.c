@@ -208,6 +208,11 @@ static task_t task_of(const train_t *train, const plim_dataset_info_t *info)
     plim_loss_t loss;
     plim_metric_t metric;
     plim_training_task(info, &train->training, &loss, &metric);
+    if (train->training.task == PLIM_TASK_LINK) /* by the form of a file */
+        return (task_t){plim_words(PLIM_WORDS_LOSS)[loss],
+                        train->training.valid_pairs == NULL ? "none"
+                        : train->training.valid_drawn > 0   ? "mrr"
+                                                            : "mrr or roc_auc"};
     return (task_t){plim_words(PLIM_WORDS_LOSS)[loss], plim_words(PLIM_WORDS_METRIC)[metric]};
 }
 
@@ -261,7 +266,7 @@ void train_print_plan(const train_t *train, const plim_dataset_info_t *info, con
     if (texts.epoch[0] != '\0')
         cli_remark("  epoch: %s", texts.epoch);
     cli_remark("  loss: %s; metric: %s", task.loss, task.metric);
-    if (info->num_split[PLIM_VALID] == 0)
+    if (info->num_split[PLIM_VALID] == 0 && train->training.task != PLIM_TASK_LINK)
         cli_remark("  no validation split: evaluate and predict will use the last weights");
     cli_remark("run: %s", run);
 }

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Targets whose errors are printed one by one. */
 #define TARGETS_PRINTED 32
@@ -239,17 +238,12 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
     return PLIM_OK;
 }
 
-/* A number, or a file. */
 static bool take_negatives(void *context, char *value, char ***next)
 {
     infer_t *infer = context;
     (void)next;
-    if (value[0] == '\0' || value[strspn(value, "0123456789")] != '\0') {
-        infer->inference.negatives = value;
-        return true;
-    }
-    return cli_parse_int(&infer->common, "--negatives", value, 1, INT32_MAX,
-                         &infer->inference.drawn);
+    return cli_parse_negatives(&infer->common, "--negatives", value, &infer->inference.negatives,
+                               &infer->inference.drawn);
 }
 
 static const int link_hits[PLIM_LINK_HITS] = {1, 3, 10, 20, 50, 100};

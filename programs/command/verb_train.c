@@ -90,7 +90,14 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     if (status != PLIM_OK)
         return status;
     train->training = info->training;
-    train->training.pairs = info->pairs[0] != '\0' ? info->pairs : NULL;
+    const struct {
+        const char **to;
+        const char *path;
+    } files[] = {{&train->training.pairs, info->pairs},
+                 {&train->training.valid_pairs, info->valid_pairs},
+                 {&train->training.valid_negatives, info->valid_negatives}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        *files[i].to = files[i].path[0] != '\0' ? files[i].path : NULL;
     if (!train_read_options(argc, argv, train, exit_out))
         return PLIM_OK;
     if (train->dataset == NULL)

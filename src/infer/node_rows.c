@@ -75,14 +75,27 @@ static plim_status_t open_file(plim__file_t *file, const char *scratch, int64_t 
     return PLIM_ERR_SPACE;
 }
 
+static plim__range_reader_params_t reader_params(int64_t width)
+{
+    return (plim__range_reader_params_t){
+        .depth = 64, .max_read = (size_t)width * sizeof(float), .merge_distance = (size_t)4 << 10};
+}
+
+size_t plim__node_rows_estimate(const plim_job_t *job, int64_t width, int64_t most)
+{
+    const plim__range_reader_params_t params = reader_params(width);
+    plim__node_rows_t draft = {.on_disk = true, .width = width, .most = most};
+    return plim__add_saturating_size(plim__object_bytes(lay_out, &draft, sizeof draft),
+                                     plim__range_reader_estimate(job->io_engine, &params));
+}
+
 plim_status_t plim__node_rows_create(const plim_job_t *job, const char *scratch, int64_t num_nodes,
                                      int64_t width, int64_t most, int64_t memory,
                                      plim__node_rows_t **rows_out)
 {
     const int64_t row = width * (int64_t)sizeof(float);
     const int64_t bytes = plim__mul_saturating_i64(num_nodes, row);
-    const plim__range_reader_params_t params = {
-        .depth = 64, .max_read = (size_t)row, .merge_distance = (size_t)4 << 10};
+    const plim__range_reader_params_t params = reader_params(width);
     plim__node_rows_t draft = {
         .num_nodes = num_nodes, .width = width, .most = most, .file = {.fd = -1}};
     plim__node_rows_t *rows;

@@ -19,6 +19,9 @@ plim_status_t plim__node_rows_create(const plim_job_t *job, const char *scratch,
                                      plim__node_rows_t **rows_out);
 void plim__node_rows_destroy(plim__node_rows_t *rows);
 
+/* Bytes of those in a file. */
+size_t plim__node_rows_estimate(const plim_job_t *job, int64_t width, int64_t most);
+
 /* Stores the rows of the next nodes, from node 0 on: a plim__exact_take_fn. */
 plim_status_t plim__node_rows_take(void *rows, int64_t first, int64_t count, int64_t width,
                                    const float *values);

@@ -687,8 +687,8 @@ static double evaluation_bytes(const expect_view_t *view, const plim_training_t 
 {
     const unsigned splits = plim__plan_settings_splits(training);
     const int64_t rounds = training->epochs / training->eval_every;
-    const bool best =
-        rounds > 0 && (splits >> PLIM_VALID & 1) != 0 && view->info->num_split[PLIM_VALID] > 0;
+    const bool best = rounds > 0 && (splits >> PLIM_VALID & 1) != 0 &&
+                      (view->info->num_split[PLIM_VALID] > 0 || training->task == PLIM_TASK_LINK);
     double bytes = 0;
     if (exact != NULL) /* a pass scores all splits, and the loader is made again after it */
         return (double)(rounds + !best) *

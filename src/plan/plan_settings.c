@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/params.h"
+#include "infer/link_scores.h"
 #include "load/links.h"
 #include "load/loader_params.h"
 #include "load/slots.h"
@@ -31,6 +32,20 @@ plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_dataset
         return plim__fail(PLIM_ERR_USAGE, "`pairs` are of the `task` link only");
     training->num_pairs = link ? plim_dataset_info(dataset)->num_edges : 0;
     training->pairs_checksum = 0;
+    if ((training->valid_pairs == NULL) !=
+        (training->valid_negatives == NULL && training->valid_drawn == 0))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "`valid_negatives` are those of `valid_pairs`: give both");
+    if (training->valid_pairs != NULL && !link)
+        return plim__fail(PLIM_ERR_USAGE, "`valid_pairs` are of the `task` link only");
+    training->num_valid_pairs = training->valid_checksum = 0;
+    training->valid_shared = false;
+    if (training->valid_pairs != NULL) {
+        const plim__link_files_t files = {training->valid_pairs, training->valid_negatives,
+                                          training->valid_drawn};
+        PLIM_TRY(plim__link_files_describe(job, &files, &training->num_valid_pairs,
+                                           &training->valid_shared, &training->valid_checksum));
+    }
     const plim_links_t links = plim__plan_settings_links(training);
     PLIM_TRY(plim__links_check_negatives(&links));
     return training->pairs == NULL
@@ -280,17 +295,28 @@ static plim_status_t check_optimiser(const plim_optimiser_t *optimiser)
 /* What is decided otherwise, or not possible yet, for links. */
 static plim_status_t check_links(const plim_dataset_t *dataset, const plim_training_t *training)
 {
+    const bool valid = training->num_valid_pairs > 0;
+    const plim_metric_t metric = training->valid_shared ? PLIM_METRIC_ROC_AUC : PLIM_METRIC_MRR;
     const struct {
         const char *name;
         bool given;
         const char *why;
     } refused[] = {
         {"microbatch", training->microbatch > 0, "batches of links are not cut"},
-        {"eval_every", training->eval_every > 0, "runs over links are not evaluated; set it to 0"},
-        {"patience", training->patience > 0, "runs over links are not evaluated"},
+        {"eval_every", training->eval_every > 0 && !valid,
+         "its evaluations score `valid_pairs`: give these too"},
+        {"eval_exact", training->eval_exact && !valid,
+         "its evaluations score `valid_pairs`: give these too"},
+        {"patience", training->patience > 0 && !valid,
+         "its evaluations score `valid_pairs`: give these too"},
+        {"valid_pairs", valid && (training->eval_every < 1 || !training->eval_exact),
+         "pairs are scored exactly: set `eval_every` and `eval_exact`"},
         {"loss", training->loss != PLIM_LOSS_AUTO && training->loss != PLIM_LOSS_BCE,
          "the loss of links is bce"},
-        {"metric", training->metric != PLIM_METRIC_AUTO, "runs over links are not evaluated"},
+        {"eval_splits", training->eval_splits != PLIM_SPLITS_AUTO, "links have no splits"},
+        {"eval_train", training->eval_train, "links have no splits"},
+        {"metric", training->metric != PLIM_METRIC_AUTO && (!valid || training->metric != metric),
+         "by `valid_negatives` it is mrr, or roc-auc where all pairs share them"},
     };
     if (plim_dataset_info(dataset)->num_graphs > 0)
         return plim__fail(PLIM_ERR_USAGE,
@@ -341,6 +367,8 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: ROC-AUC needs two classes, or values of 0 and 1 with bce", path);
     const bool measures = plim__score_measures(metric) || metric == PLIM_METRIC_COSINE;
+    if (metric == PLIM_METRIC_MRR)
+        return plim__fail(PLIM_ERR_USAGE, "the `metric` mrr is of the `task` link");
     if (measures && classes)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels are classes, which are right or wrong, not near or far; "
@@ -371,7 +399,7 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
                           "the model has %d layers, but `eval_fanout` has %d entries; give one for "
                           "each layer",
                           training->model.num_layers, count);
-    if ((count > 0 || training->eval_exact) && !drawn)
+    if ((count > 0 || training->eval_exact) && !drawn && training->task != PLIM_TASK_LINK)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its scores are exact already; leave out `eval_fanout` and "
                           "`eval_exact`",
@@ -424,7 +452,8 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
                           (long long)training->accumulation);
     const bool validates =
         training->eval_every > 0 && (plim__plan_settings_splits(training) >> PLIM_VALID & 1) != 0;
-    if (training->patience > 0 && (!validates || info->num_split[PLIM_VALID] == 0))
+    if (training->patience > 0 && training->task != PLIM_TASK_LINK &&
+        (!validates || info->num_split[PLIM_VALID] == 0))
         return plim__fail(PLIM_ERR_USAGE,
                           "`patience` counts evaluations without a better score, but there are no "
                           "evaluations: %s",
@@ -448,6 +477,8 @@ plim_metric_t plim__training_metric(const plim_dataset_info_t *info,
 {
     if (training->metric != PLIM_METRIC_AUTO)
         return training->metric;
+    if (training->num_valid_pairs > 0 && !training->valid_shared)
+        return PLIM_METRIC_MRR;
     if (plim__training_loss(info, training) == PLIM_LOSS_BCE)
         return PLIM_METRIC_ROC_AUC;
     return info->label_kind == PLIM_LABELS_CLASSES ? PLIM_METRIC_ACCURACY : PLIM_METRIC_RMSE;
@@ -574,6 +605,8 @@ bool plim__plan_settings_draws(const plim_dataset_info_t *info, const plim_train
 
 unsigned plim__plan_settings_splits(const plim_training_t *training)
 {
+    if (training->task == PLIM_TASK_LINK) /* valid_pairs */
+        return 1U << PLIM_VALID;
     if (training->eval_splits != PLIM_SPLITS_AUTO)
         return (unsigned)training->eval_splits;
     return 1U << PLIM_VALID | 1U << PLIM_TEST | (training->eval_train ? 1U << PLIM_TRAIN : 0);

@@ -54,11 +54,15 @@ static const char *const losses[] = {
     [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross_entropy",
     [PLIM_LOSS_BCE] = "bce",   [PLIM_LOSS_MSE] = "mse",
     [PLIM_LOSS_MAE] = "mae",   NULL};
-static const char *const metrics[] = {
-    [PLIM_METRIC_AUTO] = "auto",       [PLIM_METRIC_ACCURACY] = "accuracy",
-    [PLIM_METRIC_ROC_AUC] = "roc_auc", [PLIM_METRIC_MAE] = "mae",
-    [PLIM_METRIC_RMSE] = "rmse",       [PLIM_METRIC_COSINE] = "cosine",
-    [PLIM_METRIC_R2] = "r2",           NULL};
+static const char *const metrics[] = {[PLIM_METRIC_AUTO] = "auto",
+                                      [PLIM_METRIC_ACCURACY] = "accuracy",
+                                      [PLIM_METRIC_ROC_AUC] = "roc_auc",
+                                      [PLIM_METRIC_MAE] = "mae",
+                                      [PLIM_METRIC_RMSE] = "rmse",
+                                      [PLIM_METRIC_COSINE] = "cosine",
+                                      [PLIM_METRIC_R2] = "r2",
+                                      [PLIM_METRIC_MRR] = "mrr",
+                                      NULL};
 
 static const char *const eval_splits[] = {"auto", "train",      "valid",      "train,valid",
                                           "test", "train,test", "valid,test", "train,valid,test",
@@ -143,9 +147,13 @@ static const setting_t settings[] = {
     {"num_pairs", SEED, true, AT(num_pairs), NULL},
     {"pairs_checksum", SEED, true, AT(pairs_checksum), NULL},
     {"node_categories", CATEGORIES, true, AT(node_categories), NULL},
+    {"valid_drawn", COUNT, true, AT(valid_drawn), NULL},
+    {"num_valid_pairs", SEED, true, AT(num_valid_pairs), NULL},
+    {"valid_checksum", SEED, true, AT(valid_checksum), NULL},
+    {"valid_shared", FLAG, true, AT(valid_shared), NULL},
 };
 
-#define NUM_ADDED 15 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 19 /* the last settings, which runs of earlier versions lack */
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 

@@ -9,6 +9,7 @@
 #include "base/job.h"
 #include "base/params.h"
 #include "infer/exact.h"
+#include "infer/link_scores.h"
 #include "load/loader_params.h"
 #include "load/seeds.h"
 #include "mem/headroom.h"
@@ -402,6 +403,9 @@ static int64_t score_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
     const size_t label = info->label_kind == PLIM_LABELS_CLASSES
                              ? sizeof(int64_t)
                              : (size_t)info->num_targets * sizeof(float);
+    if (training->task == PLIM_TASK_LINK)
+        return plim__cost_pages(plim__link_scores_estimate(job, training->num_valid_pairs,
+                                                           training->valid_shared, outputs));
     int64_t seeds = 0, sum = plim__cost_pages(plim__seeds_estimate(job, dataset));
     for (int split = 0; split < 3; split++) {
         seeds += info->num_split[split];
@@ -430,6 +434,11 @@ static plim_status_t plan_evaluation(const plim_job_t *job, const plim_dataset_t
     add_bytes(plan, "evaluation", phase, score_bytes(job, dataset, training));
     enter_exact(job, dataset, training, phase, plan, &cost);
     plan->evaluation_disk_bytes = cost.exact.disk;
+    if (training->task == PLIM_TASK_LINK)
+        plan->evaluation_disk_bytes = plim__add_saturating_i64(
+            cost.exact.disk, plim__link_scores_disk(plim_dataset_info(dataset)->num_nodes,
+                                                    plim__plan_settings_outputs(
+                                                        plim_dataset_info(dataset), training)));
     *exact_out = cost.exact;
     plan->minimum = plim__max_i64(plan->minimum, cost.minimum);
     if (cost.minimum <= plan->line)
@@ -437,8 +446,9 @@ static plim_status_t plan_evaluation(const plim_job_t *job, const plim_dataset_t
     const long long given = plim__whole_mib(cost.minimum);
     (void)plim__fail(PLIM_ERR_BUDGET,
                      "%s: exact evaluation needs at least %lld MiB, but the memory line is %s; "
-                     "raise `memory` to %lldM or more, or leave out `eval_exact`",
-                     plim__dataset_path(dataset), given, plim__size_text(plan->line, line), given);
+                     "raise `memory` to %lldM or more, or leave out %s",
+                     plim__dataset_path(dataset), given, plim__size_text(plan->line, line), given,
+                     training->task == PLIM_TASK_LINK ? "`valid_pairs`" : "`eval_exact`");
     return plim__fail_figures(PLIM_ERR_BUDGET, "line", (int64_t)given << 20, plan->line);
 }
 

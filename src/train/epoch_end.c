@@ -17,6 +17,8 @@
 static unsigned labelled_splits(const plim__loop_t *loop)
 {
     unsigned splits = 0;
+    if (loop->training->task == PLIM_TASK_LINK)
+        return loop->training->num_valid_pairs > 0 ? 1U << PLIM_VALID : 0;
     for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
         if (loop->trainer->session.labelled[split] > 0)
             splits |= 1U << split;
@@ -61,7 +63,7 @@ static plim_status_t write_metrics(plim__loop_t *loop, const plim_train_event_t 
     for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
         if (is_evaluated(loop, event->epoch, split))
             put_number(&json, names[split], event->score[split]);
-    if (is_evaluated(loop, event->epoch, PLIM_VALID))
+    if (is_evaluated(loop, event->epoch, PLIM_VALID) && loop->training->task != PLIM_TASK_LINK)
         put_number(&json, "valid_loss", event->split_loss[PLIM_VALID]);
     put_number(&json, "rate", rate);
     plim__json_put_bool(&json, "best", event->best);

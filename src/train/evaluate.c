@@ -241,7 +241,9 @@ plim_status_t plim__evaluate_exact(const plim_job_t *job, const plim_dataset_t *
     session.peers = peers;
     session.directory = directory;
     const plim_status_t status =
-        evaluate_exact(&session, run, &inference, splits, false, score, loss);
+        training->task == PLIM_TASK_LINK
+            ? plim__evaluate_valid_pairs(&session, run, &inference, &score[PLIM_VALID])
+            : evaluate_exact(&session, run, &inference, splits, false, score, loss);
     plim__session_end(&session);
     return status;
 }

@@ -8,4 +8,8 @@
 plim_status_t plim__predict_links(plim__session_t *session, const char *run,
                                   const plim_inference_t *inference, const char *out);
 
+/* The score of the training's valid_pairs, on all ranks alike, with the weights of inference. */
+plim_status_t plim__evaluate_valid_pairs(plim__session_t *session, const char *run,
+                                         const plim_inference_t *inference, double *score_out);
+
 #endif

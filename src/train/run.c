@@ -311,17 +311,25 @@ static plim_status_t take_start(const plim_training_t *training, plim__run_json_
     return PLIM_OK;
 }
 
-/* Writes down where the file of links is; *changed_out is set if that is elsewhere. */
+/* Writes down where the files of links are; *changed_out is set if that is elsewhere. */
 static plim_status_t take_pairs(const plim_training_t *training, plim__run_json_t *about,
                                 bool *changed_out)
 {
-    char path[PLIM_PATH_MAX];
-    if (training->pairs == NULL)
-        return PLIM_OK;
-    if (realpath(training->pairs, path) == NULL)
-        return plim__fail_errno(errno, "cannot find the links %s", training->pairs);
-    *changed_out = *changed_out || strcmp(path, about->pairs) != 0;
-    memcpy(about->pairs, path, sizeof about->pairs);
+    const struct {
+        const char *given;
+        char *to;
+    } files[] = {{training->pairs, about->pairs},
+                 {training->valid_pairs, about->valid_pairs},
+                 {training->valid_negatives, about->valid_negatives}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[PLIM_PATH_MAX];
+        if (files[i].given == NULL)
+            continue;
+        if (realpath(files[i].given, path) == NULL)
+            return plim__fail_errno(errno, "cannot find the links %s", files[i].given);
+        *changed_out = *changed_out || strcmp(path, files[i].to) != 0;
+        memcpy(files[i].to, path, sizeof path);
+    }
     return PLIM_OK;
 }
 
@@ -544,6 +552,8 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     memcpy(info.dataset, about.dataset, sizeof about.dataset);
     memcpy(info.fingerprint, about.fingerprint, sizeof about.fingerprint);
     memcpy(info.pairs, about.pairs, sizeof about.pairs);
+    memcpy(info.valid_pairs, about.valid_pairs, sizeof about.valid_pairs);
+    memcpy(info.valid_negatives, about.valid_negatives, sizeof about.valid_negatives);
     plim__output_give(info_out, &info, sizeof info);
     return PLIM_OK;
 }

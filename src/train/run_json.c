@@ -134,6 +134,10 @@ static json_t *root_of(const plim__run_json_t *about, json_t *settings)
          json_object_set_new(root, "init", json_string(about->init)) == 0) &&
         (about->pairs[0] == '\0' ||
          json_object_set_new(root, "pairs", json_string(about->pairs)) == 0) &&
+        (about->valid_pairs[0] == '\0' ||
+         json_object_set_new(root, "valid_pairs", json_string(about->valid_pairs)) == 0) &&
+        (about->valid_negatives[0] == '\0' ||
+         json_object_set_new(root, "valid_negatives", json_string(about->valid_negatives)) == 0) &&
         (about->start[0] == '\0' ||
          json_object_set_new(root, "start", json_string(about->start)) == 0))
         return root;
@@ -163,7 +167,8 @@ static plim_status_t render(const plim__run_json_t *about, char *text, size_t *s
     if (!is_utf8(about->start))
         return plim__fail(PLIM_ERR_USAGE, "the text of the start is not UTF-8, so run.json cannot "
                                           "hold it");
-    const char *const paths[] = {about->dataset, about->init, about->pairs};
+    const char *const paths[] = {about->dataset, about->init, about->pairs, about->valid_pairs,
+                                 about->valid_negatives};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         if (!is_utf8(paths[i]))
             return plim__fail(PLIM_ERR_USAGE,
@@ -257,15 +262,22 @@ static plim_status_t take_root(const json_t *root, const char *name, plim__run_j
         return plim__fail(PLIM_ERR_DATA, "%s: \"threads\" is missing or not a number of threads",
                           name);
     here->threads = (int)json_integer_value(threads);
-    about_out->init[0] = '\0';
-    if (json_object_get(root, "init") != NULL)
-        PLIM_TRY(get_text(root, "init", name, sizeof about_out->init, about_out->init));
-    about_out->pairs[0] = '\0';
-    if (json_object_get(root, "pairs") != NULL)
-        PLIM_TRY(get_text(root, "pairs", name, sizeof about_out->pairs, about_out->pairs));
-    about_out->start[0] = '\0';
-    if (json_object_get(root, "start") != NULL)
-        PLIM_TRY(get_text(root, "start", name, sizeof about_out->start, about_out->start));
+    const struct {
+        const char *key;
+        char *to;
+        size_t size;
+    } texts[] = {
+        {"init", about_out->init, sizeof about_out->init},
+        {"pairs", about_out->pairs, sizeof about_out->pairs},
+        {"valid_pairs", about_out->valid_pairs, sizeof about_out->valid_pairs},
+        {"valid_negatives", about_out->valid_negatives, sizeof about_out->valid_negatives},
+        {"start", about_out->start, sizeof about_out->start},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        texts[i].to[0] = '\0';
+        if (json_object_get(root, texts[i].key) != NULL)
+            PLIM_TRY(get_text(root, texts[i].key, name, texts[i].size, texts[i].to));
+    }
     return plim__run_settings_parse(json_object_get(root, "settings"), name, &about_out->training);
 }
 

@@ -36,6 +36,7 @@ typedef struct plim__run_json {
     char init[PLIM_PATH_MAX];   /* file of the first weights; "": drawn by the seed */
     char start[PLIM_START_MAX]; /* the host's text; "": none */
     char pairs[PLIM_PATH_MAX];  /* file of links; "": edges, another task */
+    char valid_pairs[PLIM_PATH_MAX], valid_negatives[PLIM_PATH_MAX]; /* "": none */
 } plim__run_json_t;
 
 /* Writes the whole file, durable and sealed (io/seal.h); with `fresh` it must not exist.

@@ -36,9 +36,10 @@ plim_status_t plim__loop_save(plim__loop_t *loop)
 plim_status_t plim__loop_reserve(plim__loop_t *loop)
 {
     const plim__session_t *session = &loop->trainer->session;
-    const bool validates = loop->training->eval_every > 0 &&
-                           (plim__plan_settings_splits(loop->training) >> PLIM_VALID & 1) != 0 &&
-                           session->labelled[PLIM_VALID] > 0;
+    const bool validates =
+        loop->training->eval_every > 0 &&
+        (plim__plan_settings_splits(loop->training) >> PLIM_VALID & 1) != 0 &&
+        (session->labelled[PLIM_VALID] > 0 || loop->training->task == PLIM_TASK_LINK);
     if (loop->run == NULL)
         return PLIM_OK;
     return plim__run_reserve(loop->run, session->parameters, session->num_parameters, validates);

@@ -179,3 +179,79 @@ def test_refusals(data, tmp_path):
     for more in (['--kind', 'embeddings'], ['--split', 'all'], ['--sampled']):
         assert '--pairs' in run('predict', data / 'run', *out, '--pairs', data / 'pairs.npy', *more, code=2).stderr
     assert not (tmp_path / 'out.npy').exists()
+
+
+def train(data, path, *more, code=0):
+    words = ('train', data / 'graph', '--task', 'link', '--pairs', data / 'pairs.npy', '--hidden', 8, '--batch', 70, '--epochs', 5, '--run', path,
+             '--valid-pairs', data / 'pairs.npy', *(more if '--model' in more else ('--model', 'sage', '--fanout', '4,3', *more)))
+    return run(*words, code=code)
+
+
+def metrics(path):
+    return [json.loads(line) for line in (path / 'metrics.jsonl').read_text().splitlines()]
+
+
+@pytest.mark.parametrize(('name', 'model'), [('shared.npy', 'sage'), ('targets.npy', 'sage'), ('9', 'gcn'), ('9', 'mlp')])
+def test_evaluated_between_epochs(data, tmp_path, name, model):
+    """The scores of evaluate; the weights of the best epoch; the same bits for another line and number of threads."""
+    negatives = data / name if '.' in name else name
+    more = ('--valid-negatives', negatives, '--model', model, *(('--layers', 2) if model == 'mlp' else ('--fanout', '4,3')))
+    train(data, tmp_path / 'run', *more, '--threads', 2)
+    scores = [line['valid'] for line in metrics(tmp_path / 'run')]
+    assert len(scores) == 5 and len(set(scores)) > 1 and 'valid_loss' not in metrics(tmp_path / 'run')[0]
+    assert [line['epoch'] for line in metrics(tmp_path / 'run') if line['best']][-1] == scores.index(max(scores)) + 1
+    key = 'auc' if name == 'shared.npy' else 'mrr'
+    for more_words, score in (((), max(scores)), (('--weights', tmp_path / 'run' / 'last.safetensors'), scores[-1])):
+        found = json.loads(run('evaluate', tmp_path / 'run', '--json', '--pairs', data / 'pairs.npy', '--negatives', negatives, *more_words).stdout)
+        assert found[key] == score
+    low = '80M' if model == 'sage' else '300M'
+    train(data, tmp_path / 'low', *more, '--threads', 1, '--memory', low)
+    assert metrics(tmp_path / 'low') == metrics(tmp_path / 'run')
+
+
+def test_evaluations_survive_kills(data, tmp_path):
+    more = ('--valid-negatives', data / 'shared.npy', '--checkpoint-every', 1)
+    train(data, tmp_path / 'whole', *more)
+    words = ('train', data / 'graph', '--task', 'link', '--pairs', data / 'pairs.npy', '--model', 'sage', '--hidden', 8, '--fanout', '4,3', '--batch',
+             70, '--epochs', 5, '--run', tmp_path / 'run', '--valid-pairs', data / 'pairs.npy', *more)
+    for lines in (1, 2, 4):
+        with subprocess.Popen([PLIMSOLL, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None and not ((tmp_path / 'run' / 'metrics.jsonl').exists() and len(metrics(tmp_path / 'run')) >= lines):
+                pass
+            process.kill()
+        words = ('train', '--resume', tmp_path / 'run', '--checkpoint-every', 1)
+    run(*words)
+    assert metrics(tmp_path / 'run') == metrics(tmp_path / 'whole')
+
+
+def test_a_run_knows_its_valid_pairs(data, tmp_path):
+    shared = np.load(data / 'shared.npy')
+    np.save(tmp_path / 'own.npy', shared)
+    train(data, tmp_path / 'run', '--valid-negatives', tmp_path / 'own.npy', '--epochs', 1)
+    os.rename(tmp_path / 'own.npy', tmp_path / 'moved.npy')
+    assert 'own.npy' in run('train', '--resume', tmp_path / 'run', '--epochs', 2, code=1).stderr
+    run('train', '--resume', tmp_path / 'run', '--epochs', 2, '--valid-negatives', tmp_path / 'moved.npy')
+    run('train', '--resume', tmp_path / 'run', '--epochs', 3)
+    np.save(tmp_path / 'moved.npy', shared[::-1])
+    assert 'valid_checksum' in run('train', '--resume', tmp_path / 'run', '--epochs', 4, code=2).stderr
+    assert len(metrics(tmp_path / 'run')) == 3
+
+
+def test_evaluations_are_planned_or_refused(data, tmp_path):
+    more = ('--valid-negatives', data / 'shared.npy')
+    words = ('plan', data / 'graph', '--task', 'link', '--pairs', data / 'pairs.npy', '--model', 'sage', '--hidden', 8, '--fanout', '4,3', '--batch', 70,
+             '--valid-pairs', data / 'pairs.npy', *more, '--json')
+    minimum = json.loads(run(*words).stdout)['minimum_bytes'] + (1 << 20) - 1 >> 20
+    train(data, tmp_path / 'run', *more, '--epochs', 1, '--memory', f'{minimum}M')
+    train(data, tmp_path / 'lower', *more, '--epochs', 1, '--memory', f'{minimum - 1}M', code=3)
+    train(data, tmp_path / 'patient', *more, '--patience', 1, '--epochs', 50, '--lr', 0)
+    assert len(metrics(tmp_path / 'patient')) == 2
+    train(data, tmp_path / 'second', *more, '--eval-every', 2, '--metric', 'roc-auc')
+    assert [line['epoch'] for line in metrics(tmp_path / 'second') if 'valid' in line] == [2, 4]
+    for wrong, named in [((), '--valid-negatives'), (('--valid-negatives', 0), '--valid-negatives'), ((*more, '--eval-every', 0), '--valid-pairs'),
+                         ((*more, '--metric', 'mrr'), '--metric'), ((*more, '--eval-splits', 'all'), '--eval-splits'),
+                         (('--valid-negatives', data / 'graph' / 'features.npy'), 'int32')]:
+        assert named in train(data, tmp_path / 'wrong', *wrong, code=2).stderr
+    assert not (tmp_path / 'wrong').exists()
+    labels = run('train', data / 'graph', '--valid-pairs', data / 'pairs.npy', '--valid-negatives', 5, code=2).stderr
+    assert '--task' in labels or '--valid-pairs' in labels

@@ -1,4 +1,4 @@
-#include "train/link_scores.h"
+#include "infer/link_scores.h"
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -6,7 +6,9 @@
 #include "base/rng.h"
 #include "infer/node_rows.h"
 #include "io/npy.h"
+#include "io/reader.h"
 #include "load/links_file.h"
+#include "mem/arena.h"
 #include "nn/decoder.h"
 
 #include <math.h>
@@ -91,15 +93,15 @@ static plim_status_t read_header(const plim_job_t *job, const char *path, plim__
 }
 
 /* Finds the form of the negatives and their number. */
-static plim_status_t find_form(const plim_job_t *job, const plim_inference_t *inference,
+static plim_status_t find_form(const plim_job_t *job, const plim__link_files_t *files,
                                plim__link_scores_t *draft)
 {
     plim__npy_t *npy = &draft->npy;
-    draft->path = inference->negatives;
+    draft->path = files->negatives;
     draft->form = DRAWN;
-    draft->num_negatives = inference->drawn;
+    draft->num_negatives = files->drawn;
     if (draft->path == NULL)
-        return inference->drawn >= 1 && inference->drawn <= INT32_MAX
+        return files->drawn >= 1 && files->drawn <= INT32_MAX
                    ? PLIM_OK
                    : plim__fail(PLIM_ERR_USAGE, "pairs are scored against `negatives`: give a "
                                                 "file, or how many to draw for each pair");
@@ -210,28 +212,73 @@ static plim_status_t check_files(plim__link_scores_t *scores, const plim_dataset
     return rewind_targets(scores);
 }
 
+/* Reads the files' headers. */
+static plim_status_t describe(const plim_job_t *job, const plim__link_files_t *files, bool compares,
+                              plim__link_scores_t *draft)
+{
+    PLIM_TRY(read_header(job, files->pairs, &draft->npy));
+    draft->num_pairs = draft->npy.count / 2;
+    if (draft->num_pairs == 0)
+        return plim__fail(PLIM_ERR_USAGE, "%s has no pairs", files->pairs);
+    return compares ? find_form(job, files, draft) : PLIM_OK;
+}
+
+plim_status_t plim__link_files_describe(const plim_job_t *job, const plim__link_files_t *files,
+                                        int64_t *num_pairs_out, bool *shared_out,
+                                        int64_t *checksum_out)
+{
+    plim__link_scores_t draft = {.job = job};
+    int64_t count, pairs, negatives = 0;
+    PLIM_TRY(describe(job, files, true, &draft));
+    PLIM_TRY(plim__links_file_describe(job, files->pairs, &count, &pairs));
+    if (files->negatives != NULL)
+        PLIM_TRY(plim__links_file_describe(job, files->negatives, &count, &negatives));
+    *num_pairs_out = draft.num_pairs;
+    *shared_out = draft.form == SHARED;
+    *checksum_out = pairs << 31 ^ negatives;
+    return PLIM_OK;
+}
+
+static int64_t chunk_of(int64_t width)
+{
+    const int64_t both = 2 * width * (int64_t)sizeof(float);
+    return plim__min_i64(CHUNK_MOST, plim__max_i64(CHUNK_BYTES / both, 64));
+}
+
+size_t plim__link_scores_estimate(const plim_job_t *job, int64_t num_pairs, bool shared,
+                                  int64_t width)
+{
+    plim__link_scores_t draft = {
+        .form = shared ? SHARED : TARGETS, .num_pairs = num_pairs, .chunk = chunk_of(width)};
+    plim_links_t links = PLIM_LINKS_INIT;
+    links.path = "";
+    links.num_pairs = num_pairs;
+    const size_t files = 2 * (plim__links_file_estimate(job, &links, false) + PATH_MAX) +
+                         plim__reader_file_estimate(job->io_engine, READER_BYTES);
+    return plim__add_saturating_size(
+        plim__add_saturating_size(plim__object_bytes(lay_out, &draft, sizeof draft), files),
+        plim__node_rows_estimate(job, width, 2 * draft.chunk));
+}
+
+int64_t plim__link_scores_disk(int64_t num_nodes, int64_t width)
+{
+    return plim__mul_saturating_i64(num_nodes, width * (int64_t)sizeof(float));
+}
+
 plim_status_t plim__link_scores_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const plim__link_scores_params_t *params,
                                        plim__link_scores_t **scores_out)
 {
-    const plim_inference_t *inference = params->inference;
-    const int64_t row = params->width * (int64_t)sizeof(float);
-    plim__link_scores_t draft = {
-        .job = job,
-        .num_nodes = plim_dataset_info(dataset)->num_nodes,
-        .width = params->width,
-        .seed = params->seed,
-        .chunk = plim__min_i64(CHUNK_MOST, plim__max_i64(CHUNK_BYTES / (2 * row), 64))};
+    plim__link_scores_t draft = {.job = job,
+                                 .num_nodes = plim_dataset_info(dataset)->num_nodes,
+                                 .width = params->width,
+                                 .seed = params->seed,
+                                 .chunk = chunk_of(params->width)};
     plim__link_scores_t *scores;
-    PLIM_TRY(read_header(job, inference->pairs, &draft.npy));
-    draft.num_pairs = draft.npy.count / 2;
-    if (draft.num_pairs == 0)
-        return plim__fail(PLIM_ERR_USAGE, "%s has no pairs", inference->pairs);
-    if (params->compares)
-        PLIM_TRY(find_form(job, inference, &draft));
+    PLIM_TRY(describe(job, &params->files, params->compares, &draft));
     PLIM_TRY(plim__object_create(job->ledger, "evaluation", lay_out, &draft, sizeof draft,
                                  &draft.arena, &scores));
-    plim_status_t status = check_files(scores, dataset, inference->pairs);
+    plim_status_t status = check_files(scores, dataset, params->files.pairs);
     const int64_t spare = plim__ledger_available(job->ledger) - params->minimum;
     if (status == PLIM_OK)
         status = plim__node_rows_create(job, params->scratch, scores->num_nodes, scores->width,
@@ -447,14 +494,15 @@ plim_status_t plim__link_scores_compare(plim__link_scores_t *scores, plim_link_s
     return PLIM_OK;
 }
 
-plim_status_t plim__link_scores_write(plim__link_scores_t *scores, plim__output_t *output)
+plim_status_t plim__link_scores_give(plim__link_scores_t *scores, plim__exact_take_fn take,
+                                     void *context)
 {
     PLIM_TRY(plim__team_create_for(scores->job, plim__job_threads(scores->job), &scores->team));
     for (int64_t first = 0; first < scores->num_pairs; first += scores->chunk) {
         const int64_t count = plim__min_i64(scores->chunk, scores->num_pairs - first);
         PLIM_TRY(read_pairs(scores, scores->pairs, first, count));
         PLIM_TRY(score(scores, count, first, scores->num_pairs, scores->scores));
-        PLIM_TRY(plim__output_take(output, count, 1, scores->scores));
+        PLIM_TRY(take(context, first, count, 1, scores->scores));
     }
     return PLIM_OK;
 }
