@@ -132,6 +132,21 @@ void plim__load_window_destroy(plim__load_window_t *window)
         plim__arena_destroy(&window->arena);
 }
 
+plim_status_t plim__load_window_remake(const plim__load_window_params_t *params,
+                                       plim__load_window_t **window)
+{
+    const plim__load_window_t before = **window;
+    const size_t bytes = (size_t)before.params.num_hops * sizeof *params->fanout;
+    plim__load_window_destroy(*window);
+    *window = NULL;
+    PLIM_TRY(plim__load_window_create(before.job, params, before.topology_below, before.rows_below,
+                                      window));
+    if (params->num_hops == before.params.num_hops &&
+        memcmp(params->fanout, before.params.fanout, bytes) == 0)
+        memcpy((*window)->fitted, before.fitted, sizeof before.fitted);
+    return PLIM_OK;
+}
+
 void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,
                                const int64_t *fanout, bool with_rows)
 {

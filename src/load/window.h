@@ -46,6 +46,11 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
                                        plim__load_window_t **window_out);
 void plim__load_window_destroy(plim__load_window_t *window);
 
+/* Makes an empty window of other capacities in place of *window, over the same sources; what builds
+ * have shown stays. *window is NULL after an error. */
+plim_status_t plim__load_window_remake(const plim__load_window_params_t *params,
+                                       plim__load_window_t **window);
+
 /* Sets seed, hops and fan-outs from the next build on: at most the hops of the params, and no draw
  * longer than most_drawn. And whether it stores rows, where it has memory for them. */
 void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,

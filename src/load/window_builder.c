@@ -2,6 +2,8 @@
  *     window 0   ─ building ─► serving [first, boundary) ─ all built ─► free ─ building ─► …
  *     window 1                 ─ building ─► serving [boundary, limit) ─ …
  *
+ * One window may have the memory of both (window_pace.h): it is filled when its batches are built.
+ *
  * A window never reaches beyond its epoch. At the end of a shuffled epoch the builder continues
  * with the first window of the next one, guessing that it comes next, unless that epoch's batches
  * are counted first. When another stream interrupts, the interrupted stream keeps its next window
@@ -14,9 +16,11 @@
 #include "load/window_builder.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/delay.h"
 #include "base/fail.h"
 #include "base/threads.h"
+#include "load/window_pace.h"
 
 typedef enum window_state { FREE = 0, BUILDING, SERVING, KEPT } window_state_t;
 
@@ -27,6 +31,7 @@ typedef struct window {
     int64_t epoch;           /* … their epoch, … */
     int64_t step;            /* … the first step … */
     int64_t steps;           /* … and the number of steps */
+    int64_t served_ns;       /* SERVING: since when */
     int64_t microbatches;    /* SERVING: the number of microbatches of its batches, … */
     _Atomic int64_t built;   /* … of which workers have built so many */
     bool direct;             /* empty: its one batch comes from the dataset's own sources */
@@ -65,6 +70,10 @@ struct plim__window_builder {
     int64_t step;   /* the step of the run that the next window begins with, … */
     int64_t number; /* … and the number of its first microbatch in the epoch */
     window_t windows[PLIM__LOAD_WINDOWS];
+    int num_windows; /* in use: 1 where one has the memory of both */
+    bool changes;    /* there shall be one instead of two, or two again, once none serves */
+    plim__window_pace_t pace;
+    int64_t ended_ns;           /* when all batches of the last window were built */
     _Atomic int64_t num_served; /* windows so far, and the steps of the last one */
     _Atomic int64_t last_steps;
     plim__row_counts_t counts; /* distinct rows of each window, or of a part of a batch without */
@@ -178,6 +187,57 @@ static plim_status_t build(plim__window_builder_t *builder, const target_t *targ
     return PLIM_OK;
 }
 
+/* The capacities of one window with the memory of both. */
+static plim__load_window_params_t both_of(const plim__load_window_params_t *params)
+{
+    const size_t most = PLIM__LOAD_WINDOWS * plim__load_window_estimate(params);
+    plim__load_window_params_t both = *params;
+    int64_t low = 100, high = 1600; /* percent */
+    while (low < high) {
+        const int64_t middle = high - (high - low) / 2;
+        both.draws = params->draws * middle / 100;
+        both.rows = params->rows * middle / 100;
+        if (plim__load_window_estimate(&both) <= most)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    both.draws = params->draws * low / 100;
+    both.rows = params->rows * low / 100;
+    return both;
+}
+
+static plim_status_t make_two(plim__window_builder_t *builder)
+{
+    plim__load_context_t *context = builder->context;
+    const plim__load_window_params_t *params = &context->params.window;
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
+        if (builder->windows[i].window == NULL)
+            PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topologies[0],
+                                              params->rows > 0 ? context->sources.tables[0] : NULL,
+                                              &builder->windows[i].window));
+    return PLIM_OK;
+}
+
+/* Makes one window of two, or two of one, while none is in use. */
+static plim_status_t change_windows(plim__window_builder_t *builder, int *num_windows)
+{
+    const plim__load_window_params_t *params = &builder->context->params.window;
+    window_t *windows = builder->windows;
+    if (windows[0].window != NULL && windows[1].window != NULL) {
+        const plim__load_window_params_t both = both_of(params);
+        plim__load_window_destroy(windows[1].window);
+        windows[1].window = NULL;
+        *num_windows = 1;
+        if (plim__load_window_remake(&both, &windows[0].window) == PLIM_OK)
+            return PLIM_OK;
+    } else if (windows[0].window != NULL) {
+        (void)plim__load_window_remake(params, &windows[0].window);
+    }
+    *num_windows = PLIM__LOAD_WINDOWS;
+    return make_two(builder);
+}
+
 /* Gives the batches of a ready window the next sequence numbers of the run. Lock held. */
 static void serve(plim__window_builder_t *builder, int which)
 {
@@ -189,6 +249,7 @@ static void serve(plim__window_builder_t *builder, int which)
         held = plim__load_window_held(window->window);
     }
     window->state = SERVING;
+    window->served_ns = plim__clock_ns();
     builder->step = window->step + window->steps;
     const int64_t end = plim__stream_microbatches(builder->ring->run.of, builder->step);
     window->microbatches = end - builder->number;
@@ -207,9 +268,9 @@ static bool choose(plim__window_builder_t *builder)
 {
     const plim__load_run_t *run = &builder->ring->run;
     int which = 0;
-    while (which < PLIM__LOAD_WINDOWS && builder->windows[which].state != FREE)
+    while (which < builder->num_windows && builder->windows[which].state != FREE)
         which++;
-    if (which == PLIM__LOAD_WINDOWS || !run->started ||
+    if (which == builder->num_windows || !run->started ||
         atomic_load(&builder->ring->failed_at) != INT64_MAX)
         return false;
     if (atomic_load(&builder->ring->limit) < run->end_sequence) {
@@ -258,12 +319,40 @@ static void end_build(plim__window_builder_t *builder, plim_status_t status, int
      * failed, or a build was stopped with the run before and then taken over by this one. */
 }
 
+/* Changes the number of windows when that is wanted, as soon as none serves: whether it did. A kept
+ * one is given up. Lock held, and released while making. */
+static bool change(plim__window_builder_t *builder)
+{
+    if (!builder->changes || !builder->ring->run.started ||
+        atomic_load(&builder->ring->failed_at) != INT64_MAX)
+        return false;
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++) {
+        if (builder->windows[i].state == SERVING)
+            return false;
+        builder->windows[i].state = FREE;
+    }
+    int num_windows = 0;
+    builder->changes = false;
+    pthread_mutex_unlock(&builder->ring->lock);
+    const plim_status_t status = change_windows(builder, &num_windows);
+    pthread_mutex_lock(&builder->ring->lock);
+    builder->num_windows = num_windows;
+    plim__window_pace_changed(&builder->pace, num_windows == 1);
+    if (status != PLIM_OK) { /* the next run tries again */
+        builder->changes = true;
+        plim__slot_ring_fail(builder->ring, atomic_load(&builder->ring->limit), status);
+    }
+    return true;
+}
+
 static void builder_body(void *context)
 {
     plim__window_builder_t *builder = context;
     pthread_mutex_lock(&builder->ring->lock);
     while (!atomic_load(&builder->ring->ending)) {
-        if (!choose(builder)) {
+        if (change(builder))
+            continue;
+        if (builder->changes || !choose(builder)) {
             plim__condition_wait(&builder->wake, &builder->ring->lock);
             continue;
         }
@@ -273,9 +362,13 @@ static void builder_body(void *context)
         builder->windows[target.which].state = BUILDING;
         pthread_mutex_unlock(&builder->ring->lock);
         plim__delay();
+        const int64_t began = plim__clock_ns();
         plim_status_t status = build(builder, &target, &steps);
+        const int64_t read = plim__clock_ns() - began;
         plim__delay();
         pthread_mutex_lock(&builder->ring->lock);
+        if (status == PLIM_OK && !target.counts)
+            plim__window_pace_read(&builder->pace, target.of, read);
         end_build(builder, status, steps);
     }
     pthread_mutex_unlock(&builder->ring->lock);
@@ -323,10 +416,12 @@ void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
 {
     const plim__load_run_t *run = &builder->ring->run;
     const int64_t steps = plim__stream_end_step(run->of) - run->of->step;
-    bool kept = false; /* at most one: the run needs a window */
+    bool kept = builder->num_windows == 1; /* at most one: the run needs a window */
     builder->step = run->of->step;
     builder->number = run->first_number;
     builder->has_guessed = false;
+    if (!run->counts)
+        plim__window_pace_follow(&builder->pace, run->of, plim__stream_steps(run->of));
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++) {
         window_t *window = &builder->windows[i];
         if (window->state != SERVING && window->state != KEPT)
@@ -359,6 +454,7 @@ void plim__window_builder_forget(plim__window_builder_t *builder, const plim_str
     pthread_mutex_lock(&builder->ring->lock);
     if (builder->at_work && builder->target.of == stream)
         drop_work(builder);
+    plim__window_pace_forget(&builder->pace, stream);
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         if (builder->windows[i].of == stream && builder->windows[i].state != BUILDING)
             builder->windows[i].state = FREE;
@@ -394,6 +490,12 @@ void plim__window_builder_built(plim__window_builder_t *builder, int64_t sequenc
     if (atomic_fetch_add(&window->built, 1) + 1 < microbatches)
         return;
     pthread_mutex_lock(&builder->ring->lock);
+    const int64_t now = plim__clock_ns();
+    if (!window->direct && !builder->changes)
+        builder->changes =
+            plim__window_pace_built(&builder->pace, window->of, window->step, window->steps,
+                                    now - plim__max_i64(window->served_ns, builder->ended_ns));
+    builder->ended_ns = now;
     window->state = FREE;
     plim__condition_wake(&builder->wake, 1);
     pthread_mutex_unlock(&builder->ring->lock);
@@ -412,7 +514,6 @@ void plim__window_builder_stats(plim__window_builder_t *builder, plim_load_stats
 plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__slot_ring_t *ring,
                                           plim__window_builder_t **builder_out)
 {
-    const plim__load_window_params_t *params = &context->params.window;
     plim__window_builder_t draft = draft_of(context->info, &context->plan), *builder;
     PLIM_TRY(plim__object_create(context->job.ledger, "slots", lay_out, &draft, sizeof draft,
                                  &draft.arena, &builder));
@@ -421,10 +522,8 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__s
     if (builder->negatives != NULL) /* the first of the builders, while none draws */
         builder->negatives->lists = context->lists;
     *builder_out = builder;
-    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
-        PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topologies[0],
-                                          params->rows > 0 ? context->sources.tables[0] : NULL,
-                                          &builder->windows[i].window));
+    builder->num_windows = PLIM__LOAD_WINDOWS;
+    PLIM_TRY(make_two(builder));
     PLIM_TRY(plim__thread_start(&builder->thread, builder_body, builder));
     builder->started = true;
     return PLIM_OK;
