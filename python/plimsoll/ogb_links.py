@@ -81,6 +81,8 @@ def _load(path: str) -> Mapping[str, Any]:
     rebuild = numpy.empty(0).__reduce__()[0]
     classes = [type(numpy.dtype(kind)) for kind in ('int64', 'int32', 'float64', 'float32')]
     named = [(rebuild, f'numpy.{core}.multiarray._reconstruct') for core in ('core', '_core')]
+    if not hasattr(torch.serialization, 'safe_globals'):
+        raise ImportError('from_ogb_links() needs torch 2.6 or newer: older ones load no NumPy arrays without running code')
     with torch.serialization.safe_globals([*named, numpy.ndarray, numpy.dtype, *classes]):
         try:
             parts = torch.load(path, weights_only=True, map_location='cpu')
