@@ -649,6 +649,65 @@ static void test_refused(void **state)
     plim_loader_release(loader);
 }
 
+/* Shares of batches of 60 pairs are batches of 20, in each form and from each source. */
+static void test_shares(void **state)
+{
+    const plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 1.5);
+    (void)state;
+    for (int way = 0; way < 2 * WAYS; way++) {
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_stream_t *whole;
+        plim_batch_t *batch, *own;
+        recipe.form = way < WAYS ? PLIM_PYG : PLIM_NATIVE;
+        plim_loader_t *loader = open_loader(way % WAYS), *other = open_loader(0);
+        params.links = &links;
+        params.batch_size = 20;
+        assert_ok(plim_loader_stream(other, &params, &whole));
+        params.batch_size = 60;
+        params.num_shares = 3;
+        for (params.share = 0; params.share < 3; params.share += 2) {
+            plim_stream_t *stream;
+            params.share_count = params.share == 0 ? 2 : 1;
+            assert_ok(plim_loader_stream(loader, &params, &stream));
+            assert_int_equal(plim__stream_steps(stream), 5);
+            assert_ok(plim_stream_start(stream, 1, 0));
+            for (int64_t i = 0; i < 5 * params.share_count; i++) {
+                batch = test_next(stream);
+                const int64_t step = 3 * batch->step + batch->share;
+                assert_int_equal(batch->step, i / params.share_count);
+                assert_int_equal(batch->share, params.share + i % params.share_count);
+                assert_int_equal(batch->last_part, (i + 1) % params.share_count == 0);
+                assert_int_equal(batch->batch_labels, batch->step < 4 ? 3 * (20 + 30) : 10 + 15);
+                assert_true(batch->pair_index != NULL && batch->num_pairs == (step < 12    ? 20
+                                                                              : step == 12 ? 10
+                                                                                           : 0));
+                if (step < 13) {
+                    assert_ok(plim_stream_start(whole, 1, step));
+                    own = test_next(whole);
+                    assert_int_equal(own->num_seeds, batch->num_seeds);
+                    assert_int_equal(own->num_nodes, batch->num_nodes);
+                    assert_memory_equal(own->pair_ids, batch->pair_ids,
+                                        (size_t)own->num_pairs * sizeof *own->pair_ids);
+                    assert_memory_equal(own->pair_index, batch->pair_index,
+                                        2 * (size_t)(own->num_pairs + own->num_negatives) *
+                                            sizeof *own->pair_index);
+                    for (int64_t j = 0; j < own->num_nodes; j++)
+                        assert_int_equal(test_index_at(&recipe, own->nodes, j),
+                                         test_index_at(&recipe, batch->nodes, j));
+                    plim_batch_release(own);
+                }
+                plim_batch_release(batch);
+            }
+            assert_null(test_next(stream));
+            plim_stream_release(stream);
+        }
+        plim_stream_release(whole);
+        plim_loader_release(other);
+        plim_loader_release(loader);
+    }
+    recipe.form = PLIM_PYG;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -657,7 +716,7 @@ int main(void)
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_hash),          cmocka_unit_test(test_negatives_by_place),
         cmocka_unit_test(test_no_edges),      cmocka_unit_test(test_long_file),
-        cmocka_unit_test(test_native),
+        cmocka_unit_test(test_native),        cmocka_unit_test(test_shares),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
