@@ -324,7 +324,8 @@ const cli_option_t cli_free_shape_options[] = {
     {"classes", "C", "instead of the shape's", AT(num_classes), CLI_RANGE(1, INT64_MAX)},
     CLI_OPTIONS_END};
 
-const char *const cli_shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};
+const char *const cli_shapes[] = {"papers100M", "products",  "arxiv", "reddit",
+                                  "free",       "molecules", NULL};
 
 const char *cli_shape_named(const char *name, char text_out[192])
 {
@@ -333,7 +334,8 @@ const char *cli_shape_named(const char *name, char text_out[192])
     for (int i = 0; cli_shapes[i] != NULL; i++)
         if (same_word(name + (ogb ? 5 : 0), cli_shapes[i]))
             return cli_shapes[i];
-    (void)snprintf(text_out, 192, "; the shapes are papers100M, products, arxiv, reddit and free%s",
+    (void)snprintf(text_out, 192,
+                   "; the shapes are papers100M, products, arxiv, reddit, free and molecules%s",
                    hint_of(name + (ogb ? 5 : 0), cli_shapes, hint));
     return NULL;
 }

@@ -62,7 +62,9 @@ const cli_verb_t cli_verb_generate = {
         "degrees, communities that carry the label and features that carry part of it. The same\n"
         "options give the same bytes, whatever the memory, threads and machine; where DIR is that\n"
         "dataset already, nothing is done.\n\n"
-        "Shapes: papers100M, products, arxiv, reddit; free takes its counts from options.\n",
+        "Shapes: papers100M, products, arxiv, reddit; free takes its counts from options.\n"
+        "molecules are 100,000 small graphs (times --scale) of atoms and bonds with integer\n"
+        "categories, and a value of each graph to which bonds contribute most.\n",
     .groups = groups,
     .first_operand = cli_shapes,
     .operand = ":directory",

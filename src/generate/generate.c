@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "generate/generate_edges.h"
 #include "generate/generate_graph.h"
+#include "generate/generate_molecules.h"
 #include "generate/generate_rows.h"
 #include "ingest/csc.h"
 #include "ingest/disk_space.h"
@@ -176,7 +177,8 @@ static provenance_t origin_of(const plim__shape_t *shape, const plim_generate_op
     return origin;
 }
 
-/* Whether the target is what these options make, by this user's hand. */
+/* Whether the target is what these options make, by this user's hand. Without counts the options
+ * alone decide. */
 static bool is_made(const plim_job_t *job, const plim__shape_t *shape,
                     const plim_generate_options_t *options)
 {
@@ -192,9 +194,10 @@ static bool is_made(const plim_job_t *job, const plim__shape_t *shape,
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const bool made =
         strcmp(info->source, origin.source) == 0 && strcmp(info->options, origin.options) == 0 &&
-        info->num_nodes == shape->num_nodes && info->num_edges == shape->num_edges &&
-        info->num_features == shape->num_features && info->num_classes == shape->num_classes &&
-        info->feature_type == shape->feature_type;
+        (shape->num_nodes == 0 ||
+         (info->num_nodes == shape->num_nodes && info->num_edges == shape->num_edges &&
+          info->num_features == shape->num_features && info->num_classes == shape->num_classes &&
+          info->feature_type == shape->feature_type));
     plim_dataset_release(dataset);
     if (made)
         plim__log(job, PLIM_LOG_INFO, "%s is there already, made with these options",
@@ -229,6 +232,33 @@ static plim_status_t write_dataset(const generate_plan_t *plan, const plim__shap
     return plim__dataset_finish(writer, &facts);
 }
 
+/* Molecules are drawn one by one, into all columns at once. */
+static plim_status_t make_molecules(const plim_job_t *job, const plim_generate_options_t *options)
+{
+    const plim__shape_t shape = {.name = PLIM__MOLECULES_NAME};
+    const provenance_t origin = origin_of(&shape, options);
+    plim__dataset_writer_t *writer;
+    plim__dataset_facts_t facts = {0};
+    char parent[PATH_MAX];
+    int64_t bytes;
+    PLIM_TRY(plim__molecules_bytes(options, &bytes));
+    if (is_made(job, &shape, options))
+        return PLIM_OK;
+    PLIM_TRY(plim__disk_space_parent(options->target, parent));
+    const plim__disk_space_t room = {
+        .parent = parent, .tmp = parent, .dataset = bytes, .together = bytes, .exact = true};
+    PLIM_TRY(plim__disk_space_check(job, &room));
+    PLIM_TRY(plim__dataset_begin(job, options->target, &writer));
+    const plim_status_t status = plim__molecules_write(job, options, writer, &facts);
+    if (status != PLIM_OK) {
+        plim__dataset_abandon(writer);
+        return status;
+    }
+    facts.source = origin.source;
+    facts.options = origin.options;
+    return plim__dataset_finish(writer, &facts);
+}
+
 PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options)
 {
     plim__shape_t shape = {0};
@@ -241,6 +271,8 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
     PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
     if (known.shape == NULL || known.target == NULL)
         return plim__fail(PLIM_ERR_USAGE, "give a shape and a target directory");
+    if (strcmp(known.shape, PLIM__MOLECULES_NAME) == 0)
+        return make_molecules(job, &known);
     PLIM_TRY(plim__shape_resolve(&known, &shape));
     if (is_made(job, &shape, &known))
         return PLIM_OK;

@@ -280,7 +280,7 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
         if (named == NULL)
             return plim__fail(PLIM_ERR_USAGE,
                               "unknown shape '%.64s'; choose papers100M, products, arxiv, "
-                              "reddit or free",
+                              "reddit or free; molecules are for `generate` only",
                               options->shape);
         take_named(named, options, &shape);
     }
