@@ -1,0 +1,76 @@
+"""Proves that links are learnt as well as by the same script with PyTorch Geometric's loader, on real graphs.
+
+    tools/prove accuracy-links [--sets cora,citeseer] [--seeds 10] [--epochs 20] [--jobs 1] [--data DIR] [--json FILE]
+
+RandomLinkSplit of each set, once; GraphSAGE of two layers and 64 channels, dot products, BCE with a drawn pair for each, fan-out 10,10,
+batches of 512 pairs, target edges left out (bench/accuracy_links.py). Means of the AUC of the test pairs, computed by one function from the
+rows of all nodes over all training edges, by `plimsoll.LinkNeighborLoader` and by `plimsoll train --task link` must be within two standard
+errors of the difference of PyG's, or better. PyG's own script without the target edges left out is recorded beside.
+"""
+import concurrent.futures
+import functools
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import prooflib
+
+PEER = prooflib.SOURCE / 'bench' / 'accuracy_links.py'
+SIDES = ('loader', 'train', 'pyg', 'leaking')
+
+
+def run(*words):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f'{" ".join(map(str, words))}: exit code {done.returncode}\n{done.stderr[-2000:]}')
+    return prooflib.last_json(done.stdout)
+
+
+def score(place, epochs, task):
+    """The AUC of a side with a seed, in percent."""
+    side, seed = task
+    if side != 'train':
+        return 100 * run(sys.executable, PEER, 'train', place, side, '--seeds', seed, '--epochs', epochs)['scores'][0]
+    made, rows = place / f'run-{seed}', place / f'rows-{seed}.npy'
+    run(prooflib.plimsoll(), 'train', place / 'graph', '--task', 'link', '--pairs', place / 'pairs.npy', '--model', 'sage', '--hidden', 64,
+        '--fanout', '10,10', '--batch', 512, '--lr', 0.01, '--epochs', epochs, '--seed', seed, '--threads', 1, '--run', made, '--quiet', '--json')
+    run(prooflib.plimsoll(), 'predict', made, '--kind', 'embeddings', '--out', rows, '--threads', 1, '--quiet', '--json')
+    return 100 * run(sys.executable, PEER, 'score', place, rows)['scores'][0]
+
+
+def main():
+    parser = prooflib.parser(__doc__, 'accuracy-links.json')
+    parser.add_argument('--sets', type=lambda text: text.split(','), default=['cora', 'citeseer'])
+    parser.add_argument('--seeds', type=int, default=10)
+    parser.add_argument('--epochs', type=int, default=20)
+    parser.add_argument('--jobs', type=int, default=1)
+    parser.add_argument('--data', type=pathlib.Path, default=os.environ.get('PLIMSOLL_TEST_DATA', prooflib.SOURCE.parent / 'shared' / 'data'))
+    options = parser.parse_args()
+    options.data = pathlib.Path(options.data)
+    if not options.data.is_dir():
+        prooflib.skip(f'real data is not at {options.data}: set PLIMSOLL_TEST_DATA or --data')
+    package = pathlib.Path(prooflib.plimsoll()).parent / 'python'
+    os.environ['PYTHONPATH'] = os.pathsep.join([str(package), *filter(None, [os.environ.get('PYTHONPATH')])])
+    if subprocess.run([sys.executable, '-c', 'import plimsoll, torch, torch_geometric'], check=False).returncode != 0:
+        prooflib.skip(f'{sys.executable} cannot import plimsoll (from {package}), torch and torch_geometric')
+    summary = prooflib.load_proof('accuracy').summary
+    claims, rows = {}, []
+    for name in options.sets:
+        with tempfile.TemporaryDirectory(prefix='prove-accuracy-links-') as temporary, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            place = pathlib.Path(temporary)
+            run(sys.executable, PEER, 'split', options.data / name, place)
+            tasks = [(side, seed) for seed in range(options.seeds) for side in SIDES]
+            values = dict(zip(tasks, pool.map(functools.partial(score, place, options.epochs), tasks)))
+        found = {side: summary([values[side, seed] for seed in range(options.seeds)]) for side in SIDES}
+        rows.append({'set': name, 'revision': prooflib.revision(), **found})
+        for side in ('loader', 'train'):
+            margin = 2 * math.hypot(found[side]['standard_error'], found['pyg']['standard_error'])
+            behind = found['pyg']['mean'] - found[side]['mean']
+            claims[f'{name}, {side}: AUC {found[side]["mean"]:.2f} beside PyG\'s {found["pyg"]["mean"]:.2f} '
+                   f'(behind by {behind:.2f}, at most {margin:.2f})'] = behind <= margin
+        print(name, json.dumps({side: [round(value['mean'], 2), round(value['standard_error'], 2)] for side, value in found.items()}), flush=True)
+    return 0 if prooflib.record(options.json, claims, seeds=options.seeds, epochs=options.epochs, results=rows) else 1
