@@ -125,6 +125,13 @@ typedef enum plim_task {
 
 #define PLIM_CATEGORIES_MAX 32 /* columns of integer features of nodes that models read */
 
+/* How a pair is scored by the rows of its nodes. */
+typedef enum plim_decoder {
+    PLIM_DECODER_DOT = 0, /* their dot product */
+    PLIM_DECODER_MLP      /* PyG's MLP([hidden, hidden, 1], norm=None) of their product, element by
+                             element; its names begin with "decoder." */
+} plim_decoder_t;
+
 /* The settings of a run. Make it with PLIM_TRAINING_INIT. */
 typedef struct plim_training {
     size_t size; /* of this struct */
@@ -172,7 +179,7 @@ typedef struct plim_training {
     int64_t edge_categories[PLIM_HOPS_MAX];
     /*
      * PLIM_TASK_LINK: a batch has recipe.batch_size pairs, and the model's last layer gives rows of
-     * `hidden` channels. The score of a pair is the dot product of the rows of its nodes; the loss
+     * `hidden` channels, by which `decoder` scores the pair of its nodes; the loss
      * is BCE with logits, over pairs and negatives. Splits and labels are read, but
      * change no batch. Evaluated only by valid_pairs. Batches are whole, as with batch norm;
      * with shares, which divide batch_size, these are.
@@ -194,6 +201,7 @@ typedef struct plim_training {
     int64_t valid_drawn;
     int64_t num_valid_pairs, valid_checksum; /* of the files: the library sets them */
     bool valid_shared;
+    plim_decoder_t decoder;
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
@@ -205,7 +213,7 @@ typedef struct plim_training {
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL, false, false, 0,     \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_TASK_LABELS, NULL, 1, PLIM_EXCLUDE_REVERSES, 0, 0, {0}, \
-            NULL, NULL, 0, 0, 0, false                                                             \
+            NULL, NULL, 0, 0, 0, false, PLIM_DECODER_DOT                                           \
     }
 
 /* Events of a run. Scores are NAN if not evaluated. */
@@ -562,7 +570,8 @@ typedef enum plim_words {
     PLIM_WORDS_METRIC,
     PLIM_WORDS_EVAL_SPLITS,
     PLIM_WORDS_TASK,
-    PLIM_WORDS_EXCLUDE
+    PLIM_WORDS_EXCLUDE,
+    PLIM_WORDS_DECODER
 } plim_words_t;
 
 /* The names of an enumeration's values, ended by NULL; valid as long as the library. Any thread. */

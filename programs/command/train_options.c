@@ -211,10 +211,9 @@ const cli_option_t train_model_options[] = {
 
 const cli_option_t train_task_options[] = {
     {"task", "KIND", "what is learnt: %s; default labels",
-     "link learns which pairs of nodes are linked: the score of a pair is the dot product of the "
-     "rows of its nodes, which are --hidden wide, and the loss is BCE over the pairs of --pairs "
-     "and "
-     "drawn ones. Neither labels nor splits are read; --valid-pairs are evaluated. 'plimsoll "
+     "link learns which pairs of nodes are linked: --decoder scores a pair by the rows of its "
+     "nodes, which are --hidden wide, and the loss is BCE over the pairs of --pairs and drawn "
+     "ones. Neither labels nor splits are read; --valid-pairs are evaluated. 'plimsoll "
      "predict --kind embeddings' writes the rows of all nodes.",
      AT(training.task), CLI_LIST_OF(PLIM_WORDS_TASK), .plans = true},
     {"pairs", "FILE",
@@ -231,6 +230,10 @@ const cli_option_t train_task_options[] = {
      "self: the edge of each pair of the batch, if it is one. reverse: also the edge from its "
      "target to its source. Otherwise a model reads the answer off that edge.",
      AT(training.exclude), CLI_LIST_OF(PLIM_WORDS_EXCLUDE)},
+    {"decoder", "HOW", "how a pair is scored by the rows of its nodes: %s; default dot",
+     "dot: their dot product. mlp: PyG's MLP([hidden, hidden, 1], norm=None) of their product, "
+     "element by element, trained with the model.",
+     AT(training.decoder), CLI_LIST_OF(PLIM_WORDS_DECODER), .plans = true},
     {"valid-pairs", "FILE",
      "pairs to score after every epoch, or every --eval-every epochs, with all neighbours as "
      "--eval-exact does",

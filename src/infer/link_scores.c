@@ -40,6 +40,7 @@ struct plim__link_scores {
     uint64_t seed;
     plim__node_rows_t *rows;
     plim__team_t *team; /* while scores are computed */
+    plim__decoder_t *decoder;
     plim__links_file_t *pairs, *negatives;
     const char *path;         /* of the negatives */
     plim__npy_t npy;          /* of TARGETS */
@@ -245,8 +246,14 @@ static int64_t chunk_of(int64_t width)
     return plim__min_i64(CHUNK_MOST, plim__max_i64(CHUNK_BYTES / both, 64));
 }
 
+static plim__decoder_params_t decoder_params(const plim_job_t *job, int64_t width)
+{
+    return (plim__decoder_params_t){
+        .width = width, .max_pairs = chunk_of(width), .workers = plim__job_threads(job)};
+}
+
 size_t plim__link_scores_estimate(const plim_job_t *job, int64_t num_pairs, bool shared,
-                                  int64_t width)
+                                  int64_t width, bool decodes)
 {
     plim__link_scores_t draft = {
         .form = shared ? SHARED : TARGETS, .num_pairs = num_pairs, .chunk = chunk_of(width)};
@@ -255,9 +262,11 @@ size_t plim__link_scores_estimate(const plim_job_t *job, int64_t num_pairs, bool
     links.num_pairs = num_pairs;
     const size_t files = 2 * (plim__links_file_estimate(job, &links, false) + PATH_MAX) +
                          plim__reader_file_estimate(job->io_engine, READER_BYTES);
+    const plim__decoder_params_t decoder = decoder_params(job, width);
+    const size_t rows = plim__node_rows_estimate(job, width, 2 * draft.chunk);
     return plim__add_saturating_size(
         plim__add_saturating_size(plim__object_bytes(lay_out, &draft, sizeof draft), files),
-        plim__node_rows_estimate(job, width, 2 * draft.chunk));
+        plim__add_saturating_size(rows, decodes ? plim__decoder_estimate(&decoder) : 0));
 }
 
 int64_t plim__link_scores_disk(int64_t num_nodes, int64_t width)
@@ -279,6 +288,10 @@ plim_status_t plim__link_scores_create(const plim_job_t *job, const plim_dataset
     PLIM_TRY(plim__object_create(job->ledger, "evaluation", lay_out, &draft, sizeof draft,
                                  &draft.arena, &scores));
     plim_status_t status = check_files(scores, dataset, params->files.pairs);
+    const plim__decoder_params_t decoder = decoder_params(job, params->width);
+    if (status == PLIM_OK && params->decodes)
+        status = plim__decoder_create(job->ledger, &decoder, params->parameters,
+                                      params->num_parameters, &scores->decoder);
     const int64_t spare = plim__ledger_available(job->ledger) - params->minimum;
     if (status == PLIM_OK)
         status = plim__node_rows_create(job, params->scratch, scores->num_nodes, scores->width,
@@ -296,6 +309,7 @@ void plim__link_scores_destroy(plim__link_scores_t *scores)
     if (scores == NULL)
         return;
     plim__team_destroy(scores->team);
+    plim__decoder_destroy(scores->decoder);
     plim__node_rows_destroy(scores->rows);
     plim__links_file_destroy(scores->pairs);
     plim__links_file_destroy(scores->negatives);
@@ -323,7 +337,8 @@ static plim_status_t score(plim__link_scores_t *scores, int64_t count, int64_t d
     const int64_t *places;
     PLIM_TRY(plim__node_rows_find(scores->rows, scores->nodes, 2 * count, &rows, &places));
     const plim__pairs_t pairs = {count, places, places + count};
-    plim__decode(scores->team, &pairs, scores->width, rows, scores_out);
+    plim__decode(scores->team, scores->decoder, &pairs, scores->width, rows, scores_out);
+    PLIM_TRY(plim__decoder_check(scores->decoder));
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(scores_out[i]))
             return plim__fail(PLIM_ERR_DIVERGED,

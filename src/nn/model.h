@@ -68,6 +68,7 @@ typedef struct plim__model_params {
     int64_t num_features;
     int64_t num_outputs;
     plim_dtype_t row_type; /* of the batches' rows: PLIM_F16 or PLIM_F32 */
+    bool decodes;          /* with the parameters of a decoder (nn/decoder.h) of the outputs */
     bool graph_level;      /* batches of whole graphs: one block, used by every layer */
     bool training;         /* with gradients, moments and the backward pass */
     int moments;           /* moments of the optimiser for each value */

@@ -82,6 +82,14 @@ void plim__model_describe(plim__model_t *model, plim__table_t *table)
         if (!layer->plain)
             plim__table_norm(table, settings->norm, "norms", i, "", &layer->after);
     }
+    if (model->params.decodes) {
+        const int64_t width = model->params.num_outputs;
+        const plim__initial_t linear = plim__initial_linear(width);
+        (void)plim__table_add(table, linear, "decoder.lins", 0, "weight", width, width, 0);
+        (void)plim__table_add(table, linear, "decoder.lins", 0, "bias", width, 0, 0);
+        (void)plim__table_add(table, linear, "decoder.lins", 1, "weight", 1, width, 0);
+        (void)plim__table_add(table, linear, "decoder.lins", 1, "bias", 1, 0, 0);
+    }
     if (!model->params.graph_level)
         return;
     plim__head_t *head = &model->head;

@@ -36,6 +36,10 @@ plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_dataset
         (training->valid_negatives == NULL && training->valid_drawn == 0))
         return plim__fail(PLIM_ERR_USAGE,
                           "`valid_negatives` are those of `valid_pairs`: give both");
+    if (training->decoder < PLIM_DECODER_DOT || training->decoder > PLIM_DECODER_MLP)
+        return plim__fail(PLIM_ERR_USAGE, "there is no decoder %d", (int)training->decoder);
+    if (training->decoder != PLIM_DECODER_DOT && !link)
+        return plim__fail(PLIM_ERR_USAGE, "`decoder` is of the `task` link only");
     if (training->valid_pairs != NULL && !link)
         return plim__fail(PLIM_ERR_USAGE, "`valid_pairs` are of the `task` link only");
     training->num_valid_pairs = training->valid_checksum = 0;

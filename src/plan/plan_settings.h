@@ -28,6 +28,12 @@ plim_links_t plim__plan_settings_links(const plim_training_t *training);
 int64_t plim__plan_settings_pairs(const plim_training_t *training);
 int64_t plim__plan_settings_places(const plim_training_t *training);
 
+/* Whether pairs are scored by a decoder that learns. */
+static inline bool plim__plan_settings_decodes(const plim_training_t *training)
+{
+    return training->task == PLIM_TASK_LINK && training->decoder == PLIM_DECODER_MLP;
+}
+
 /* The stream of training batches; of links it points to *links_out. */
 plim_stream_params_t plim__plan_settings_stream(const plim_training_t *training,
                                                 plim_links_t *links_out);

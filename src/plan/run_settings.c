@@ -68,6 +68,8 @@ static const char *const eval_splits[] = {"auto", "train",      "valid",      "t
                                           "test", "train,test", "valid,test", "train,valid,test",
                                           NULL};
 
+static const char *const decoders[] = {
+    [PLIM_DECODER_DOT] = "dot", [PLIM_DECODER_MLP] = "mlp", NULL};
 static const char *const tasks[] = {[PLIM_TASK_LABELS] = "labels", [PLIM_TASK_LINK] = "link", NULL};
 static const char *const excluded[] = {[PLIM_EXCLUDE_NONE] = "none",
                                        [PLIM_EXCLUDE_PAIRS] = "self",
@@ -88,7 +90,8 @@ PLIM_API const char *const *plim_words(plim_words_t of)
                                              [PLIM_WORDS_METRIC] = metrics,
                                              [PLIM_WORDS_EVAL_SPLITS] = eval_splits,
                                              [PLIM_WORDS_TASK] = tasks,
-                                             [PLIM_WORDS_EXCLUDE] = excluded};
+                                             [PLIM_WORDS_EXCLUDE] = excluded,
+                                             [PLIM_WORDS_DECODER] = decoders};
     return all[of];
 }
 
@@ -151,9 +154,10 @@ static const setting_t settings[] = {
     {"num_valid_pairs", SEED, true, AT(num_valid_pairs), NULL},
     {"valid_checksum", SEED, true, AT(valid_checksum), NULL},
     {"valid_shared", FLAG, true, AT(valid_shared), NULL},
+    {"decoder", NAME, true, AT(decoder), decoders},
 };
 
-#define NUM_ADDED 19 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 20 /* the last settings, which runs of earlier versions lack */
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 

@@ -49,6 +49,7 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
         .max_edges = plan->slot_edges,
         .max_seeds = graph_level ? seeds : plim__min_i64(seeds, plan->slot_nodes),
         .columns = plim__plan_settings_columns(info, settings),
+        .decodes = plim__plan_settings_decodes(settings),
     };
     const plim_stream_params_t stream = plim__plan_settings_evaluation(info, settings, PLIM_VALID);
     const plim_recipe_t evaluated = plim__load_stream_recipe(&plan->recipe, &stream);
@@ -69,6 +70,16 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
     return params;
 }
 
+plim__decoder_params_t plim__train_decoder_params(const plim_training_t *settings, int workers)
+{
+    return (plim__decoder_params_t){.width = settings->model.hidden,
+                                    .max_pairs = plim__plan_settings_decodes(settings)
+                                                     ? plim__plan_settings_pairs(settings)
+                                                     : 0,
+                                    .training = true,
+                                    .workers = workers};
+}
+
 plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
                                                 const plim_training_t *settings)
 {
@@ -80,7 +91,8 @@ plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
                                    .max_src = 1,
                                    .max_edges = 1,
                                    .max_seeds = 1,
-                                   .columns = plim__plan_settings_columns(info, settings)};
+                                   .columns = plim__plan_settings_columns(info, settings),
+                                   .decodes = plim__plan_settings_decodes(settings)};
     for (int i = 0; i < settings->model.num_layers; i++)
         params.max_dst[i] = 1;
     return params;
@@ -135,6 +147,9 @@ int64_t plim__train_model_cost(const plim_job_t *job, const plim_dataset_info_t 
     (void)plim__train_scratch_carve(&scratch, &params, settings);
     const int tensors = (1 + params.moments) * plim__model_tensors(&params);
     const int64_t model = plim__cost_pages(plim__model_estimate(&params));
+    const plim__decoder_params_t decoder = plim__train_decoder_params(settings, plan->workers);
+    const int64_t decoding =
+        training && decoder.max_pairs > 0 ? plim__cost_pages(plim__decoder_estimate(&decoder)) : 0;
     const int64_t activations =
         plim__min_i64(plim__cost_pages(plim__model_activations(&params)), model);
     const struct {
@@ -153,7 +168,8 @@ int64_t plim__train_model_cost(const plim_job_t *job, const plim_dataset_info_t 
                                                      params.num_outputs, settings->shares)),
          ONCE_MADE},
         {"checkpoint", plim__cost_pages(plim__safetensors_estimate(tensors)), IN_CHECKPOINT},
-        {"activations", plim__cost_pages(scratch.used), ONCE_MADE},
+        {"activations", plim__add_saturating_i64(plim__cost_pages(scratch.used), decoding),
+         ONCE_MADE},
         {"shares", training ? shares_bytes(job, settings, &params) : 0, ONCE_MADE},
         {"activations", plim__cost_pages(PLIM__TRAINER_BYTES), ONCE_MADE | IN_START},
     };

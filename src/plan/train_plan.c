@@ -405,7 +405,8 @@ static int64_t score_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
                              : (size_t)info->num_targets * sizeof(float);
     if (training->task == PLIM_TASK_LINK)
         return plim__cost_pages(plim__link_scores_estimate(job, training->num_valid_pairs,
-                                                           training->valid_shared, outputs));
+                                                           training->valid_shared, outputs,
+                                                           plim__plan_settings_decodes(training)));
     int64_t seeds = 0, sum = plim__cost_pages(plim__seeds_estimate(job, dataset));
     for (int split = 0; split < 3; split++) {
         seeds += info->num_split[split];

@@ -5,6 +5,7 @@
 
 #include "infer/exact.h"
 #include "load/plan_data.h"
+#include "nn/decoder.h"
 #include "nn/model.h"
 #include "plan/statistics.h"
 
@@ -26,6 +27,9 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
                                               const plim_training_t *settings,
                                               const plim__load_plan_t *plan, bool training,
                                               int workers);
+
+/* The decoder of a training over links that has one that learns; max_pairs 0: it has none. */
+plim__decoder_params_t plim__train_decoder_params(const plim_training_t *settings, int workers);
 
 /* The model that holds parameters alone, for exact inference. */
 plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,

@@ -4,6 +4,7 @@
 #include "base/job.h"
 #include "base/params.h"
 #include "infer/link_scores.h"
+#include "plan/plan_settings.h"
 #include "train/inference.h"
 #include "train/output.h"
 
@@ -31,7 +32,10 @@ static plim_status_t create(const plim__session_t *session, const plim__exact_pa
         .scratch = exact->scratch,
         .minimum = (int64_t)plim__exact_cost_minimum(session->job, session->dataset, &exact->model,
                                                      &exact->columns, exact->num_outputs, false),
-        .compares = compares};
+        .compares = compares,
+        .decodes = plim__plan_settings_decodes(&session->training),
+        .parameters = session->parameters,
+        .num_parameters = session->num_parameters};
     return plim__link_scores_create(session->job, session->dataset, &params, scores_out);
 }
 

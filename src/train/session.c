@@ -41,8 +41,14 @@ plim_status_t plim__session_open(plim__session_t *session, const plim__train_pla
                                                training, plim__team_size(session->team));
     PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
     session->parameters = plim__model_parameters(session->model, &session->num_parameters);
-    if (session->training.task == PLIM_TASK_LINK)
-        return PLIM_OK;
+    if (session->training.task == PLIM_TASK_LINK) {
+        const plim__decoder_params_t decoder =
+            plim__train_decoder_params(&session->training, plim__team_size(session->team));
+        return training && decoder.max_pairs > 0
+                   ? plim__decoder_create(ledger, &decoder, session->parameters,
+                                          session->num_parameters, &session->decoder)
+                   : PLIM_OK;
+    }
     PLIM_TRY(plim__score_create(ledger, session->training.metric, session->training.loss,
                                 plim__load_largest_split(session->info), session->num_outputs,
                                 session->training.shares, &session->score));
@@ -61,10 +67,12 @@ void plim__session_end(plim__session_t *session)
 {
     plim__collect_destroy(session->collect);
     plim__score_destroy(session->score);
+    plim__decoder_destroy(session->decoder);
     plim__model_destroy(session->model);
     plim__team_destroy(session->team);
     session->collect = NULL;
     session->score = NULL;
+    session->decoder = NULL;
     session->model = NULL;
     session->team = NULL;
 }

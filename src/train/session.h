@@ -25,6 +25,7 @@ typedef struct plim__session {
     plim__parameter_t *parameters; /* the model's parameter table */
     int num_parameters;
     int directory;            /* of the weights' file: that of a run being trained, else AT_FDCWD */
+    plim__decoder_t *decoder; /* of links, in training; NULL: dot products */
     plim__score_t *score;     /* NULL: of links */
     plim_errors_t *errors;    /* (3, 1 + num_outputs) of evaluated splits, the caller's; or NULL */
     plim__peers_t *peers;     /* ranks that share evaluations; NULL: there are none */

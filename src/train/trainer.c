@@ -180,11 +180,12 @@ static double link_loss(plim_trainer_t *trainer, const plim_batch_t *batch, cons
     const plim__pairs_t pairs = {count, batch->pair_index, batch->pair_index + count};
     for (int64_t i = 0; i < count; i++)
         scratch->labels[i] = i < batch->num_pairs ? 1.0f : 0.0f;
-    plim__decode(session->team, &pairs, session->num_outputs, rows, scratch->scores);
+    plim__decode(session->team, session->decoder, &pairs, session->num_outputs, rows,
+                 scratch->scores);
     const double loss = plim__loss(session->team, PLIM_LOSS_BCE, count, 1, scratch->scores,
                                    scratch->labels, scale, scratch->dscores);
-    plim__decode_backward(session->team, &pairs, batch->num_seeds, session->num_outputs, rows,
-                          scratch->dscores, scratch->doutputs);
+    plim__decode_backward(session->team, session->decoder, &pairs, batch->num_seeds,
+                          session->num_outputs, rows, scratch->dscores, scratch->doutputs);
     return loss;
 }
 
@@ -211,6 +212,7 @@ static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch,
     trainer->part_loss += loss;
     trainer->share_loss += loss;
     trainer->loss_seconds += plim__clock_seconds_since(began);
+    PLIM_TRY(plim__decoder_check(session->decoder));
     return plim__model_backward(session->model, batch, trainer->scratch.doutputs);
 }
 

@@ -21,8 +21,8 @@ static void compute(void *context, plim__team_t *team, void *out)
 {
     const problem_t *p = context;
     float *scores = out;
-    plim__decode(team, &p->pairs, p->width, p->rows, scores);
-    plim__decode_backward(team, &p->pairs, ROWS, p->width, p->rows, p->dscores,
+    plim__decode(team, NULL, &p->pairs, p->width, p->rows, scores);
+    plim__decode_backward(team, NULL, &p->pairs, ROWS, p->width, p->rows, p->dscores,
                           scores + p->pairs.count);
 }
 
@@ -65,8 +65,114 @@ static void test_scores_and_gradients(void **state)
     check(*state, 1, 3);
 }
 
+enum { WEIGHTS_MOST = WIDTH_MOST * WIDTH_MOST + 2 * WIDTH_MOST + 1 };
+
+/* A decoder that learns, with its gradients. */
+typedef struct learnt {
+    problem_t problem;
+    plim_job_t *job;
+    float weights[WEIGHTS_MOST], gradients[WEIGHTS_MOST];
+    plim__parameter_t parameters[4];
+} learnt_t;
+
+static int64_t num_weights(int64_t width)
+{
+    return width * width + 2 * width + 1;
+}
+
+/* Scores, the gradient of the rows, and those of the weights. */
+static void compute_learnt(void *context, plim__team_t *team, void *out)
+{
+    learnt_t *learnt = context;
+    const problem_t *p = &learnt->problem;
+    const plim__decoder_params_t params = {p->width, p->pairs.count, true, plim__team_size(team)};
+    plim__decoder_t *decoder;
+    float *scores = out;
+    memset(learnt->gradients, 0, sizeof learnt->gradients);
+    assert_ok(plim__decoder_create(learnt->job->ledger, &params, learnt->parameters, 4, &decoder));
+    plim__decode(team, decoder, &p->pairs, p->width, p->rows, scores);
+    plim__decode_backward(team, decoder, &p->pairs, ROWS, p->width, p->rows, p->dscores,
+                          scores + p->pairs.count);
+    assert_ok(plim__decoder_check(decoder));
+    plim__decoder_destroy(decoder);
+    memcpy(scores + p->pairs.count + ROWS * p->width, learnt->gradients,
+           (size_t)num_weights(p->width) * sizeof(float));
+}
+
+/* The sum of dscores * scores in double precision. */
+static double loss_of(const learnt_t *learnt, const double *rows, const double *weights)
+{
+    const problem_t *p = &learnt->problem;
+    const int64_t width = p->width;
+    const double *bias = weights + width * width, *last = bias + width;
+    double loss = 0;
+    for (int64_t i = 0; i < p->pairs.count; i++) {
+        const double *source = rows + sources[i] * width, *target = rows + targets[i] * width;
+        double score = last[width];
+        for (int64_t k = 0; k < width; k++) {
+            double hidden = bias[k];
+            for (int64_t j = 0; j < width; j++)
+                hidden += weights[k * width + j] * source[j] * target[j];
+            score += hidden > 0 ? hidden * last[k] : 0;
+        }
+        loss += (double)p->dscores[i] * score;
+    }
+    return loss;
+}
+
+static void check_learnt(plim__team_t *team, int64_t count, int64_t width)
+{
+    static float rows[ROWS * WIDTH_MOST], dscores[PAIRS_MOST];
+    static float out[PAIRS_MOST + ROWS * WIDTH_MOST + WEIGHTS_MOST];
+    static double values[ROWS * WIDTH_MOST + WEIGHTS_MOST];
+    static const char *const names[] = {"decoder.lins.0.weight", "decoder.lins.0.bias",
+                                        "decoder.lins.1.weight", "decoder.lins.1.bias"};
+    static learnt_t learnt;
+    const int64_t sizes[] = {width * width, width, width, 1}, all = num_weights(width);
+    plim_job_t job = test_job_make(64 << 20, 1, PLIM_IO_AUTO);
+    learnt.problem = (problem_t){{count, sources, targets}, width, rows, dscores};
+    learnt.job = &job;
+    test_numbers(1, ROWS * width, 2, rows);
+    test_numbers(2, count, 1, dscores);
+    test_numbers(3, all, 1, learnt.weights);
+    for (int64_t i = 0, first = 0; i < 4; first += sizes[i++]) {
+        learnt.parameters[i] = (plim__parameter_t){.count = sizes[i],
+                                                   .value = learnt.weights + first,
+                                                   .gradient = learnt.gradients + first};
+        memcpy(learnt.parameters[i].name, names[i], strlen(names[i]) + 1);
+    }
+    compute_learnt(&learnt, team, out);
+    for (int64_t i = 0; i < ROWS * width; i++)
+        values[i] = (double)rows[i];
+    for (int64_t i = 0; i < all; i++)
+        values[ROWS * width + i] = (double)learnt.weights[i];
+    double loss = 0;
+    for (int64_t i = 0; i < count; i++)
+        loss += (double)dscores[i] * (double)out[i];
+    test_close(loss, loss_of(&learnt, values, values + ROWS * width), 1e-4, "loss", 0);
+    for (int64_t i = 0; i < ROWS * width + all; i += 1 + i / 50) {
+        const double step = 1e-6, value = values[i];
+        values[i] = value + step;
+        const double above = loss_of(&learnt, values, values + ROWS * width);
+        values[i] = value - step;
+        const double below = loss_of(&learnt, values, values + ROWS * width);
+        values[i] = value;
+        test_close((double)out[count + i], (above - below) / (2 * step), 1e-3, "gradient", i);
+    }
+    test_same_bits(compute_learnt, &learnt, (size_t)(count + ROWS * width + all) * sizeof(float));
+    test_job_end(&job);
+}
+
+static void test_a_decoder_that_learns(void **state)
+{
+    check_learnt(*state, PAIRS_MOST, 16);
+    check_learnt(*state, 65, 7);
+    check_learnt(*state, 1, 3);
+}
+
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_scores_and_gradients)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_scores_and_gradients),
+                                              cmocka_unit_test(test_a_decoder_that_learns)};
     return cmocka_run_group_tests(tests, test_team_set_up, test_team_tear_down);
 }

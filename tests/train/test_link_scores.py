@@ -255,3 +255,23 @@ def test_evaluations_are_planned_or_refused(data, tmp_path):
     assert not (tmp_path / 'wrong').exists()
     labels = run('train', data / 'graph', '--valid-pairs', data / 'pairs.npy', '--valid-negatives', 5, code=2).stderr
     assert '--task' in labels or '--valid-pairs' in labels
+
+
+def test_a_decoder_that_learns(data, tmp_path):
+    """Its scores are PyTorch's, between epochs and afterwards, for any line and number of threads."""
+    torch = pytest.importorskip('torch')
+    weights = pytest.importorskip('safetensors.torch')
+    more = ('--valid-negatives', data / 'shared.npy', '--decoder', 'mlp')
+    train(data, tmp_path / 'run', *more, '--threads', 2)
+    train(data, tmp_path / 'low', *more, '--threads', 1, '--memory', '80M')
+    assert metrics(tmp_path / 'low') == metrics(tmp_path / 'run')
+    run('predict', tmp_path / 'run', '--kind', 'embeddings', '--out', tmp_path / 'rows.npy')
+    run('predict', tmp_path / 'run', '--pairs', data / 'pairs.npy', '--out', tmp_path / 'scores.npy')
+    rows, pairs = torch.from_numpy(np.load(tmp_path / 'rows.npy')), np.load(data / 'pairs.npy')
+    of = weights.load_file(tmp_path / 'run' / 'best.safetensors')
+    hidden = torch.relu((rows[pairs[:, 0]] * rows[pairs[:, 1]]) @ of['decoder.lins.0.weight'].T + of['decoder.lins.0.bias'])
+    wanted = (hidden @ of['decoder.lins.1.weight'].T + of['decoder.lins.1.bias']).squeeze(1)
+    np.testing.assert_allclose(np.load(tmp_path / 'scores.npy'), wanted, rtol=1e-4, atol=1e-6)
+    found = json.loads(run('evaluate', tmp_path / 'run', '--json', '--pairs', data / 'pairs.npy', '--negatives', data / 'shared.npy').stdout)
+    assert found['auc'] == max(line['valid'] for line in metrics(tmp_path / 'run'))
+    assert '--decoder' in run('train', data / 'graph', '--decoder', 'mlp', code=2).stderr

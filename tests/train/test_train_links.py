@@ -50,9 +50,10 @@ def losses(path):
     return [json.loads(line)['loss'] for line in (path / 'metrics.jsonl').read_text().splitlines()]
 
 
-@pytest.mark.parametrize(('model', 'exclude'), [('sage', 'none'), ('sage', 'self'), ('sage', 'reverse'), ('gat', 'reverse'),
-                                                ('gin', 'reverse'), ('mlp', 'none')])
-def test_beside_pytorch(data, tmp_path, model, exclude):
+@pytest.mark.parametrize(('model', 'exclude', 'decoder'), [
+    ('sage', 'none', 'dot'), ('sage', 'self', 'dot'), ('sage', 'reverse', 'dot'), ('gat', 'reverse', 'dot'), ('gin', 'reverse', 'dot'),
+    ('mlp', 'none', 'dot'), ('sage', 'reverse', 'mlp'), ('mlp', 'none', 'mlp')])
+def test_beside_pytorch(data, tmp_path, model, exclude, decoder):
     """Losses and weights of two epochs of plain SGD over whole neighbourhoods: each step's gradient is PyTorch's."""
     plimsoll = pytest.importorskip('plimsoll')
     torch = pytest.importorskip('torch')
@@ -60,10 +61,13 @@ def test_beside_pytorch(data, tmp_path, model, exclude):
     weights = pytest.importorskip('safetensors.torch')
     kinds = {'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN, 'mlp': None}
     hops = ['--layers', 2] if model == 'mlp' else ['--fanout=-1,-1']
-    given = words(data, '--negatives', '1.5', '--exclude', exclude, '--model', model, *hops, '--optimizer', 'sgd', '--lr', '0.1')
+    given = words(data, '--negatives', '1.5', '--exclude', exclude, '--model', model, *hops, '--optimizer', 'sgd', '--lr', '0.1',
+                  '--decoder', decoder)
     run(*given, '--epochs', 1, '--lr', 0, '--run', tmp_path / 'first')
     run(*given, '--epochs', 2, '--run', tmp_path / 'run', '--init', tmp_path / 'first' / 'last.safetensors')
     own = gnn.MLP([12, HIDDEN, HIDDEN], norm=None) if model == 'mlp' else kinds[model](12, HIDDEN, 2, HIDDEN)
+    if decoder == 'mlp':
+        own.decoder = gnn.MLP([HIDDEN, HIDDEN, 1], norm=None)
     own.load_state_dict(weights.load_file(tmp_path / 'first' / 'last.safetensors'))
     optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
     loader = plimsoll.LinkNeighborLoader(plimsoll.open(data / 'graph'), [-1, -1], str(data / 'pairs.npy'), batch_size=BATCH, seed=SEED,
@@ -74,7 +78,7 @@ def test_beside_pytorch(data, tmp_path, model, exclude):
         for batch in loader:
             h = own(batch.x) if model == 'mlp' else own(batch.x, batch.edge_index)
             source, target = batch.edge_label_index
-            score = (h[source] * h[target]).sum(dim=-1)
+            score = own.decoder(h[source] * h[target]).squeeze(-1) if decoder == 'mlp' else (h[source] * h[target]).sum(dim=-1)
             loss = torch.nn.functional.binary_cross_entropy_with_logits(score, batch.edge_label.float())
             optimizer.zero_grad()
             loss.backward()
