@@ -144,6 +144,8 @@ plim_status_t plim__load_window_remake(const plim__load_window_params_t *params,
     if (params->num_hops == before.params.num_hops &&
         memcmp(params->fanout, before.params.fanout, bytes) == 0)
         memcpy((*window)->fitted, before.fitted, sizeof before.fitted);
+    for (int i = 0; i < 2; i++) /* what did not fit may fit now */
+        (*window)->fitted[i].refused_seeds = (*window)->fitted[i].refusals = 0;
     return PLIM_OK;
 }
 

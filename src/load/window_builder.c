@@ -31,6 +31,7 @@ typedef struct window {
     int64_t epoch;           /* … their epoch, … */
     int64_t step;            /* … the first step … */
     int64_t steps;           /* … and the number of steps */
+    int64_t read_ns;         /* what filling it took */
     int64_t served_ns;       /* SERVING: since when */
     int64_t microbatches;    /* SERVING: the number of microbatches of its batches, … */
     _Atomic int64_t built;   /* … of which workers have built so many */
@@ -234,8 +235,9 @@ static plim_status_t change_windows(plim__window_builder_t *builder, int *num_wi
     } else if (windows[0].window != NULL) {
         (void)plim__load_window_remake(params, &windows[0].window);
     }
-    *num_windows = PLIM__LOAD_WINDOWS;
-    return make_two(builder);
+    const plim_status_t status = make_two(builder);
+    *num_windows = windows[1].window != NULL ? 2 : 1;
+    return windows[0].window != NULL ? PLIM_OK : status; /* a small one alone serves, too */
 }
 
 /* Gives the batches of a ready window the next sequence numbers of the run. Lock held. */
@@ -337,6 +339,7 @@ static bool change(plim__window_builder_t *builder)
     const plim_status_t status = change_windows(builder, &num_windows);
     pthread_mutex_lock(&builder->ring->lock);
     builder->num_windows = num_windows;
+    builder->has_guessed = false;
     plim__window_pace_changed(&builder->pace, num_windows == 1);
     if (status != PLIM_OK) { /* the next run tries again */
         builder->changes = true;
@@ -364,11 +367,9 @@ static void builder_body(void *context)
         plim__delay();
         const int64_t began = plim__clock_ns();
         plim_status_t status = build(builder, &target, &steps);
-        const int64_t read = plim__clock_ns() - began;
+        builder->windows[target.which].read_ns = plim__clock_ns() - began;
         plim__delay();
         pthread_mutex_lock(&builder->ring->lock);
-        if (status == PLIM_OK && !target.counts)
-            plim__window_pace_read(&builder->pace, target.of, read);
         end_build(builder, status, steps);
     }
     pthread_mutex_unlock(&builder->ring->lock);
@@ -491,10 +492,10 @@ void plim__window_builder_built(plim__window_builder_t *builder, int64_t sequenc
         return;
     pthread_mutex_lock(&builder->ring->lock);
     const int64_t now = plim__clock_ns();
-    if (!window->direct && !builder->changes)
-        builder->changes =
-            plim__window_pace_built(&builder->pace, window->of, window->step, window->steps,
-                                    now - plim__max_i64(window->served_ns, builder->ended_ns));
+    if (!window->direct && !builder->changes && !builder->ring->run.counts)
+        builder->changes = plim__window_pace_built(
+            &builder->pace, window->of, window->step, window->steps, window->read_ns,
+            now - plim__max_i64(window->served_ns, builder->ended_ns));
     builder->ended_ns = now;
     window->state = FREE;
     plim__condition_wake(&builder->wake, 1);

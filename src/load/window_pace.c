@@ -37,20 +37,16 @@ void plim__window_pace_changed(plim__window_pace_t *pace, bool one)
     begin(pace);
 }
 
-void plim__window_pace_read(plim__window_pace_t *pace, const void *stream, int64_t ns)
-{
-    if (stream == pace->of)
-        pace->read_ns += ns;
-}
-
 bool plim__window_pace_built(plim__window_pace_t *pace, const void *stream, int64_t first,
-                             int64_t steps, int64_t ns)
+                             int64_t steps, int64_t read_ns, int64_t built_ns)
 {
-    if (pace->decided || stream != pace->of || steps == pace->stream_steps)
+    const bool whole = steps == pace->stream_steps; /* an epoch: nothing is read twice */
+    if (pace->decided || stream != pace->of || (whole && !pace->one))
         return false;
     pace->windows++;
     pace->steps += steps;
-    pace->built_ns += ns;
+    pace->read_ns += read_ns;
+    pace->built_ns += built_ns;
     const bool last = first + steps == pace->stream_steps;
     if (pace->windows < WINDOWS_MOST && (!last || pace->windows < WINDOWS_LEAST))
         return false;

@@ -30,15 +30,13 @@ typedef struct plim__window_pace {
 void plim__window_pace_follow(plim__window_pace_t *pace, const void *stream, int64_t steps);
 void plim__window_pace_forget(plim__window_pace_t *pace, const void *stream);
 
-/* There are so many windows now; if as before, not the memory for others. */
+/* Reports the number of windows after a change. If it is as before, the change failed for lack of
+ * memory and is not tried again. */
 void plim__window_pace_changed(plim__window_pace_t *pace, bool one);
 
-/* A window of the stream was filled in so long. */
-void plim__window_pace_read(plim__window_pace_t *pace, const void *stream, int64_t ns);
-
-/* All batches of a window, the steps from `first` on, were built in so long. Returns whether there
- * shall be one window instead of two, or two instead of one. */
+/* A window of the steps from `first` on was filled in read_ns, and all its batches were built in
+ * built_ns. Returns whether there shall be one window instead of two, or two instead of one. */
 bool plim__window_pace_built(plim__window_pace_t *pace, const void *stream, int64_t first,
-                             int64_t steps, int64_t ns);
+                             int64_t steps, int64_t read_ns, int64_t built_ns);
 
 #endif

@@ -10,8 +10,7 @@ static bool epoch_of(plim__window_pace_t *pace, int64_t windows, int64_t read_ns
     bool changes = false;
     plim__window_pace_follow(pace, &train, windows * 10);
     for (int64_t i = 0; i < windows; i++) {
-        plim__window_pace_read(pace, &train, read_ns);
-        changes |= plim__window_pace_built(pace, &train, i * 10, 10, built_ns);
+        changes |= plim__window_pace_built(pace, &train, i * 10, 10, read_ns, built_ns);
     }
     return changes;
 }
@@ -54,6 +53,7 @@ static void windows_and_epochs(void **state)
     plim__window_pace_t pace = {0};
     for (int i = 0; i < 20; i++)
         assert_false(epoch_of(&pace, 1, 900, 200));
+    assert_false(epoch_of(&pace, 3, 100, 200));
     pace = (plim__window_pace_t){0};
     assert_false(epoch_of(&pace, 2, 900, 200));
     assert_true(epoch_of(&pace, 2, 900, 200));
@@ -61,8 +61,7 @@ static void windows_and_epochs(void **state)
     plim__window_pace_follow(&pace, &train, 1000);
     int64_t windows = 0;
     for (bool changes = false; !changes; windows++) {
-        plim__window_pace_read(&pace, &train, 900);
-        changes = plim__window_pace_built(&pace, &train, windows * 10, 10, 200);
+        changes = plim__window_pace_built(&pace, &train, windows * 10, 10, 900, 200);
         assert_true(windows < 100);
     }
     assert_true(windows < 50);
@@ -75,9 +74,8 @@ static void other_streams(void **state)
     plim__window_pace_t pace = {0};
     assert_false(epoch_of(&pace, 2, 900, 200));
     plim__window_pace_follow(&pace, &valid, 10);
-    plim__window_pace_read(&pace, &valid, 1);
     for (int i = 0; i < 20; i++)
-        assert_false(plim__window_pace_built(&pace, &valid, 0, 5, 1000000));
+        assert_false(plim__window_pace_built(&pace, &valid, 0, 5, 1, 1000000));
     assert_true(epoch_of(&pace, 2, 900, 200));
     plim__window_pace_changed(&pace, true);
     plim__window_pace_forget(&pace, &train);
