@@ -34,10 +34,10 @@ static const struct {
     int num_dims, columns;
     int64_t most; /* bytes of a graph */
 } columns[COLUMNS] = {
-    [INDPTR] = {"indptr", PLIM__NPY_I64, 1, 1, MAX_ATOMS * 8},
+    [INDPTR] = {"indptr", PLIM__NPY_I64, 1, 1, (int64_t)MAX_ATOMS * 8},
     [INDICES] = {"indices", PLIM__NPY_I32, 1, 1, MAX_EDGES * 4},
     [GRAPHS_AT] = {"graph_indptr", PLIM__NPY_I64, 1, 1, 8},
-    [ATOMS] = {"features", PLIM__NPY_I64, 2, ATOM_COLUMNS, MAX_ATOMS *ATOM_COLUMNS * 8},
+    [ATOMS] = {"features", PLIM__NPY_I64, 2, ATOM_COLUMNS, (int64_t)MAX_ATOMS *ATOM_COLUMNS * 8},
     [BONDS] = {"edge_features", PLIM__NPY_I64, 2, BOND_COLUMNS, MAX_EDGES *BOND_COLUMNS * 8},
     [LABELS] = {"labels", PLIM__NPY_F32, 1, 1, 4},
     [SPLITS] = {"train", PLIM__NPY_I64, 1, 1, 8},
@@ -72,7 +72,7 @@ plim_status_t plim__molecules_bytes(const plim_generate_options_t *options, int6
         return plim__fail(PLIM_ERR_USAGE, "molecules have a `scale` and a `seed` only");
     for (int i = 0; i < COLUMNS; i++)
         each += columns[i].most;
-    *bytes_out = num_graphs(options) * each + COLUMNS * PLIM__NPY_HEADER + (64 << 10);
+    *bytes_out = num_graphs(options) * each + (int64_t)(COLUMNS * PLIM__NPY_HEADER) + (64 << 10);
     return PLIM_OK;
 }
 

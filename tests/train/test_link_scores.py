@@ -161,7 +161,7 @@ def test_refusals(data, tmp_path):
     refused(np.zeros((PAIRS, 3, 2), np.int64), f'({PAIRS}, n)', 2, *negatives)
     refused(np.zeros((0, 2), np.int64), 'no pairs', 2)
     refused(np.zeros((PAIRS, 0), np.int64), 'empty', 2, *negatives)
-    refused(np.zeros((PAIRS, 3), np.int64), '', 2, '--pairs', data / 'pairs.npy')
+    refused(np.zeros((PAIRS, 3), np.int64), 'wrong.npy', 2)
     for values in (pairs, np.load(data / 'targets.npy')):
         np.save(place, values)
         whole = place.read_bytes()
