@@ -47,13 +47,21 @@ static bool is_bounded(const plim_loader_t *loader, int num_hops, const int64_t 
     return is_held(loader, plim__loader_bound(loader, num_hops, fanout, seeds));
 }
 
-/* Whether a slot holds any batch of a stream; the bound of batches, which is what a slot must hold
- * where only the list's repeated entries do not fit. Those are counted where that decides. */
+static int64_t largest_share(const plim_stream_t *stream)
+{
+    return (stream->whole_size - 1) / stream->num_shares + 1;
+}
+
+/* Whether a slot holds any batch of a stream, or any share of links; the bound of batches, which is
+ * what a slot must hold where only the list's repeated entries do not fit. Those are counted where
+ * that decides. */
 static bool is_stream_bounded(const plim_stream_t *stream, plim__load_size_t *bound_out)
 {
     const plim_loader_t *loader = stream->loader;
-    const int64_t seeds = plim__min_i64(stream->batch_size, plim__stream_count(stream));
-    const bool list = stream->own != NULL && plim__seeds_links(stream->own) == NULL;
+    const bool links = stream->own != NULL && plim__seeds_links(stream->own) != NULL;
+    const bool list = stream->own != NULL && !links;
+    const int64_t most = links ? largest_share(stream) : stream->batch_size;
+    const int64_t seeds = plim__min_i64(most, plim__stream_count(stream));
     const plim__load_size_t distinct = bound(loader, stream->num_hops, stream->fanout, seeds, 0);
     int64_t repeats = list ? seeds : 0;
     *bound_out = bound(loader, stream->num_hops, stream->fanout, seeds, repeats);
@@ -70,7 +78,7 @@ static bool is_stream_bounded(const plim_stream_t *stream, plim__load_size_t *bo
 static int64_t microbatch_seeds(const plim__load_context_t *context, const plim_stream_t *stream)
 {
     const int64_t most = context->params.part_seeds;
-    int64_t part = (stream->whole_size - 1) / stream->num_shares + 1;
+    int64_t part = largest_share(stream);
     if (context->plan.part_seeds > 0)
         part = plim__min_i64(part, context->plan.part_seeds);
     part = plim__min_i64(part, plim__stream_count(stream)) > most ? most : part;

@@ -1,6 +1,7 @@
 /* Streams over links: places, seeds and negatives of batches, from memory and from windows. */
 #include "load/loader.h"
 
+#include "base/fail.h"
 #include "base/rng.h"
 #include "io/npy.h"
 #include "plan/load_plan.h"
@@ -74,10 +75,9 @@ static void write_pairs(const char *path, bool by_rows)
 /* From memory, from windows of whole epochs and of a few steps, and without a window. */
 #define WAYS 4
 
-static plim_loader_t *open_loader(int way)
+static plim__load_plan_t plan_way(int way)
 {
     plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 3);
-    plim_loader_t *loader;
     if (way > 0)
         plan = test_plan_disk(fixture.info, &recipe, 3, way == 1 ? 1000 : 3);
     if (way == 3)
@@ -88,6 +88,13 @@ static plim_loader_t *open_loader(int way)
     plan.envelope.batch_size = 1000;
     plan.slot_nodes = TEST_NODES;
     plan.slot_edges = 40000;
+    return plan;
+}
+
+static plim_loader_t *open_loader(int way)
+{
+    const plim__load_plan_t plan = plan_way(way);
+    plim_loader_t *loader;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
     return loader;
 }
@@ -708,15 +715,69 @@ static void test_shares(void **state)
     recipe.form = PLIM_PYG;
 }
 
+/* Stands in for the plan of larger slots. */
+static plim_status_t refuse_to_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim__load_plan_t *plan,
+                                    const plim__load_remade_t *remade, plim__load_plan_t *plan_out)
+{
+    (void)job, (void)dataset, (void)plan, (void)remade, (void)plan_out;
+    return plim__fail(PLIM_ERR_BUDGET, "the slots are too small");
+}
+
+/* A slot holds one share of a batch of links: two of three shares need no larger ones than one. */
+static void test_slots_of_shares(void **state)
+{
+    const plim_links_t links = links_of(PLIM_NEGATIVE_PAIRS, 1.5);
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim__load_plan_t plan = plan_way(0);
+    plim_loader_t *loader = open_loader(0);
+    const plim__load_size_t one =
+        plim__loader_bound(loader, recipe.num_hops, recipe.fanout, 2 * (4 + 6));
+    (void)state;
+    plim_loader_release(loader);
+    plan.slot_nodes = one.nodes;
+    plan.slot_edges = one.edges;
+    plan.again = refuse_to_plan;
+    params.links = &links;
+    params.num_shares = 3;
+    for (int size = 12; size <= 15; size += 3) {
+        plim_stream_t *stream;
+        int64_t batches = 0;
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        params.batch_size = size;
+        for (params.share_count = 1; params.share_count <= 3; params.share_count++) {
+            const plim_status_t status = plim_loader_stream(loader, &params, &stream);
+            assert_int_equal(status, size == 12 ? PLIM_OK : PLIM_ERR_BUDGET);
+            if (status != PLIM_OK)
+                continue;
+            assert_ok(plim_stream_start(stream, 0, 0));
+            for (plim_batch_t *batch; (batch = test_next(stream)) != NULL; batches++) {
+                assert_true(batch->num_nodes <= one.nodes);
+                plim_batch_release(batch);
+            }
+            plim_stream_release(stream);
+        }
+        assert_int_equal(batches, size == 12 ? (1 + 2 + 3) * 21 : 0);
+        plim_loader_release(loader);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batches),       cmocka_unit_test(test_file),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_added_later),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_hash),          cmocka_unit_test(test_negatives_by_place),
-        cmocka_unit_test(test_no_edges),      cmocka_unit_test(test_long_file),
-        cmocka_unit_test(test_native),        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_added_later),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_negatives_by_place),
+        cmocka_unit_test(test_no_edges),
+        cmocka_unit_test(test_long_file),
+        cmocka_unit_test(test_native),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_slots_of_shares),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
