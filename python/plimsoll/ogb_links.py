@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from .dataset import open as open_dataset
 from .errors import UsageError
 from .training import import_
 
@@ -36,21 +36,28 @@ def from_ogb_links(source: Path, path: Path, *, split: str | None = None, symmet
 
     >>> dataset = plimsoll.from_ogb_links('collab.zip', 'collab', quiet=True)
     """
-    beside = os.path.dirname(os.path.abspath(path))
-    with _directory(os.fspath(source)) as root, tempfile.TemporaryDirectory(prefix='.pairs-', dir=beside) as made:
-        directed = _convert(_find(root, split), made)
-        dataset = import_(source, path, symmetrise=not directed if symmetrise is None else symmetrise, **options)
-        shutil.copytree(made, os.path.join(dataset.path, 'pairs'))
-    return dataset
+    path = os.path.abspath(path)
+    beside = os.path.dirname(path)
+    if os.path.lexists(path):
+        raise UsageError(f'{path} already exists; remove it or choose another target')
+    unpacked = cast(Path, options.get('tmp') or beside)
+    with _directory(os.fspath(source), unpacked) as root, tempfile.TemporaryDirectory(prefix='.dataset-', dir=beside) as own:
+        pairs, made = os.path.join(own, 'pairs'), os.path.join(own, 'made')
+        os.mkdir(pairs)
+        directed = _convert(_find(root, split), pairs)
+        import_(source, made, symmetrise=not directed if symmetrise is None else symmetrise, **options)
+        os.rename(pairs, os.path.join(made, 'pairs'))
+        os.rename(made, path)  # whole, or not at all
+    return open_dataset(path)
 
 
 @contextmanager
-def _directory(source: str) -> Iterator[str]:
-    """The archive's directory; of a zip one with its split alone."""
+def _directory(source: str, beside: Path) -> Iterator[str]:
+    """The archive's directory; of a zip one with its split alone, made in `beside`."""
     if os.path.isdir(source):
         yield source
         return
-    with tempfile.TemporaryDirectory(prefix='plimsoll-') as root, zipfile.ZipFile(source) as archive:
+    with tempfile.TemporaryDirectory(prefix='.split-', dir=beside) as root, zipfile.ZipFile(source) as archive:
         for name in archive.namelist():
             if name.endswith('.pt') and 'split' in name.split('/')[:-1]:
                 archive.extract(name, root)
@@ -81,7 +88,7 @@ def _load(path: str) -> Mapping[str, Any]:
     rebuild = numpy.empty(0).__reduce__()[0]
     classes = [type(numpy.dtype(kind)) for kind in ('int64', 'int32', 'float64', 'float32')]
     named = [(rebuild, f'numpy.{core}.multiarray._reconstruct') for core in ('core', '_core')]
-    if not hasattr(torch.serialization, 'safe_globals'):
+    if tuple(int(part) for part in torch.__version__.split('.')[:2]) < (2, 6):  # which names an object as a file does
         raise ImportError('from_ogb_links() needs torch 2.6 or newer: older ones load no NumPy arrays without running code')
     with torch.serialization.safe_globals([*named, numpy.ndarray, numpy.dtype, *classes]):
         try:
@@ -89,7 +96,7 @@ def _load(path: str) -> Mapping[str, Any]:
         except OSError:
             raise
         except Exception as error:  # pickle's and torch's, of many types
-            raise UsageError(f'{path} is not a file of arrays: {str(error).splitlines()[0]}') from None
+            raise UsageError(f'{path} is not a file of arrays: {(str(error) or type(error).__name__).splitlines()[0]}') from None
     if not isinstance(parts, dict):
         raise UsageError(f'{path} holds a {type(parts).__name__}, not a dict of arrays')
     return {name: numpy.asarray(value) for name, value in parts.items() if name in _KEYS}
@@ -101,20 +108,28 @@ def _pairs(path: str, parts: Mapping[str, Any]) -> dict[str, Any]:
 
     if 'edge' not in parts and not {'source_node', 'target_node'} <= parts.keys():
         raise UsageError(f'{path} has neither edge nor source_node and target_node; triples of knowledge graphs are not pairs')
-    pairs = parts['edge'] if 'edge' in parts else numpy.stack([parts['source_node'], parts['target_node']], axis=1)
+    if 'edge' in parts:
+        pairs = parts['edge']
+    else:
+        ends = [parts['source_node'], parts['target_node']]
+        if ends[0].ndim != 1 or ends[0].shape != ends[1].shape:
+            raise UsageError(f'{path}: source_node has the shape {list(ends[0].shape)}, and target_node {list(ends[1].shape)}')
+        pairs = numpy.stack(ends, axis=1)
     made: dict[str, Any] = {'': pairs}
-    shapes: dict[str, tuple[int, ...]] = {'': (len(pairs), 2)}
+    count = pairs.shape[0] if pairs.ndim > 0 else 0
+    shapes: dict[str, tuple[int | None, ...]] = {'': (count, 2)}  # None: any size
     if 'edge_neg' in parts:
-        made['_neg'], shapes['_neg'] = parts['edge_neg'], (len(parts['edge_neg']), 2)
+        made['_neg'], shapes['_neg'] = parts['edge_neg'], (None, 2)
     elif 'target_node_neg' in parts:
-        made['_neg'], shapes['_neg'] = parts['target_node_neg'], (len(pairs), parts['target_node_neg'].shape[-1])
+        made['_neg'], shapes['_neg'] = parts['target_node_neg'], (count, None)
     for name in _COLUMNS:
         if name in parts:
-            made[f'_{name}'], shapes[f'_{name}'] = parts[name], (len(pairs),)
+            made[f'_{name}'], shapes[f'_{name}'] = parts[name], (count,)
     for end, array in made.items():
-        if array.shape != shapes[end] or (end in ('', '_neg') and array.dtype.kind not in 'iu'):
+        fits = array.ndim == len(shapes[end]) and all(size in (None, has) for size, has in zip(shapes[end], array.shape, strict=True))
+        if not fits or (end in ('', '_neg') and array.dtype.kind not in 'iu'):
             name = end[1:] or 'edge'
-            raise UsageError(f'{path}: {name} is {array.dtype} of shape {list(array.shape)}, beside {len(pairs)} pairs of integers')
+            raise UsageError(f'{path}: {name} is {array.dtype} of shape {list(array.shape)}, beside {count} pairs of integers')
     return made
 
 

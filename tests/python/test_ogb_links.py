@@ -8,6 +8,7 @@ import pytest
 
 plimsoll = pytest.importorskip('plimsoll')
 torch = pytest.importorskip('torch')
+ogb_links = pytest.importorskip('plimsoll.ogb_links')
 
 NODES = 60
 
@@ -101,6 +102,62 @@ def test_what_is_no_such_archive(tmp_path):
     refused('random, time.*split=')
     shutil.rmtree(root / 'split' / 'random')
     for wrong, says in [({'head': np.arange(3)}, 'knowledge'), ({'edge': np.arange(3)}, 'shape'), ({'edge': np.zeros((3, 2))}, 'float64'),
-                        ({'edge': splits['test']['edge'], 'weight': np.ones(2)}, 'weight'), ([1], 'dict'), ({'edge': os.system}, 'arrays')]:
+                        ({'edge': splits['test']['edge'], 'weight': np.ones(2)}, 'weight'), ([1], 'dict'), ({'edge': os.system}, 'arrays'), ({'edge': np.array(3)}, 'shape'), ({'source_node': np.arange(3), 'target_node': np.arange(4)}, 'target_node'),
+                        ({'edge': splits['test']['edge'], 'edge_neg': np.array(3)}, 'neg is'),
+                        ({'source_node': np.arange(3), 'target_node': np.arange(3), 'target_node_neg': np.array(3)}, 'neg is')]:
         save(root / 'split' / 'time', {'test': wrong})
         refused(says)
+
+
+@pytest.mark.parametrize('stops', ['import', 'rename'])
+def test_all_or_nothing(tmp_path, monkeypatch, stops):
+    """What is stopped leaves nothing; what is there stays."""
+    root, _ = archive(tmp_path, 'citation')
+
+    def stop(*paths, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((ogb_links, 'import_') if stops == 'import' else (os, 'rename')), stop)
+        with pytest.raises(KeyboardInterrupt):
+            plimsoll.from_ogb_links(root, tmp_path / 'made', quiet=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ['archive']
+    plimsoll.from_ogb_links(root, tmp_path / 'made', quiet=True)
+    mode = os.stat(tmp_path / 'made').st_mode
+    assert os.stat(tmp_path / 'made' / 'pairs').st_mode == mode
+    with pytest.raises(plimsoll.UsageError, match='already exists'):
+        plimsoll.from_ogb_links(root, tmp_path / 'made', quiet=True)
+    assert (tmp_path / 'made' / 'pairs' / 'test_neg.npy').exists()
+
+
+def test_where_a_zip_is_unpacked(tmp_path, monkeypatch):
+    archive(tmp_path, 'citation')
+    source = shutil.make_archive(str(tmp_path / 'zipped'), 'zip', tmp_path, 'archive')
+    places, given = [], ogb_links._find
+
+    def find(root, split):
+        places.append(os.path.dirname(root))
+        return given(root, split)
+
+    monkeypatch.setattr(ogb_links, '_find', find)
+    os.mkdir(tmp_path / 'large')
+    plimsoll.from_ogb_links(source, tmp_path / 'beside', quiet=True)
+    plimsoll.from_ogb_links(source, tmp_path / 'apart', quiet=True, tmp=tmp_path / 'large')
+    assert places == [str(tmp_path), str(tmp_path / 'large')]
+    assert {entry.name for entry in tmp_path.iterdir()} == {'archive', 'zipped.zip', 'beside', 'apart', 'large'}
+    assert not [*(tmp_path / 'large').iterdir()]
+
+
+def test_other_torches(tmp_path, monkeypatch):
+    root, _ = archive(tmp_path, 'citation')
+    monkeypatch.setattr(torch, '__version__', '2.5.1+cpu')
+    with pytest.raises(ImportError, match='2.6'):
+        plimsoll.from_ogb_links(root, tmp_path / 'made', quiet=True)
+    monkeypatch.setattr(torch, '__version__', '2.10.0a0+git1')
+
+    def load(*arguments, **options):
+        raise EOFError
+
+    monkeypatch.setattr(torch, 'load', load)
+    with pytest.raises(plimsoll.UsageError, match='EOFError'):
+        plimsoll.from_ogb_links(root, tmp_path / 'made', quiet=True)
