@@ -227,9 +227,8 @@ typedef struct plim_links {
      * by times of nodes, an edge is taken in place of that. false: negatives may be edges. */
     bool no_edges;
     /* The pairs are the edges of the graph in the order of indices.npy, read when they are needed.
-     * Pair i is edge i * num_ranks + rank, or, where there is none, as many edges before it as
-     * there are: num_pairs is the number of edges / num_ranks, rounded up. No sources, targets or
-     * path. */
+     * Pair i is edge (i * num_ranks + rank) modulo the number of edges; num_pairs is that number /
+     * num_ranks, rounded up. No sources, targets or path. */
     bool all_edges;
 } plim_links_t;
 

@@ -108,6 +108,17 @@ class _Edges:
         """The edges of these pairs."""
         return ids if self.ranks == 1 else (ids * self.ranks + self.rank) % self.total
 
+    def column(self, values: Any) -> Any:
+        """The values of these pairs, of those of all edges."""
+        import numpy
+
+        whole = numpy.asarray(values)
+        own = numpy.empty(self.count, whole.dtype)
+        part = whole[self.rank :: self.ranks]
+        own[: len(part)] = part
+        own[len(part) :] = whole[self.of(self.count - 1)]  # at most one pair is from the first edges again
+        return own
+
 
 def _file_checksum(path: Any) -> list[int]:
     """Its size, and a checksum of the header and of the first and the last values: reading all may take as long as an epoch."""
@@ -149,8 +160,8 @@ class LinkNeighborLoader(NeighborLoader):
 
     edge_label_index: the pairs, a tensor of shape [2, pairs]: sources, targets; or the path of a .npy file of integers, [2, pairs] or
                       [pairs, 2], of any size, whose pairs are read as batches need them. None: all edges of the dataset, in its own
-                      order, in which edge_label and edge_label_time are then, too; input_id is the edge_position. Ranks of
-                      torch.distributed divide them, as DistributedSampler does.
+                      order, in which edge_label and edge_label_time are then, too; input_id is the edge_position. Of R
+                      ranks of torch.distributed, rank r has edges r, r + R, … in every epoch, also shuffled.
     edge_label_time:  their times, with time_attr: the trees of a pair and of its negatives, disjoint then, hold nothing later. With
                       time_attr="time" no negative is later than its pair either; after 1,000 draws it is the earliest node.
                       A .npy file of them is read whole.
@@ -265,10 +276,8 @@ class LinkNeighborLoader(NeighborLoader):
         listed = self._file.total if given is None else self._count
         if self._times is not None and self._times.count != listed:
             raise UsageError(f'edge_label_time has {self._times.count} entries, and edge_label_index {listed} pairs')
-        if self._times is not None and given is None:
-            import numpy
-
-            self._times = _Nodes.of(numpy.asarray(self._times.owner)[self._file.of(numpy.arange(self._count))], 0)
+        if self._times is not None and given is None and self._file.ranks > 1:
+            self._times = _Nodes.of(self._file.column(self._times.owner), 0)
         self._input_nodes = given
         if self._file is None:
             self._nodes().check(self._total, 'edge_label_index')

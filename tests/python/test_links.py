@@ -482,6 +482,16 @@ def test_ranks_draw_other_negatives(tmp_path):
     assert [state['ranks'] for state in states] == [[0, 1], [0, 2], [1, 2]]
 
 
+@pytest.mark.parametrize(('total', 'ranks'), [(9, 3), (10, 3), (11, 3), (2, 5), (1, 4), (7, 1)])
+def test_columns_of_ranks(total, ranks):
+    times = np.random.default_rng(1).integers(0, 100, total)
+    for rank in range(ranks):
+        edges = plimsoll.links._Edges(total, rank, ranks)
+        own = edges.of(np.arange(edges.count))
+        for column in times, torch.from_numpy(times):
+            assert np.array_equal(edges.column(column), times[own])
+
+
 @pytest.mark.parametrize('shuffle', [False, True])
 def test_ranks_divide_all_edges(tmp_path, shuffle):
     """Each rank has every third edge, and all as many: the batches are those of a tensor of these."""
@@ -507,6 +517,27 @@ def test_ranks_divide_all_edges(tmp_path, shuffle):
         finally:
             torch.distributed.destroy_process_group()
     assert len(torch.cat(seen)) == -(-count // 3) * 3 and torch.equal(torch.cat(seen).unique(), torch.arange(count))
+
+
+def test_ranks_divide_times(tmp_path):
+    fake = pytest.importorskip('torch.testing._internal.distributed.fake_pg')
+    data = make_data(torch.float32, None, masks=False)
+    data.time = torch.zeros(NODES, dtype=torch.int64)
+    dataset = plimsoll.from_pyg(data, tmp_path / 'data', quiet=True, train=np.arange(NODES))
+    times, seen = torch.arange(dataset.num_edges) + 5, []
+    np.save(tmp_path / 'times.npy', times.numpy())
+    ranks = 3 if dataset.num_edges % 3 != 0 else 7
+    for rank in range(ranks):
+        torch.distributed.init_process_group('fake', rank=rank, world_size=ranks, store=fake.FakeStore())
+        try:
+            for given in times, tmp_path / 'times.npy':
+                options = {'edge_label_time': given, 'time_attr': 'time', 'batch_size': 900, 'shuffle': True, 'copy': True}
+                for batch in plimsoll.LinkNeighborLoader(plimsoll.open(dataset.path), [1], **options):
+                    assert torch.equal(batch.edge_label_time, times[batch.input_id])
+                    seen.append(batch.input_id)
+        finally:
+            torch.distributed.destroy_process_group()
+    assert torch.equal(torch.cat(seen).unique(), torch.arange(dataset.num_edges))
 
 
 def test_mapped_labels_leave_no_pages(tmp_path):
