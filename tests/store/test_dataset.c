@@ -61,7 +61,7 @@ static void says_what_it_holds(void **state)
     assert_ok(test_dataset_make(&job, path, &graph));
     assert_ok(plim_dataset_open(&job, path, &dataset));
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    assert_int_equal(info->format, 5);
+    assert_int_equal(info->format, PLIM__FORMAT);
     assert_int_equal(info->max_self_loops, -1); /* the writer was not told */
     assert_int_equal(info->num_nodes, 103);
     assert_int_equal(info->num_features, 6);
@@ -318,7 +318,7 @@ static void hostile_text_is_refused(void **state)
         {"\"max_degree\": ", "\"max_degree\": 9"},
         {"\"max_degree\": ", "\"max_self_loops\": 13, \"max_degree\": "},
         {"\"max_degree\": ", "\"max_self_loops\": -1, \"max_degree\": "},
-        {"\"format\": 5", "\"format\": 0"},
+        {"\"format\": 6", "\"format\": 0"},
         {"\"readable_by\": 4", "\"readable_by\": 0"},
         {"\"readable_by\": 4", "\"readable_by\": true"},
         {"\"dataset\"", "\"something\""},
