@@ -113,9 +113,8 @@ static plim_status_t find_form(const plim_job_t *job, const plim__link_files_t *
         return plim__fail(PLIM_ERR_USAGE, "%s is empty", draft->path);
     if (npy->num_dims == 2 && (npy->shape[0] == 2 || npy->shape[1] == 2))
         return PLIM_OK;
-    const bool integers =
-        npy->type == PLIM__NPY_I32 || npy->type == PLIM__NPY_U32 || npy->type == PLIM__NPY_I64;
-    if (!integers || npy->num_dims != 2 || npy->fortran || npy->shape[0] != draft->num_pairs)
+    if (!plim__dtype_is_id(npy->type) || npy->num_dims != 2 || npy->fortran ||
+        npy->shape[0] != draft->num_pairs)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: negatives must be an array of int32, uint32 or int64: pairs, (2, n) "
                           "or (n, 2), or targets in C order, (%lld, n) for %lld pairs",
@@ -152,16 +151,6 @@ static plim_status_t rewind_targets(plim__link_scores_t *scores)
     return open_array(scores->job, scores->path, READER_BYTES, &scores->npy, &scores->targets);
 }
 
-static int64_t entry_at(const plim__link_scores_t *scores, int64_t i)
-{
-    const void *entries = scores->entries;
-    if (scores->npy.type == PLIM__NPY_I64)
-        return ((const int64_t *)entries)[i];
-    if (scores->npy.type == PLIM__NPY_U32)
-        return ((const uint32_t *)entries)[i];
-    return ((const int32_t *)entries)[i];
-}
-
 /* Reads the next targets. */
 static plim_status_t read_targets(plim__link_scores_t *scores, int64_t count, int64_t *targets_out)
 {
@@ -169,7 +158,7 @@ static plim_status_t read_targets(plim__link_scores_t *scores, int64_t count, in
     const int64_t first = (scores->targets->position - scores->npy.header_size) / (int64_t)size;
     PLIM_TRY(plim__reader_read_all(scores->targets, scores->entries, (size_t)count * size));
     for (int64_t i = 0; i < count; i++) {
-        const int64_t node = entry_at(scores, i);
+        const int64_t node = plim__id_at(scores->npy.type, scores->entries, i);
         if (node < 0 || node >= scores->num_nodes)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: negative %lld of pair %lld is %lld, but there are %lld nodes",

@@ -9,7 +9,6 @@
 #include "mem/size_text.h"
 
 #include <errno.h>
-#include <fcntl.h>
 
 #define BUFFER_BYTES ((size_t)1 << 20) /* of a write */
 #define PLACE_BITS 16
@@ -53,7 +52,6 @@ static plim_status_t open_file(plim__file_t *file, const char *scratch, int64_t 
 {
     char need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
     int64_t space;
-    int result;
     PLIM_TRY(plim__file_size_allowed(scratch, bytes));
     PLIM_TRY(plim__file_space(scratch, &space));
     if (bytes > space) {
@@ -65,10 +63,7 @@ static plim_status_t open_file(plim__file_t *file, const char *scratch, int64_t 
         return plim__fail_file(PLIM_ERR_SPACE, scratch);
     }
     PLIM_TRY(plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, file));
-    do {
-        result = fallocate(file->fd, 0, 0, (off_t)bytes);
-    } while (result != 0 && errno == EINTR);
-    if (result == 0 || !plim__disk_full(errno))
+    if (plim__file_reserve(file, bytes))
         return PLIM_OK;
     (void)plim__fail_errno(errno, "%s: the rows of all nodes need %s", scratch,
                            plim__size_text(bytes, need));

@@ -100,16 +100,10 @@ static plim_status_t check_draft(const char *path, const plim__place_t *place, i
     return PLIM_OK;
 }
 
-/* Reserves disk space with fallocate. On file systems without it (NFS before 4.2, some FUSE ones)
- * only check_draft has compared the free space. */
 static plim_status_t reserve_space(const plim__draft_t *draft, int64_t bytes)
 {
     char need[24];
-    int result;
-    do {
-        result = bytes > 0 ? fallocate(draft->file.fd, 0, 0, (off_t)bytes) : 0;
-    } while (result != 0 && errno == EINTR);
-    if (result == 0 || !plim__disk_full(errno))
+    if (plim__file_reserve(&draft->file, bytes))
         return PLIM_OK;
     (void)plim__fail_errno(errno, "%s needs %s", draft->path, plim_size_text(bytes, need));
     return PLIM_ERR_SPACE;

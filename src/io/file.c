@@ -203,6 +203,15 @@ void plim__file_close(plim__file_t *file)
     file->fd = -1;
 }
 
+bool plim__file_reserve(const plim__file_t *file, int64_t bytes)
+{
+    int result;
+    do {
+        result = bytes > 0 ? fallocate(file->fd, 0, 0, (off_t)bytes) : 0;
+    } while (result != 0 && errno == EINTR);
+    return result == 0 || !plim__disk_full(errno);
+}
+
 plim_status_t plim__file_space(const char *path, int64_t *bytes_out)
 {
     struct statvfs about;

@@ -31,6 +31,21 @@ static inline bool plim__dtype_is_integer(plim__dtype_t type)
     return type > PLIM__NPY_BOOL && type < PLIM__NPY_F16;
 }
 
+/* Whether arrays of it may hold ids of nodes, and the i-th of these. */
+static inline bool plim__dtype_is_id(plim__dtype_t type)
+{
+    return type == PLIM__NPY_I32 || type == PLIM__NPY_U32 || type == PLIM__NPY_I64;
+}
+
+static inline int64_t plim__id_at(plim__dtype_t type, const void *ids, int64_t i)
+{
+    if (type == PLIM__NPY_I64)
+        return ((const int64_t *)ids)[i];
+    if (type == PLIM__NPY_U32)
+        return ((const uint32_t *)ids)[i];
+    return ((const int32_t *)ids)[i];
+}
+
 #define PLIM__NPY_DIMS 4
 #define PLIM__NPY_HEADER 4096 /* bytes of a header that we write, so that the data is aligned */
 

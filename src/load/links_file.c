@@ -130,13 +130,11 @@ plim_status_t plim__links_file_describe(const plim_job_t *job, const char *path,
 static plim_status_t check_shape(plim__links_file_t *file)
 {
     const plim__npy_t *npy = &file->npy;
-    const bool integers =
-        npy->type == PLIM__NPY_I32 || npy->type == PLIM__NPY_U32 || npy->type == PLIM__NPY_I64;
     const bool pairs = npy->num_dims == 2 && (npy->shape[0] == 2 || npy->shape[1] == 2);
     if (file->num_pairs > INT64_MAX >> PLACE_BITS)
         return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: %lld pairs are too many for this version",
                           file->path, (long long)file->num_pairs);
-    if (!integers || !pairs || npy->count != 2 * file->num_pairs)
+    if (!plim__dtype_is_id(npy->type) || !pairs || npy->count != 2 * file->num_pairs)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: a file of links must be an array of int32, uint32 or int64, of "
                           "shape (2, %lld) or (%lld, 2)",
@@ -207,11 +205,7 @@ const char *plim__links_file_path(const plim__links_file_t *file)
 
 static int64_t node_at(const plim__links_file_t *file, int64_t i)
 {
-    if (file->npy.type == PLIM__NPY_I64)
-        return ((const int64_t *)(const void *)file->entries)[i];
-    if (file->npy.type == PLIM__NPY_U32)
-        return ((const uint32_t *)(const void *)file->entries)[i];
-    return ((const int32_t *)(const void *)file->entries)[i];
+    return plim__id_at(file->npy.type, file->entries, i);
 }
 
 /* The place of a pair in the file; of edges that of its edge. */
