@@ -71,9 +71,8 @@ struct plim__window_builder {
     int64_t step;   /* the step of the run that the next window begins with, … */
     int64_t number; /* … and the number of its first microbatch in the epoch */
     window_t windows[PLIM__LOAD_WINDOWS];
-    int num_windows; /* in use: 1 where one has the memory of both */
-    bool changes;    /* there shall be one instead of two, or two again, once none serves */
-    plim__window_pace_t pace;
+    bool changes; /* there shall be one instead of two, or two again, once none serves */
+    plim__window_pace_t pace;   /* … and whether one has the memory of both */
     int64_t ended_ns;           /* when all batches of the last window were built */
     _Atomic int64_t num_served; /* windows so far, and the steps of the last one */
     _Atomic int64_t last_steps;
@@ -221,7 +220,7 @@ static plim_status_t make_two(plim__window_builder_t *builder)
 }
 
 /* Makes one window of two, or two of one, while none is in use. */
-static plim_status_t change_windows(plim__window_builder_t *builder, int *num_windows)
+static plim_status_t change_windows(plim__window_builder_t *builder)
 {
     const plim__load_window_params_t *params = &builder->context->params.window;
     window_t *windows = builder->windows;
@@ -229,14 +228,12 @@ static plim_status_t change_windows(plim__window_builder_t *builder, int *num_wi
         const plim__load_window_params_t both = both_of(params);
         plim__load_window_destroy(windows[1].window);
         windows[1].window = NULL;
-        *num_windows = 1;
         if (plim__load_window_remake(&both, &windows[0].window) == PLIM_OK)
             return PLIM_OK;
     } else if (windows[0].window != NULL) {
         (void)plim__load_window_remake(params, &windows[0].window);
     }
     const plim_status_t status = make_two(builder);
-    *num_windows = windows[1].window != NULL ? 2 : 1;
     return windows[0].window != NULL ? PLIM_OK : status; /* a small one alone serves, too */
 }
 
@@ -269,11 +266,11 @@ static void serve(plim__window_builder_t *builder, int which)
 static bool choose(plim__window_builder_t *builder)
 {
     const plim__load_run_t *run = &builder->ring->run;
+    const int most = builder->pace.one ? 1 : PLIM__LOAD_WINDOWS;
     int which = 0;
-    while (which < builder->num_windows && builder->windows[which].state != FREE)
+    while (which < most && builder->windows[which].state != FREE)
         which++;
-    if (which == builder->num_windows || !run->started ||
-        atomic_load(&builder->ring->failed_at) != INT64_MAX)
+    if (which == most || !run->started || atomic_load(&builder->ring->failed_at) != INT64_MAX)
         return false;
     if (atomic_load(&builder->ring->limit) < run->end_sequence) {
         builder->target = (target_t){false, run->counts, which, run->of, run->epoch, builder->step};
@@ -333,14 +330,12 @@ static bool change(plim__window_builder_t *builder)
             return false;
         builder->windows[i].state = FREE;
     }
-    int num_windows = 0;
     builder->changes = false;
     pthread_mutex_unlock(&builder->ring->lock);
-    const plim_status_t status = change_windows(builder, &num_windows);
+    const plim_status_t status = change_windows(builder);
     pthread_mutex_lock(&builder->ring->lock);
-    builder->num_windows = num_windows;
     builder->has_guessed = false;
-    plim__window_pace_changed(&builder->pace, num_windows == 1);
+    plim__window_pace_changed(&builder->pace, builder->windows[1].window == NULL);
     if (status != PLIM_OK) { /* the next run tries again */
         builder->changes = true;
         plim__slot_ring_fail(builder->ring, atomic_load(&builder->ring->limit), status);
@@ -417,7 +412,7 @@ void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
 {
     const plim__load_run_t *run = &builder->ring->run;
     const int64_t steps = plim__stream_end_step(run->of) - run->of->step;
-    bool kept = builder->num_windows == 1; /* at most one: the run needs a window */
+    bool kept = builder->pace.one; /* at most one: the run needs a window */
     builder->step = run->of->step;
     builder->number = run->first_number;
     builder->has_guessed = false;
@@ -523,7 +518,6 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__s
     if (builder->negatives != NULL) /* the first of the builders, while none draws */
         builder->negatives->lists = context->lists;
     *builder_out = builder;
-    builder->num_windows = PLIM__LOAD_WINDOWS;
     PLIM_TRY(make_two(builder));
     PLIM_TRY(plim__thread_start(&builder->thread, builder_body, builder));
     builder->started = true;
