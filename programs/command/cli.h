@@ -107,7 +107,7 @@ bool cli_parse_categories(const cli_common_t *common, const char *option, const 
 /* Options of a shape, for generate and plan: --scale, --spread, --dtype, and the four counts of the
  * free shape. Their struct is plim_generate_options_t. */
 extern const cli_option_t cli_shape_options[];
-extern const cli_option_t cli_free_shape_options[];
+extern const cli_option_t cli_shape_count_options[];
 
 /* The names of the shapes, ended by NULL. */
 extern const char *const cli_shapes[];

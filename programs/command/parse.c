@@ -314,7 +314,7 @@ const cli_option_t cli_shape_options[] = {
      AT(edge_columns), .kind = CLI_TEXT},
     CLI_OPTIONS_END};
 
-const cli_option_t cli_free_shape_options[] = {
+const cli_option_t cli_shape_count_options[] = {
     {"nodes", "N", "as 1000000, 1M or 1.5G, instead of the shape's; free needs all four",
      "Splits stay as large as the shape's.", AT(num_nodes), CLI_RANGE(1, INT64_MAX)},
     {"edges", "E", "instead of the shape's",

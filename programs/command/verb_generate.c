@@ -47,7 +47,7 @@ static const cli_option_t own_options[] = {
 static const cli_group_t groups[] = {
     {.title = "Options", .options = cli_shape_options, .base = offsetof(generate_t, options)},
     {.options = own_options, .base = offsetof(generate_t, options)},
-    {.options = cli_free_shape_options, .base = offsetof(generate_t, options)},
+    {.options = cli_shape_count_options, .base = offsetof(generate_t, options)},
     CLI_COMMON_GROUP,
     {.options = NULL}};
 

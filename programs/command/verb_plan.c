@@ -55,7 +55,7 @@ static bool shape_given(const cli_common_t *common)
     bool given = false;
     for (const cli_option_t *option = cli_shape_options; option->name != NULL; option++)
         given |= cli_given(common, option->name);
-    for (const cli_option_t *option = cli_free_shape_options; option->name != NULL; option++)
+    for (const cli_option_t *option = cli_shape_count_options; option->name != NULL; option++)
         given |= cli_given(common, option->name);
     return given;
 }
@@ -473,7 +473,7 @@ static const char *const first_operands[] = {"papers100M", "products",   "arxiv"
 static const cli_group_t groups[] = {
     {.title = "The plan", .options = own_options},
     {.options = cli_shape_options, .base = offsetof(plan_t, shape)},
-    {.options = cli_free_shape_options, .base = offsetof(plan_t, shape)},
+    {.options = cli_shape_count_options, .base = offsetof(plan_t, shape)},
     {.title = "The same training in PyTorch Geometric, and how its script is written",
      .options = for_options},
     {.options = plan_pyg_script_options, .base = offsetof(plan_t, pyg)},
