@@ -1,25 +1,10 @@
 """Models that read columns of edges: PyTorch Geometric's, and the options of ours."""
-import json
-import os
-import subprocess
-
 import pytest
 
 torch = pytest.importorskip('torch', reason='torch is not installed (tools/bootstrap installs it)')
 gnn = pytest.importorskip('torch_geometric.nn', reason='torch_geometric is not installed (tools/bootstrap installs it)')
 
-PLIMSOLL = os.environ['PLIMSOLL']
 FEATURES, TYPES, BONDS = 5, 3, [4, 2]
-
-
-def call(*words, code=0):
-    done = subprocess.run([PLIMSOLL, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
-
-
-def last(*words):
-    return json.loads(call(*words, '--json', '--quiet').stdout.splitlines()[-1])
 
 
 def tensors(run):

@@ -9,7 +9,8 @@ import plimsoll
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
 import importing as im  # noqa: E402
-from edge_models import BONDS, CASES, FEATURES, TYPES, Net, call, last, tensors, torch  # noqa: E402
+from command import call, last  # noqa: E402
+from edge_models import BONDS, CASES, FEATURES, TYPES, Net, tensors, torch  # noqa: E402
 
 safe = pytest.importorskip('safetensors.torch', reason='safetensors is not installed (tools/bootstrap installs it)')
 

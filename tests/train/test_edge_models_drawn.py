@@ -9,7 +9,8 @@ import pytest
 import plimsoll
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
-from edge_models import BONDS, CASES, FEATURES, TYPES, call, conv, last, tensors, torch  # noqa: E402
+from command import call, last  # noqa: E402
+from edge_models import BONDS, CASES, FEATURES, TYPES, conv, tensors, torch  # noqa: E402
 
 safe = pytest.importorskip('safetensors.torch', reason='safetensors is not installed (tools/bootstrap installs it)')
 
@@ -65,6 +66,16 @@ def assert_close(ours, theirs):
     assert np.abs(ours - theirs.detach().numpy()).max() <= 1e-4 * max(1, theirs.abs().max().item())
 
 
+def assert_stepped(ours, model, data, arguments):
+    """Our weights are the model's less their gradients; the model takes them."""
+    train = data.splits['train']
+    torch.nn.functional.cross_entropy(model(*arguments)[train], torch.from_numpy(data.y[train])).backward()
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            assert_close(ours[key].numpy(), value - value.grad)
+            value -= value.grad
+
+
 def predicted(place, *options):
     call('predict', place / 'run', '--out', place / 'out.npy', *options, '--quiet')
     return np.load(place / 'out.npy')
@@ -81,13 +92,7 @@ def test_as_pyg(kind, tmp_path):
     call('train', tmp_path / 'data', '--run', tmp_path / 'run', *CASES[kind][0], '--fanout=-1,-1', '--batch', 90, '--hidden', HIDDEN, '--layers', 2,
          '--optimizer', 'sgd', '--lr', 1, '--epochs', 1, '--eval-exact', 1, '--init', tmp_path / 'init.safetensors', '--quiet')
     arguments = data.arguments(kind)
-    train = data.splits['train']
-    torch.nn.functional.cross_entropy(model(*arguments)[train], torch.from_numpy(data.y[train])).backward()
-    ours = safe.load_file(tmp_path / 'run' / 'last.safetensors')
-    with torch.no_grad():
-        for key, value in model.named_parameters():
-            assert_close(ours[key].numpy(), value - value.grad)
-            value -= value.grad
+    assert_stepped(safe.load_file(tmp_path / 'run' / 'last.safetensors'), model, data, arguments)
     theirs = model(*arguments).detach()
     assert_close(predicted(tmp_path, '--split', 'all'), theirs)
     assert_close(predicted(tmp_path, '--split', 'test'), theirs[data.splits['test']])

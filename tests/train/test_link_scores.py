@@ -1,20 +1,18 @@
 """Scores of pairs and of runs over links: those of OGB's evaluators, the same bits always, refusals with figures."""
 import json
 import os
+import pathlib
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-PLIMSOLL = os.environ['PLIMSOLL']
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
+from command import PLIMSOLL, call as run  # noqa: E402
+
 NODES, PAIRS = 300, 400
 HITS = (1, 3, 10, 20, 50, 100)
-
-
-def run(*words, code=0):
-    done = subprocess.run([PLIMSOLL, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done
 
 
 @pytest.fixture(name='data', scope='module')

@@ -7,8 +7,9 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
 import importing as im  # noqa: E402
-from edge_models import CASES, call, conv, gnn, last, tensors, torch  # noqa: E402
-from test_edge_models_drawn import Nodes, assert_close, predicted  # noqa: E402
+from command import call, last  # noqa: E402
+from edge_models import CASES, conv, gnn, tensors, torch  # noqa: E402
+from test_edge_models_drawn import Nodes, assert_close, assert_stepped, predicted  # noqa: E402
 
 safe = pytest.importorskip('safetensors.torch', reason='safetensors is not installed (tools/bootstrap installs it)')
 
@@ -72,14 +73,9 @@ def test_as_pyg(kind, layers, tmp_path):
     drawn = [] if kind == 'mlp' else ['--fanout=' + ','.join(['-1'] * layers)]
     call('train', tmp_path / 'data', '--run', tmp_path / 'run', *options_of(kind), *drawn, '--batch', 90, '--hidden', HIDDEN, '--layers', layers,
          '--optimizer', 'sgd', '--lr', 1, '--epochs', 1, '--init', tmp_path / 'init.safetensors', '--quiet')
-    train = data.splits['train']
-    torch.nn.functional.cross_entropy(model(*arguments)[train], torch.from_numpy(data.y[train])).backward()
     ours = safe.load_file(tmp_path / 'run' / 'last.safetensors')
     assert {name: value.shape for name, value in ours.items()} == {name: value.shape for name, value in model.state_dict().items()}
-    with torch.no_grad():
-        for key, value in model.named_parameters():
-            assert_close(ours[key].numpy(), value - value.grad)
-            value -= value.grad
+    assert_stepped(ours, model, data, arguments)
     theirs = model(*arguments).detach()
     assert_close(predicted(tmp_path, '--split', 'all'), theirs)
     assert_close(predicted(tmp_path, '--split', 'test', '--sampled'), theirs[data.splits['test']])

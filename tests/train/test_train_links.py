@@ -1,21 +1,19 @@
 """Training of links: beside PyTorch on the same batches, the same bits always, embeddings that tell links, refusals by name."""
 import json
 import os
+import pathlib
 import shutil
 import struct
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-PLIMSOLL = os.environ['PLIMSOLL']
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
+from command import PLIMSOLL, call as run  # noqa: E402
+
 NODES, EDGES, BATCH, SEED, HIDDEN = 300, 1500, 70, 5, 8
-
-
-def run(*words, code=0):
-    done = subprocess.run([PLIMSOLL, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done
 
 
 @pytest.fixture(name='data', scope='module')
