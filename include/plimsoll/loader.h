@@ -103,7 +103,8 @@ typedef struct plim_block {
  * contiguous and lives as long as the batch.
  */
 typedef struct plim_array {
-    const char *name; /* "nodes", "rows", "labels", "pair_ids", "pair_index", "degrees",
+    const char *name; /* "nodes", "rows", "labels", "pair_ids", "pair_index", "pair_types",
+                         "degrees",
                          "graph_indptr", "edge_index", "edge_ids", "edge_features", "edge_weight",
                          "edge_type", "edge_time", "edge_id", "node_time", "trees", "seed_times",
                          "indptr", "indices" */
@@ -177,6 +178,8 @@ typedef struct plim_batch {
                                   negatives last; PLIM_NEGATIVE_TARGETS: sources, targets (num_pairs
                                   each), negative targets (num_negatives), as many of each pair, one
                                   after the other; disjoint, one of each pair by turns */
+    const int64_t
+        *pair_types; /* (num_pairs) in [0, num_types) of the links; NULL: they have none */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
@@ -230,12 +233,16 @@ typedef struct plim_links {
      * Pair i is edge (i * num_ranks + rank) modulo the number of edges; num_pairs is that number /
      * num_ranks, rounded up. No sources, targets or path. */
     bool all_edges;
+    /* The pairs have types in [0, num_types): edge_type of all_edges, where it is the dataset's
+     * num_edge_types; in a file a third number, (3, num_pairs) or (num_pairs, 3), of a source, a
+     * target and a type. Not of sources and targets in memory. 0: they have none. */
+    int64_t num_types;
 } plim_links_t;
 
 #define PLIM_LINKS_INIT                                                                            \
     {                                                                                              \
         sizeof(plim_links_t), NULL, NULL, 0, PLIM_NEGATIVES_NONE, 1, NULL, NULL,                   \
-            PLIM_EXCLUDE_NONE, NULL, 0, 1, false, false                                            \
+            PLIM_EXCLUDE_NONE, NULL, 0, 1, false, false, 0                                         \
     }
 
 /* Seeds, and how their batches are drawn. */
@@ -372,8 +379,8 @@ PLIM_API void plim_batch_retain(plim_batch_t *batch);
 PLIM_API void plim_batch_release(plim_batch_t *batch);
 
 /* The index-th array of a batch; NULL after the last. The order is nodes, rows, labels, pair_ids,
- * pair_index, degrees, graph_indptr, edge_index, edge_ids, columns, trees, seed_times, as far as
- * the batch has them, then indptr and indices of each block. Any thread. */
+ * pair_index, pair_types, degrees, graph_indptr, edge_index, edge_ids, columns, trees, seed_times,
+ * as far as the batch has them, then indptr and indices of each block. Any thread. */
 PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index);
 
 /* What may still change; see docs/c.md. */

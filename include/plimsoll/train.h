@@ -128,8 +128,11 @@ typedef enum plim_task {
 /* How a pair is scored by the rows of its nodes. */
 typedef enum plim_decoder {
     PLIM_DECODER_DOT = 0, /* their dot product */
-    PLIM_DECODER_MLP      /* PyG's MLP([hidden, hidden, 1], norm=None) of their product, element by
+    PLIM_DECODER_MLP,     /* PyG's MLP([hidden, hidden, 1], norm=None) of their product, element by
                              element; its names begin with "decoder." */
+    PLIM_DECODER_DISTMULT /* the sum of their product times a learnt vector, element by element:
+                             decoder.rel_emb.weight. Where the dataset has types of edges, each
+                             has a vector, and pairs have types */
 } plim_decoder_t;
 
 /* The settings of a run. Make it with PLIM_TRAINING_INIT. */
@@ -202,6 +205,8 @@ typedef struct plim_training {
     int64_t num_valid_pairs, valid_checksum; /* of the files: the library sets them */
     bool valid_shared;
     plim_decoder_t decoder;
+    int64_t num_pair_types; /* as plim_links_t's num_types, in all files of pairs: the library sets
+                               it */
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
@@ -213,7 +218,7 @@ typedef struct plim_training {
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL, false, false, 0,     \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_TASK_LABELS, NULL, 1, PLIM_EXCLUDE_REVERSES, 0, 0, {0}, \
-            NULL, NULL, 0, 0, 0, false, PLIM_DECODER_DOT                                           \
+            NULL, NULL, 0, 0, 0, false, PLIM_DECODER_DOT, 0                                        \
     }
 
 /* Events of a run. Scores are NAN if not evaluated. */

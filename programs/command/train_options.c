@@ -232,7 +232,9 @@ const cli_option_t train_task_options[] = {
      AT(training.exclude), CLI_LIST_OF(PLIM_WORDS_EXCLUDE)},
     {"decoder", "HOW", "how a pair is scored by the rows of its nodes: %s; default dot",
      "dot: their dot product. mlp: PyG's MLP([hidden, hidden, 1], norm=None) of their product, "
-     "element by element, trained with the model.",
+     "element by element, trained with the model. distmult: the sum of that product times a vector "
+     "that is trained; where the dataset has types of edges, of the vector of the pair's type. "
+     "Then all files of pairs have a third number, (3, pairs) or (pairs, 3): source, target, type.",
      AT(training.decoder), CLI_LIST_OF(PLIM_WORDS_DECODER), .plans = true},
     {"valid-pairs", "FILE",
      "pairs to score after every epoch, or every --eval-every epochs, with all neighbours as "

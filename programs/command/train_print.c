@@ -143,9 +143,10 @@ void train_print_recipe(const train_t *train, const plim_dataset_info_t *info)
     const plim_training_t *training = &train->training;
     const plim_model_kind_t kind = training->model.kind;
     const unsigned unread =
-        info->columns & ~((kind == PLIM_GINE || training->edge_features ? PLIM_EDGE_FEATURES : 0U) |
-                          (training->edge_weight ? PLIM_EDGE_WEIGHT : 0U) |
-                          (kind == PLIM_RGCN ? PLIM_EDGE_TYPE : 0U));
+        info->columns &
+        ~((kind == PLIM_GINE || training->edge_features ? PLIM_EDGE_FEATURES : 0U) |
+          (training->edge_weight ? PLIM_EDGE_WEIGHT : 0U) |
+          (kind == PLIM_RGCN || training->decoder == PLIM_DECODER_DISTMULT ? PLIM_EDGE_TYPE : 0U));
     if ((unread & (PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT | PLIM_EDGE_TYPE)) != 0)
         cli_warn("the model does not read what the edges carry:%s%s%s",
                  (unread & PLIM_EDGE_FEATURES) != 0 ? " edge_features" : "",

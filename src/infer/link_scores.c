@@ -37,6 +37,7 @@ struct plim__link_scores {
     int64_t num_nodes, width;
     form_t form;
     int64_t num_pairs, num_negatives; /* of each pair, unless they are shared */
+    int64_t num_types;                /* of pairs; 0: they have none */
     uint64_t seed;
     plim__node_rows_t *rows;
     plim__team_t *team; /* while scores are computed */
@@ -49,7 +50,9 @@ struct plim__link_scores {
     int64_t chunk;            /* pairs that are scored at once */
     int64_t *positions;       /* (chunk) */
     int64_t *nodes;           /* (2 * chunk) sources of those that are scored, then targets */
+    int64_t *types;           /* (chunk) of those that are scored; NULL: they have none */
     int64_t *sources;         /* (chunk) of pairs with negatives of their own */
+    int64_t *pair_types;      /* (chunk) the same */
     int64_t *above;           /* (chunk) negatives above a pair, twice, and those that are equal */
     float *scores;            /* (chunk) */
     float *positives;         /* of SHARED (num_pairs), else (chunk) */
@@ -64,6 +67,9 @@ static void lay_out(plim__arena_t *arena, void *draft)
     int64_t **const of_pairs[] = {&scores->positions, &scores->sources, &scores->above};
     for (size_t i = 0; i < sizeof of_pairs / sizeof of_pairs[0]; i++)
         *of_pairs[i] = plim__arena_carve(arena, chunk, sizeof(int64_t), 1);
+    int64_t **const typed[] = {&scores->types, &scores->pair_types};
+    for (size_t i = 0; i < sizeof typed / sizeof typed[0] && scores->num_types > 0; i++)
+        *typed[i] = plim__arena_carve(arena, chunk, sizeof(int64_t), 1);
     scores->nodes = plim__arena_carve(arena, 2 * chunk, sizeof *scores->nodes, 1);
     scores->entries = plim__arena_carve(arena, chunk, sizeof(int64_t), 1);
     scores->scores = plim__arena_carve(arena, chunk, sizeof *scores->scores, 1);
@@ -98,6 +104,7 @@ static plim_status_t find_form(const plim_job_t *job, const plim__link_files_t *
                                plim__link_scores_t *draft)
 {
     plim__npy_t *npy = &draft->npy;
+    const int64_t columns = plim__links_columns(draft->num_types);
     draft->path = files->negatives;
     draft->form = DRAWN;
     draft->num_negatives = files->drawn;
@@ -108,39 +115,41 @@ static plim_status_t find_form(const plim_job_t *job, const plim__link_files_t *
                                                 "file, or how many to draw for each pair");
     PLIM_TRY(read_header(job, draft->path, npy));
     draft->form = SHARED;
-    draft->num_negatives = npy->count / 2;
+    draft->num_negatives = npy->count / columns;
     if (npy->count == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s is empty", draft->path);
-    if (npy->num_dims == 2 && (npy->shape[0] == 2 || npy->shape[1] == 2))
+    if (npy->num_dims == 2 && (npy->shape[0] == columns || npy->shape[1] == columns))
         return PLIM_OK;
     if (!plim__dtype_is_id(npy->type) || npy->num_dims != 2 || npy->fortran ||
         npy->shape[0] != draft->num_pairs)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s: negatives must be an array of int32, uint32 or int64: pairs, (2, n) "
-                          "or (n, 2), or targets in C order, (%lld, n) for %lld pairs",
-                          draft->path, (long long)draft->num_pairs, (long long)draft->num_pairs);
+                          "%s: negatives must be an array of int32, uint32 or int64: pairs, (%lld, "
+                          "n) or (n, %lld), or targets in C order, (%lld, n) for %lld pairs",
+                          draft->path, (long long)columns, (long long)columns,
+                          (long long)draft->num_pairs, (long long)draft->num_pairs);
     draft->form = TARGETS;
     draft->num_negatives = npy->shape[1];
     return PLIM_OK;
 }
 
-static plim_status_t open_pairs(const plim_job_t *job, const plim_dataset_t *dataset,
+static plim_status_t open_pairs(const plim__link_scores_t *scores, const plim_dataset_t *dataset,
                                 const char *path, int64_t count, plim__links_file_t **file_out)
 {
     plim_links_t links = PLIM_LINKS_INIT;
     links.path = path;
     links.num_pairs = count;
-    return plim__links_file_create(job, dataset, &links, false, file_out);
+    links.num_types = scores->num_types;
+    return plim__links_file_create(scores->job, dataset, &links, false, file_out);
 }
 
-/* Reads pairs first … first + count - 1 of a file into scores->nodes. */
+/* Reads pairs first … first + count - 1 of a file into scores->nodes and types. */
 static plim_status_t read_pairs(plim__link_scores_t *scores, plim__links_file_t *file,
                                 int64_t first, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         scores->positions[i] = first + i;
-    return plim__links_file_read(file, NULL, scores->positions, count, scores->nodes,
-                                 scores->nodes + count);
+    const plim__links_out_t out = {scores->nodes, scores->nodes + count, scores->types};
+    return plim__links_file_read(file, NULL, scores->positions, count, out);
 }
 
 /* Goes back to the first target. */
@@ -185,11 +194,11 @@ static plim_status_t check_pairs(plim__link_scores_t *scores, plim__links_file_t
 static plim_status_t check_files(plim__link_scores_t *scores, const plim_dataset_t *dataset,
                                  const char *pairs)
 {
-    PLIM_TRY(open_pairs(scores->job, dataset, pairs, scores->num_pairs, &scores->pairs));
+    PLIM_TRY(open_pairs(scores, dataset, pairs, scores->num_pairs, &scores->pairs));
     PLIM_TRY(check_pairs(scores, scores->pairs, scores->num_pairs));
     if (scores->form == SHARED) {
-        PLIM_TRY(open_pairs(scores->job, dataset, scores->path, scores->num_negatives,
-                            &scores->negatives));
+        PLIM_TRY(
+            open_pairs(scores, dataset, scores->path, scores->num_negatives, &scores->negatives));
         return check_pairs(scores, scores->negatives, scores->num_negatives);
     }
     if (scores->form != TARGETS)
@@ -207,7 +216,8 @@ static plim_status_t describe(const plim_job_t *job, const plim__link_files_t *f
                               plim__link_scores_t *draft)
 {
     PLIM_TRY(read_header(job, files->pairs, &draft->npy));
-    draft->num_pairs = draft->npy.count / 2;
+    draft->num_types = files->num_types;
+    draft->num_pairs = draft->npy.count / plim__links_columns(files->num_types);
     if (draft->num_pairs == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s has no pairs", files->pairs);
     return compares ? find_form(job, files, draft) : PLIM_OK;
@@ -218,11 +228,12 @@ plim_status_t plim__link_files_describe(const plim_job_t *job, const plim__link_
                                         int64_t *checksum_out)
 {
     plim__link_scores_t draft = {.job = job};
+    const bool types = files->num_types > 0;
     int64_t count, pairs, negatives = 0;
     PLIM_TRY(describe(job, files, true, &draft));
-    PLIM_TRY(plim__links_file_describe(job, files->pairs, &count, &pairs));
+    PLIM_TRY(plim__links_file_describe(job, files->pairs, types, &count, &pairs));
     if (files->negatives != NULL)
-        PLIM_TRY(plim__links_file_describe(job, files->negatives, &count, &negatives));
+        PLIM_TRY(plim__links_file_describe(job, files->negatives, types, NULL, &negatives));
     *num_pairs_out = draft.num_pairs;
     *shared_out = draft.form == SHARED;
     *checksum_out = pairs << 31 ^ negatives;
@@ -235,27 +246,34 @@ static int64_t chunk_of(int64_t width)
     return plim__min_i64(CHUNK_MOST, plim__max_i64(CHUNK_BYTES / both, 64));
 }
 
-static plim__decoder_params_t decoder_params(const plim_job_t *job, int64_t width)
+static plim__decoder_params_t decoder_params(const plim_job_t *job, const plim__scorer_t *scorer,
+                                             int64_t width)
 {
-    return (plim__decoder_params_t){
-        .width = width, .max_pairs = chunk_of(width), .workers = plim__job_threads(job)};
+    return (plim__decoder_params_t){.scorer = *scorer,
+                                    .width = width,
+                                    .max_pairs = chunk_of(width),
+                                    .workers = plim__job_threads(job)};
 }
 
-size_t plim__link_scores_estimate(const plim_job_t *job, int64_t num_pairs, bool shared,
-                                  int64_t width, bool decodes)
+size_t plim__link_scores_estimate(const plim_job_t *job, int64_t num_pairs, int64_t num_types,
+                                  bool shared, int64_t width, const plim__scorer_t *scorer)
 {
-    plim__link_scores_t draft = {
-        .form = shared ? SHARED : TARGETS, .num_pairs = num_pairs, .chunk = chunk_of(width)};
+    plim__link_scores_t draft = {.form = shared ? SHARED : TARGETS,
+                                 .num_pairs = num_pairs,
+                                 .num_types = num_types,
+                                 .chunk = chunk_of(width)};
     plim_links_t links = PLIM_LINKS_INIT;
     links.path = "";
     links.num_pairs = num_pairs;
+    links.num_types = num_types;
     const size_t files = 2 * (plim__links_file_estimate(job, &links, false) + PATH_MAX) +
                          plim__reader_file_estimate(job->io_engine, READER_BYTES);
-    const plim__decoder_params_t decoder = decoder_params(job, width);
+    const plim__decoder_params_t decoder = decoder_params(job, scorer, width);
     const size_t rows = plim__node_rows_estimate(job, width, 2 * draft.chunk);
     return plim__add_saturating_size(
         plim__add_saturating_size(plim__object_bytes(lay_out, &draft, sizeof draft), files),
-        plim__add_saturating_size(rows, decodes ? plim__decoder_estimate(&decoder) : 0));
+        plim__add_saturating_size(
+            rows, scorer->kind != PLIM_DECODER_DOT ? plim__decoder_estimate(&decoder) : 0));
 }
 
 int64_t plim__link_scores_disk(int64_t num_nodes, int64_t width)
@@ -277,8 +295,8 @@ plim_status_t plim__link_scores_create(const plim_job_t *job, const plim_dataset
     PLIM_TRY(plim__object_create(job->ledger, "evaluation", lay_out, &draft, sizeof draft,
                                  &draft.arena, &scores));
     plim_status_t status = check_files(scores, dataset, params->files.pairs);
-    const plim__decoder_params_t decoder = decoder_params(job, params->width);
-    if (status == PLIM_OK && params->decodes)
+    const plim__decoder_params_t decoder = decoder_params(job, &params->scorer, params->width);
+    if (status == PLIM_OK && params->scorer.kind != PLIM_DECODER_DOT)
         status = plim__decoder_create(job->ledger, &decoder, params->parameters,
                                       params->num_parameters, &scores->decoder);
     const int64_t spare = plim__ledger_available(job->ledger) - params->minimum;
@@ -325,7 +343,7 @@ static plim_status_t score(plim__link_scores_t *scores, int64_t count, int64_t d
     const float *rows;
     const int64_t *places;
     PLIM_TRY(plim__node_rows_find(scores->rows, scores->nodes, 2 * count, &rows, &places));
-    const plim__pairs_t pairs = {count, places, places + count};
+    const plim__pairs_t pairs = {count, places, places + count, scores->types, count};
     plim__decode(scores->team, scores->decoder, &pairs, scores->width, rows, scores_out);
     PLIM_TRY(plim__decoder_check(scores->decoder));
     for (int64_t i = 0; i < count; i++)
@@ -432,6 +450,8 @@ static plim_status_t fill_own(plim__link_scores_t *scores, int64_t pair, int64_t
     const int64_t each = scores->num_negatives;
     for (int64_t i = 0; i < count; i++)
         scores->nodes[i] = scores->sources[(first + i) / each];
+    for (int64_t i = 0; i < count && scores->num_types > 0; i++)
+        scores->types[i] = scores->pair_types[(first + i) / each];
     if (scores->form == TARGETS)
         return read_targets(scores, count, scores->nodes + count);
     for (int64_t i = 0; i < count; i++) {
@@ -453,6 +473,8 @@ static plim_status_t compare_own(plim__link_scores_t *scores, int64_t pair, int6
     const int64_t done = plim__mul_saturating_i64(pair, each + 1) + count;
     PLIM_TRY(read_pairs(scores, scores->pairs, pair, count));
     memcpy(scores->sources, scores->nodes, (size_t)count * sizeof *scores->sources);
+    if (scores->num_types > 0)
+        memcpy(scores->pair_types, scores->types, (size_t)count * sizeof *scores->types);
     memset(scores->above, 0, (size_t)count * sizeof *scores->above);
     PLIM_TRY(score(scores, count, done - count, all, scores->positives));
     for (int64_t first = 0; first < own; first += scores->chunk) {

@@ -14,6 +14,7 @@ typedef struct plim__link_scores plim__link_scores_t;
 typedef struct plim__link_files {
     const char *pairs, *negatives;
     int64_t drawn;
+    int64_t num_types; /* of the pairs, and of negatives in pairs; 0: they have none */
 } plim__link_files_t;
 
 /* The number of the pairs, whether all share the negatives, and a checksum as
@@ -29,14 +30,14 @@ typedef struct plim__link_scores_params {
     const char *scratch; /* for rows that are not held in memory */
     int64_t minimum;     /* bytes that the pass over the graph takes at least */
     bool compares;       /* with negatives; else scores of the pairs alone */
-    bool decodes; /* by a decoder with these parameters (nn/decoder.h), not by dot products */
-    const plim__parameter_t *parameters;
+    plim__scorer_t scorer;
+    const plim__parameter_t *parameters; /* among which are the decoder's */
     int num_parameters;
 } plim__link_scores_params_t;
 
 /* Bytes with rows on disk, and of these. */
-size_t plim__link_scores_estimate(const plim_job_t *job, int64_t num_pairs, bool shared,
-                                  int64_t width, bool decodes);
+size_t plim__link_scores_estimate(const plim_job_t *job, int64_t num_pairs, int64_t num_types,
+                                  bool shared, int64_t width, const plim__scorer_t *scorer);
 int64_t plim__link_scores_disk(int64_t num_nodes, int64_t width);
 
 /* Checks the files to their ends and takes memory and disk space. Account "evaluation", and those

@@ -133,6 +133,8 @@ static void add_pairs(const plim_links_t *links, plim__slot_t *slot)
                   ONE_DIMENSION);
     else
         add_array(slot, "pair_index", -1, slot->pair_index, PLIM_I64, 2, pairs + negatives);
+    if (batch->pair_types != NULL)
+        add_array(slot, "pair_types", -1, batch->pair_types, PLIM_I64, pairs, ONE_DIMENSION);
 }
 
 static void describe_arrays(const plim__load_context_t *context, const plim_links_t *links,
@@ -331,7 +333,7 @@ static void begin_links(const plim__load_context_t *context, const plim_stream_t
     plim_batch_t *batch = &slot->batch;
     const plim_links_t *links = plim__seeds_links(stream->seeds);
     batch->num_pairs = batch->num_negatives = 0;
-    batch->pair_ids = batch->pair_index = NULL;
+    batch->pair_ids = batch->pair_index = batch->pair_types = NULL;
     if (links == NULL)
         return;
     batch->batch_labels = count_pairs(stream, batch->batch_seeds);
@@ -347,17 +349,25 @@ static void begin_links(const plim__load_context_t *context, const plim_stream_t
         slot->pair_keys, (uint64_t *)slot->pair_ids, &out->num_excluded);
 }
 
-/* Finds the places of the pairs in the list; the memory was used until the draw. */
-static void place_pairs(const plim_stream_t *stream, const plim__load_cut_t *cut,
-                        plim__slot_t *slot)
+/* Finds the places of the pairs in the list, and their types; the memory was used until the draw.
+ */
+static plim_status_t place_pairs(const plim_stream_t *stream, const plim__load_worker_t *worker,
+                                 const plim__load_cut_t *cut, plim__slot_t *slot)
 {
-    const plim_batch_t *batch = &slot->batch;
+    plim_batch_t *batch = &slot->batch;
+    const plim__seeds_t *seeds = stream->seeds;
     if (batch->num_pairs == 0)
-        return;
-    (void)plim__seeds_positions(stream->seeds, stream->shuffled, batch->epoch,
-                                (batch->step * stream->num_shares + cut->share) *
-                                    plim__seeds_batch_pairs(stream->seeds),
-                                batch->num_pairs, slot->pair_ids);
+        return PLIM_OK;
+    const int64_t first =
+        (batch->step * stream->num_shares + cut->share) * plim__seeds_batch_pairs(seeds);
+    (void)plim__seeds_positions(seeds, stream->shuffled, batch->epoch, first, batch->num_pairs,
+                                slot->pair_ids);
+    if (plim__seeds_links(seeds)->num_types == 0)
+        return PLIM_OK;
+    int64_t *types = (int64_t *)slot->pair_keys;
+    batch->pair_types = types;
+    return plim__seeds_link_types(seeds, worker->negatives, stream->shuffled, batch->epoch, first,
+                                  batch->num_pairs, slot->pair_ids, types);
 }
 
 plim_status_t plim__batch_build(const plim__load_context_t *context, const plim__load_run_t *run,
@@ -390,7 +400,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     plim__blocks_trees(worker->blocks, cut.place + batch->first_seed, slot->seed_times);
     begin_links(context, stream, slot, &cut, &count, &out);
     PLIM_TRY(fit_blocks(context, worker, slot, sources, count, &out, &count));
-    place_pairs(stream, &cut, slot);
+    PLIM_TRY(place_pairs(stream, worker, &cut, slot));
     if (context->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(context, slot, count, &out));
     if (slot->degrees != NULL)
@@ -543,7 +553,8 @@ static uint64_t hash_pairs(const plim_batch_t *batch, uint64_t hash)
     const plim_array_t *array;
     for (int i = 0; (array = plim_batch_array(batch, i)) != NULL; i++) {
         const size_t count = (size_t)(array->shape[0] * array->shape[1]);
-        if (array->data == batch->pair_ids || array->data == batch->pair_index)
+        if (array->data == batch->pair_ids || array->data == batch->pair_index ||
+            (batch->pair_types != NULL && array->data == batch->pair_types))
             hash = hash_add(hash, XXH3_64bits(array->data, count * sizeof(int64_t)));
     }
     return hash;

@@ -84,6 +84,13 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
         (links.num_pairs != (info->num_edges - 1) / links.num_ranks + 1 || links.path != NULL))
         return plim__fail(PLIM_ERR_USAGE, "%lld links are not those of %lld edges for %d ranks",
                           (long long)links.num_pairs, (long long)info->num_edges, links.num_ranks);
+    if (links.num_types < 0 ||
+        (links.num_types > 0 &&
+         (links.all_edges ? links.num_types != info->num_edge_types : links.path == NULL)))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%lld types of links: they are in a file, or those of the dataset's "
+                          "edges, of which there are %lld",
+                          (long long)links.num_types, (long long)info->num_edge_types);
     const int64_t places = plim__links_places(&links, batch_pairs);
     if (batch_pairs < 1 || places > INT32_MAX)
         return plim__fail(PLIM_ERR_USAGE,

@@ -25,6 +25,7 @@ typedef struct stretch {
     int64_t used;         /* when it was used last */
     int64_t *sources;     /* (capacity) */
     int64_t *targets;     /* (capacity) */
+    int64_t *types;       /* (capacity); NULL without */
 } stretch_t;
 
 struct plim__links_file {
@@ -33,13 +34,14 @@ struct plim__links_file {
     char *path_copy;
     plim__file_t file;
     plim__npy_t npy;
-    int64_t num_pairs, num_nodes;
+    int64_t num_pairs, num_nodes, num_types;
+    plim__file_t types;                 /* edge_type.npy, of edges with types */
     int64_t num_edges, rank, num_ranks; /* of edges: pair i is edge i * num_ranks + rank */
-    bool by_rows;                       /* (num_pairs, 2): both nodes of a pair lie together */
+    bool by_rows;                       /* (num_pairs, 2): the numbers of a pair lie together */
     plim__range_reader_t *reader;
     pthread_mutex_t lock; /* guards the reader and what follows */
-    plim__read_t *reads;  /* (2, CHUNK) */
-    char *entries;        /* (2, CHUNK) of the file's type */
+    plim__read_t *reads;  /* (columns, CHUNK) */
+    char *entries;        /* (columns, CHUNK) of the file's type */
     int64_t *positions;   /* (CHUNK) */
     int64_t capacity;     /* places of a stretch; 0: not shuffled */
     uint64_t *keys;       /* (capacity) position << PLACE_BITS | place */
@@ -53,8 +55,9 @@ static void lay_out(plim__arena_t *arena, void *draft)
     plim__links_file_t *file = draft;
     if (file->path != NULL)
         file->path_copy = plim__arena_carve(arena, strlen(file->path) + 1, 1, 1);
-    file->reads = plim__arena_carve(arena, (size_t)2 * CHUNK, sizeof *file->reads, 1);
-    file->entries = plim__arena_carve(arena, (size_t)2 * CHUNK, sizeof(int64_t), 1);
+    const size_t columns = (size_t)plim__links_columns(file->num_types);
+    file->reads = plim__arena_carve(arena, columns * CHUNK, sizeof *file->reads, 1);
+    file->entries = plim__arena_carve(arena, columns * CHUNK, sizeof(int64_t), 1);
     file->positions = plim__arena_carve(arena, CHUNK, sizeof *file->positions, 1);
     const size_t capacity = (size_t)file->capacity;
     file->keys = plim__arena_carve(arena, capacity, sizeof *file->keys, 1);
@@ -63,18 +66,22 @@ static void lay_out(plim__arena_t *arena, void *draft)
         stretch_t *stretch = &file->stretches[i];
         stretch->sources = plim__arena_carve(arena, capacity, sizeof *stretch->sources, 1);
         stretch->targets = plim__arena_carve(arena, capacity, sizeof *stretch->targets, 1);
+        if (file->num_types > 0)
+            stretch->types = plim__arena_carve(arena, capacity, sizeof *stretch->types, 1);
     }
 }
 
 static const plim__range_reader_params_t reader_params = {
-    .depth = 64, .max_read = 2 * sizeof(int64_t), .merge_distance = (size_t)32 << 10};
+    .depth = 64, .max_read = 3 * sizeof(int64_t), .merge_distance = (size_t)32 << 10};
 
 static plim__links_file_t draft_of(const plim_links_t *links, bool shuffled)
 {
     const int64_t pairs = links->num_pairs;
     return (plim__links_file_t){.path = links->path,
                                 .file = {.fd = -1},
+                                .types = {.fd = -1},
                                 .num_pairs = pairs,
+                                .num_types = links->num_types,
                                 .rank = links->rank,
                                 .num_ranks = links->num_ranks,
                                 .capacity = shuffled ? plim__min_i64(pairs, PLIM__LINKS_AHEAD) : 0};
@@ -96,6 +103,25 @@ static plim_status_t read_header(const plim_job_t *job, const char *path, plim__
     return status;
 }
 
+static plim_status_t check_shape(plim__links_file_t *file)
+{
+    const plim__npy_t *npy = &file->npy;
+    const int64_t columns = plim__links_columns(file->num_types);
+    const bool pairs = npy->num_dims == 2 && (npy->shape[0] == columns || npy->shape[1] == columns);
+    if (file->num_pairs > INT64_MAX >> PLACE_BITS)
+        return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: %lld pairs are too many for this version",
+                          file->path, (long long)file->num_pairs);
+    if (!plim__dtype_is_id(npy->type) || !pairs || npy->count != columns * file->num_pairs)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: a file of links must be an array of int32, uint32 or int64, of "
+                          "shape (%lld, pairs) or (pairs, %lld)%s",
+                          file->path, (long long)columns, (long long)columns,
+                          columns == 3 ? ": sources, targets and types of edges" : "");
+    /* In column-major order the axes are exchanged. */
+    file->by_rows = (npy->shape[0] != columns) != npy->fortran;
+    return PLIM_OK;
+}
+
 /* Continues a checksum with the bytes from `first` to `end`. */
 static plim_status_t check_bytes(const plim__file_t *file, int64_t first, int64_t end,
                                  uint32_t *crc)
@@ -109,12 +135,15 @@ static plim_status_t check_bytes(const plim__file_t *file, int64_t first, int64_
     return PLIM_OK;
 }
 
-plim_status_t plim__links_file_describe(const plim_job_t *job, const char *path,
+plim_status_t plim__links_file_describe(const plim_job_t *job, const char *path, bool types,
                                         int64_t *num_pairs_out, int64_t *checksum_out)
 {
-    plim__npy_t npy;
+    plim__links_file_t pairs = {.path = path, .num_types = types};
     plim__file_t file;
-    PLIM_TRY(read_header(job, path, &npy));
+    PLIM_TRY(read_header(job, path, &pairs.npy));
+    pairs.num_pairs = pairs.npy.count / plim__links_columns(types);
+    if (num_pairs_out != NULL)
+        PLIM_TRY(check_shape(&pairs));
     PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, false, &file));
     uint32_t crc = plim__inflate_crc(0, &file.size, sizeof file.size);
     plim_status_t status = check_bytes(&file, 0, plim__min_i64(file.size, CHECKED), &crc);
@@ -122,25 +151,9 @@ plim_status_t plim__links_file_describe(const plim_job_t *job, const char *path,
         status = check_bytes(&file, plim__max_i64(0, file.size - CHECKED), file.size, &crc);
     plim__file_close(&file);
     PLIM_TRY(status);
-    *num_pairs_out = npy.count / 2;
+    if (num_pairs_out != NULL)
+        *num_pairs_out = pairs.num_pairs;
     *checksum_out = crc;
-    return PLIM_OK;
-}
-
-static plim_status_t check_shape(plim__links_file_t *file)
-{
-    const plim__npy_t *npy = &file->npy;
-    const bool pairs = npy->num_dims == 2 && (npy->shape[0] == 2 || npy->shape[1] == 2);
-    if (file->num_pairs > INT64_MAX >> PLACE_BITS)
-        return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: %lld pairs are too many for this version",
-                          file->path, (long long)file->num_pairs);
-    if (!plim__dtype_is_id(npy->type) || !pairs || npy->count != 2 * file->num_pairs)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: a file of links must be an array of int32, uint32 or int64, of "
-                          "shape (2, %lld) or (%lld, 2)",
-                          file->path, (long long)file->num_pairs, (long long)file->num_pairs);
-    /* In column-major order the axes are exchanged. */
-    file->by_rows = (npy->shape[0] != 2) != npy->fortran;
     return PLIM_OK;
 }
 
@@ -149,7 +162,11 @@ static plim_status_t open_edges(const plim_dataset_t *dataset, plim__links_file_
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     const plim__manifest_file_t *entry = &manifest->files[manifest->topologies[0].indices];
     file->npy = (plim__npy_t){.type = entry->type, .header_size = PLIM__NPY_HEADER};
-    return plim__dataset_file_open(dataset, entry, true, &file->file);
+    PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file->file));
+    if (file->num_types == 0)
+        return PLIM_OK;
+    return plim__dataset_file_open(dataset, plim__manifest_find(manifest, "edge_type.npy"), true,
+                                   &file->types);
 }
 
 static plim_status_t open_file(const plim_job_t *job, plim__links_file_t *file)
@@ -193,6 +210,8 @@ void plim__links_file_destroy(plim__links_file_t *file)
     plim__range_reader_destroy(file->reader);
     if (file->file.fd >= 0)
         plim__file_close(&file->file);
+    if (file->types.fd >= 0)
+        plim__file_close(&file->types);
     pthread_mutex_destroy(&file->lock);
     plim__arena_t arena = file->arena;
     plim__arena_destroy(&arena);
@@ -203,11 +222,6 @@ const char *plim__links_file_path(const plim__links_file_t *file)
     return file->path;
 }
 
-static int64_t node_at(const plim__links_file_t *file, int64_t i)
-{
-    return plim__id_at(file->npy.type, file->entries, i);
-}
-
 /* The place of a pair in the file; of edges that of its edge. */
 static int64_t place_of(const plim__links_file_t *file, int64_t position)
 {
@@ -215,53 +229,99 @@ static int64_t place_of(const plim__links_file_t *file, int64_t position)
                               : (position * file->num_ranks + file->rank) % file->num_edges;
 }
 
-/* Reads a chunk. Sources lie before targets among the entries, or by rows beside them; of edges
- * alone. Pair i goes to place i, or to that of keys[i]. */
+/* Reads the numbers of pairs, of edges one, into the entries: pair by pair, or column by column. */
+static plim_status_t read_numbers(plim__links_file_t *file, const plim__file_t *from,
+                                  plim__dtype_t type, const int64_t *positions, int64_t count)
+{
+    const size_t width = plim__dtype_size(type);
+    const int64_t columns = file->path == NULL ? 1 : plim__links_columns(file->num_types);
+    const int64_t each = file->by_rows ? columns : 1; /* numbers of a read */
+    const int64_t reads = columns / each * count;
+    for (int64_t i = 0; i < reads; i++) {
+        const int64_t entry =
+            each * place_of(file, positions[i % count]) + i / count * file->num_pairs;
+        file->reads[i] = (plim__read_t){.offset = file->npy.header_size + entry * (int64_t)width,
+                                        .size = (size_t)each * width,
+                                        .to = file->entries + (size_t)(i * each) * width};
+    }
+    return plim__range_reader_read(file->reader, from, file->reads, reads);
+}
+
+static int64_t number_at(const plim__links_file_t *file, int64_t i, int64_t column, int64_t count)
+{
+    const int64_t columns = plim__links_columns(file->num_types);
+    return plim__id_at(file->npy.type, file->entries,
+                       file->by_rows ? i * columns + column : column * count + i);
+}
+
+/* Where pair i goes: to place i, or to that of keys[i]. */
+static int64_t place_at(const uint64_t *keys, int64_t i)
+{
+    return keys != NULL ? (int64_t)(keys[i] & (((uint64_t)1 << PLACE_BITS) - 1)) : i;
+}
+
+/* Hands out the types of a chunk, of which a file's are among its entries. */
+static plim_status_t read_types(plim__links_file_t *file, const int64_t *positions, int64_t count,
+                                const uint64_t *keys, int64_t *types_out)
+{
+    if (file->path == NULL)
+        PLIM_TRY(read_numbers(file, &file->types, PLIM__NPY_I32, positions, count));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t type = file->path == NULL ? plim__id_at(PLIM__NPY_I32, file->entries, i)
+                                                : number_at(file, i, 2, count);
+        if (type < 0 || type >= file->num_types)
+            return plim__fail(PLIM_ERR_DATA, "%s: pair %lld is of type %lld, but there are %lld",
+                              file->path != NULL ? file->path : file->types.path,
+                              (long long)positions[i], (long long)type, (long long)file->num_types);
+        types_out[place_at(keys, i)] = type;
+    }
+    return PLIM_OK;
+}
+
+/* Reads a chunk. */
 static plim_status_t read_chunk(plim__links_file_t *file, const plim__offsets_t *offsets,
                                 const int64_t *positions, int64_t count, const uint64_t *keys,
-                                int64_t *sources_out, int64_t *targets_out)
+                                plim__links_out_t out)
 {
-    const size_t width = plim__dtype_size(file->npy.type);
-    const int64_t nodes = file->by_rows ? 2 : 1; /* of a read */
-    const size_t size = (size_t)nodes * width;
-    const int64_t reads = file->path == NULL ? count : 2 / nodes * count;
-    for (int64_t i = 0; i < reads; i++) {
-        const int64_t entry = file->by_rows ? 2 * positions[i]
-                                            : place_of(file, positions[i % count]) +
-                                                  (i < count ? 0 : file->num_pairs);
-        file->reads[i] = (plim__read_t){.offset = file->npy.header_size + entry * (int64_t)width,
-                                        .size = size,
-                                        .to = file->entries + (size_t)i * size};
-    }
-    PLIM_TRY(plim__range_reader_read(file->reader, &file->file, file->reads, reads));
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t position = positions[i];
-        const int64_t source = node_at(file, i * nodes);
-        const int64_t target = file->path == NULL
-                                   ? plim__offsets_node_of(offsets, place_of(file, position))
-                                   : node_at(file, file->by_rows ? 2 * i + 1 : count + i);
+    const bool edges = file->path == NULL;
+    if (edges && out.types != NULL)
+        PLIM_TRY(read_types(file, positions, count, keys, out.types));
+    if (edges && out.sources == NULL)
+        return PLIM_OK;
+    PLIM_TRY(read_numbers(file, &file->file, file->npy.type, positions, count));
+    if (!edges && out.types != NULL)
+        PLIM_TRY(read_types(file, positions, count, keys, out.types));
+    for (int64_t i = 0; i < count && out.sources != NULL; i++) {
+        const int64_t position = positions[i], place = place_at(keys, i);
+        const int64_t source = number_at(file, i, 0, count);
+        const int64_t target = edges ? plim__offsets_node_of(offsets, place_of(file, position))
+                                     : number_at(file, i, 1, count);
         if (source < 0 || source >= file->num_nodes || target < 0 || target >= file->num_nodes)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: pair %lld is (%lld, %lld), but there are %lld nodes",
                               file->file.path, (long long)position, (long long)source,
                               (long long)target, (long long)file->num_nodes);
-        const int64_t place =
-            keys != NULL ? (int64_t)(keys[i] & (((uint64_t)1 << PLACE_BITS) - 1)) : i;
-        sources_out[place] = source;
-        targets_out[place] = target;
+        out.sources[place] = source;
+        out.targets[place] = target;
     }
     return PLIM_OK;
 }
 
+static plim__links_out_t behind(plim__links_out_t out, int64_t count)
+{
+    return (plim__links_out_t){out.sources != NULL ? out.sources + count : NULL,
+                               out.targets != NULL ? out.targets + count : NULL,
+                               out.types != NULL ? out.types + count : NULL};
+}
+
 plim_status_t plim__links_file_read(plim__links_file_t *file, const plim__offsets_t *offsets,
-                                    const int64_t *positions, int64_t count, int64_t *sources_out,
-                                    int64_t *targets_out)
+                                    const int64_t *positions, int64_t count, plim__links_out_t out)
 {
     plim_status_t status = PLIM_OK;
     pthread_mutex_lock(&file->lock);
     for (int64_t i = 0; i < count && status == PLIM_OK; i += CHUNK)
         status = read_chunk(file, offsets, positions + i, plim__min_i64(CHUNK, count - i), NULL,
-                            sources_out + i, targets_out + i);
+                            behind(out, i));
     pthread_mutex_unlock(&file->lock);
     return status;
 }
@@ -280,8 +340,9 @@ static plim_status_t fill(plim__links_file_t *file, const plim__offsets_t *offse
         const int64_t chunk = plim__min_i64(CHUNK, count - done);
         for (int64_t i = 0; i < chunk; i++)
             file->positions[i] = (int64_t)(sorted[done + i] >> PLACE_BITS);
-        PLIM_TRY(read_chunk(file, offsets, file->positions, chunk, sorted + done, stretch->sources,
-                            stretch->targets));
+        PLIM_TRY(
+            read_chunk(file, offsets, file->positions, chunk, sorted + done,
+                       (plim__links_out_t){stretch->sources, stretch->targets, stretch->types}));
     }
     stretch->count = count;
     return PLIM_OK;
@@ -315,8 +376,7 @@ static plim_status_t find(plim__links_file_t *file, const plim__offsets_t *offse
 
 plim_status_t plim__links_file_take(plim__links_file_t *file, const plim__offsets_t *offsets,
                                     plim__links_order_t order, const void *context, int64_t epoch,
-                                    int64_t first, int64_t count, int64_t *sources_out,
-                                    int64_t *targets_out)
+                                    int64_t first, int64_t count, plim__links_out_t out)
 {
     plim_status_t status = PLIM_OK;
     pthread_mutex_lock(&file->lock);
@@ -327,10 +387,14 @@ plim_status_t plim__links_file_take(plim__links_file_t *file, const plim__offset
             break;
         const int64_t from = first - stretch->first;
         const int64_t taken = plim__min_i64(count, stretch->count - from);
-        memcpy(sources_out, stretch->sources + from, (size_t)taken * sizeof *sources_out);
-        memcpy(targets_out, stretch->targets + from, (size_t)taken * sizeof *targets_out);
-        sources_out += taken;
-        targets_out += taken;
+        const size_t bytes = (size_t)taken * sizeof *out.sources;
+        if (out.sources != NULL) {
+            memcpy(out.sources, stretch->sources + from, bytes);
+            memcpy(out.targets, stretch->targets + from, bytes);
+        }
+        if (out.types != NULL)
+            memcpy(out.types, stretch->types + from, bytes);
+        out = behind(out, taken);
         first += taken;
         count -= taken;
     }

@@ -695,16 +695,16 @@ static plim_status_t take_pairs(const plim__seeds_t *seeds, const plim__negative
                                 int64_t *sources_out, int64_t *targets_out)
 {
     const plim__offsets_t *offsets = negatives != NULL ? negatives->lists->offsets : NULL;
+    const plim__links_out_t out = {.sources = sources_out, .targets = targets_out};
     if (seeds->file != NULL && shuffled)
         return plim__links_file_take(seeds->file, offsets, order_of, seeds, batch->epoch,
-                                     batch->first, batch->pairs, sources_out, targets_out);
+                                     batch->first, batch->pairs, out);
     if (shuffled)
         order_of(seeds, batch->epoch, batch->first, batch->pairs, sources_out);
     for (int64_t i = 0; i < batch->pairs && !shuffled; i++)
         sources_out[i] = batch->first + i;
     if (seeds->file != NULL)
-        return plim__links_file_read(seeds->file, offsets, sources_out, batch->pairs, sources_out,
-                                     targets_out);
+        return plim__links_file_read(seeds->file, offsets, sources_out, batch->pairs, out);
     for (int64_t i = 0; i < batch->pairs; i++) {
         const int64_t position = sources_out[i];
         sources_out[i] = batch->links->sources[position];
@@ -734,6 +734,17 @@ plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, plim__negatives
         count -= places;
     }
     return PLIM_OK;
+}
+
+plim_status_t plim__seeds_link_types(const plim__seeds_t *seeds, const plim__negatives_t *negatives,
+                                     bool shuffled, int64_t epoch, int64_t first, int64_t count,
+                                     const int64_t *positions, int64_t *types_out)
+{
+    const plim__offsets_t *offsets = negatives != NULL ? negatives->lists->offsets : NULL;
+    const plim__links_out_t out = {.types = types_out};
+    return shuffled ? plim__links_file_take(seeds->file, offsets, order_of, seeds, epoch, first,
+                                            count, out)
+                    : plim__links_file_read(seeds->file, offsets, positions, count, out);
 }
 
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,

@@ -114,6 +114,12 @@ plim_status_t plim__seeds_take_links(const plim__seeds_t *seeds, plim__negatives
                                      bool shuffled, int64_t epoch, int64_t first, int64_t count,
                                      int64_t *ids_out);
 
+/* The types of pairs first … first + count - 1 of an epoch, of links with types. `negatives` as
+ * above; `positions` those of plim__seeds_positions. Errors of plim__links_file_read. */
+plim_status_t plim__seeds_link_types(const plim__seeds_t *seeds, const plim__negatives_t *negatives,
+                                     bool shuffled, int64_t epoch, int64_t first, int64_t count,
+                                     const int64_t *positions, int64_t *types_out);
+
 /* The positions in the split of the entries that plim__seeds_take would take (of links: of pairs
  * first … first+count-1); false when the epoch's order is not present. */
 bool plim__seeds_positions(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,

@@ -33,9 +33,9 @@ typedef struct plim__slot {
     bool more;                 /* the microbatch has parts to come */
     plim__load_size_t counted; /* of the batch, in a run that counts */
     int num_arrays;
-    plim_array_t arrays[11 + PLIM_COLUMNS + 2 * PLIM_HOPS_MAX]; /* (num_arrays) of the batch */
+    plim_array_t arrays[12 + PLIM_COLUMNS + 2 * PLIM_HOPS_MAX]; /* (num_arrays) of the batch */
     int64_t *seeds;                                             /* of this part, nodes or graphs */
-    uint64_t *pair_keys; /* scratch; NULL without links, as the next two */
+    uint64_t *pair_keys; /* scratch, then the types of pairs; NULL without links, as the next two */
     int64_t *pair_ids;   /* see plim_batch_t */
     int64_t *pair_index; /* the same */
     void *nodes;         /* see plim__load_slot_sizes_t */

@@ -12,19 +12,20 @@
 #define PAIRS 64   /* of a task of scores */
 #define COLUMNS 16 /* of a task of the gradient: a cache line, which no other task writes */
 
-enum { WEIGHT, BIAS, LAST_WEIGHT, LAST_BIAS, PARAMETERS };
+enum { WEIGHT, BIAS, LAST_WEIGHT, LAST_BIAS, VECTORS, PARAMETERS };
 
 static const char *const names[PARAMETERS] = {"decoder.lins.0.weight", "decoder.lins.0.bias",
-                                              "decoder.lins.1.weight", "decoder.lins.1.bias"};
+                                              "decoder.lins.1.weight", "decoder.lins.1.bias",
+                                              "decoder.rel_emb.weight"};
 
 struct plim__decoder {
     plim__arena_t arena;
     plim__decoder_params_t params;
     const plim__parameter_t *parameters[PARAMETERS];
-    plim__dense_t *dense;
-    float *x;  /* (max_pairs, width) products of rows */
-    float *y;  /* (max_pairs, width) hidden values; in backward their gradient */
-    float *dx; /* (max_pairs, width) in training */
+    plim__dense_t *dense; /* of an MLP, as y and dx */
+    float *x;             /* (max_pairs, width) products of rows */
+    float *y;             /* (max_pairs, width) hidden values; in backward their gradient */
+    float *dx;            /* (max_pairs, width) in training */
 };
 
 typedef struct decoding {
@@ -37,14 +38,20 @@ typedef struct decoding {
     float *drows;
 } decoding_t;
 
+static bool is_mlp(const plim__decoder_params_t *params)
+{
+    return params->scorer.kind == PLIM_DECODER_MLP;
+}
+
 static void lay_out(plim__arena_t *arena, void *object)
 {
     plim__decoder_t *decoder = object;
     const plim__decoder_params_t *params = &decoder->params;
     const size_t bytes = plim__matrix_bytes(params->max_pairs, params->width, PLIM__F32);
     decoder->x = plim__arena_carve(arena, 1, bytes, 1);
-    decoder->y = plim__arena_carve(arena, 1, bytes, 1);
-    if (params->training)
+    if (is_mlp(params))
+        decoder->y = plim__arena_carve(arena, 1, bytes, 1);
+    if (is_mlp(params) && params->training)
         decoder->dx = plim__arena_carve(arena, 1, bytes, 1);
 }
 
@@ -63,7 +70,7 @@ size_t plim__decoder_estimate(const plim__decoder_params_t *params)
     plim__decoder_t draft = {.params = *params};
     const plim__dense_params_t dense = dense_params(params);
     return plim__add_saturating_size(plim__object_bytes(lay_out, &draft, sizeof draft),
-                                     plim__dense_estimate(&dense));
+                                     is_mlp(params) ? plim__dense_estimate(&dense) : 0);
 }
 
 plim_status_t plim__decoder_create(plim_ledger_t *ledger, const plim__decoder_params_t *params,
@@ -79,7 +86,8 @@ plim_status_t plim__decoder_create(plim_ledger_t *ledger, const plim__decoder_pa
     PLIM_TRY(plim__object_create(ledger, "activations", lay_out, &draft, sizeof draft, &draft.arena,
                                  &decoder));
     plim__arena_touch(&decoder->arena);
-    const plim_status_t status = plim__dense_create(ledger, &dense, &decoder->dense);
+    const plim_status_t status =
+        is_mlp(params) ? plim__dense_create(ledger, &dense, &decoder->dense) : PLIM_OK;
     if (status != PLIM_OK) {
         plim__decoder_destroy(decoder);
         return status;
@@ -99,7 +107,7 @@ void plim__decoder_destroy(plim__decoder_t *decoder)
 
 plim_status_t plim__decoder_check(const plim__decoder_t *decoder)
 {
-    return decoder == NULL ? PLIM_OK : plim__dense_check(decoder->dense);
+    return decoder == NULL || decoder->dense == NULL ? PLIM_OK : plim__dense_check(decoder->dense);
 }
 
 PLIM__KERNEL void multiply_body(const decoding_t *work, int64_t begin, int64_t end)
@@ -115,6 +123,17 @@ PLIM__KERNEL void multiply_body(const decoding_t *work, int64_t begin, int64_t e
 }
 PLIM__VECTORISED(multiply, (const decoding_t *work, int64_t begin, int64_t end), (work, begin, end))
 
+/* The type of pair i, and its vector. */
+static inline int64_t type_of(const plim__pairs_t *pairs, int64_t i)
+{
+    return pairs->types != NULL ? pairs->types[i % pairs->num_typed] : 0;
+}
+
+static inline const float *vector_of(const decoding_t *work, int64_t i)
+{
+    return work->decoder->parameters[VECTORS]->value + type_of(work->pairs, i) * work->width;
+}
+
 PLIM__KERNEL void score_body(const decoding_t *work, int64_t begin, int64_t end)
 {
     const int64_t width = work->width;
@@ -124,6 +143,10 @@ PLIM__KERNEL void score_body(const decoding_t *work, int64_t begin, int64_t end)
             work->scores[i] =
                 plim__sum_products(work->rows + work->pairs->sources[i] * width,
                                    work->rows + work->pairs->targets[i] * width, width);
+            continue;
+        }
+        if (decoder->dense == NULL) {
+            work->scores[i] = plim__sum_products(decoder->x + i * width, vector_of(work, i), width);
             continue;
         }
         const float *restrict bias = decoder->parameters[BIAS]->value;
@@ -161,9 +184,10 @@ void plim__decode(plim__team_t *team, plim__decoder_t *decoder, const plim__pair
     decoding_t work = {
         .pairs = pairs, .decoder = decoder, .width = width, .rows = rows, .scores = scores_out};
     const int64_t tasks = (pairs->count + PAIRS - 1) / PAIRS, cost = PAIRS * (20 + width / 4);
-    if (decoder != NULL) {
-        const plim__matrix_t x = matrix_of(decoder->x, pairs->count, width);
+    if (decoder != NULL)
         plim__team_run(team, tasks, cost, multiply_task, &work);
+    if (decoder != NULL && decoder->dense != NULL) {
+        const plim__matrix_t x = matrix_of(decoder->x, pairs->count, width);
         plim__dense_set_weight(decoder->dense, 0, width, decoder->parameters[WEIGHT]->value);
         plim__dense_forward(decoder->dense, team, &x, decoder->y);
     }
@@ -181,6 +205,13 @@ PLIM__KERNEL void add_scaled(float *restrict to, const float *restrict from, flo
     }
     for (int64_t i = 0; i < count; i++)
         to[i] += by * from[i];
+}
+
+/* to[i] = by * from[i] */
+PLIM__KERNEL void scale(float *restrict to, const float *restrict from, float by, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = by * from[i];
 }
 
 /* to[i] += by[i] * from[i] */
@@ -220,15 +251,38 @@ static void hidden_task(void *context, int worker, int64_t task)
     hidden(work, task * COLUMNS, plim__min_i64(COLUMNS, work->width - task * COLUMNS));
 }
 
-/* The gradients of the decoder's parameters, and of the products of rows. */
+/* Columns first … first + count - 1 of the gradients of the vectors. */
+PLIM__KERNEL void vectors_body(const decoding_t *work, int64_t first, int64_t count)
+{
+    float *gradient = work->decoder->parameters[VECTORS]->gradient + first;
+    for (int64_t i = 0; i < work->pairs->count; i++)
+        add_scaled(gradient + type_of(work->pairs, i) * work->width,
+                   work->decoder->x + i * work->width + first, work->dscores[i], count);
+}
+PLIM__VECTORISED(vectors, (const decoding_t *work, int64_t first, int64_t count),
+                 (work, first, count))
+
+static void vectors_task(void *context, int worker, int64_t task)
+{
+    const decoding_t *work = context;
+    (void)worker;
+    vectors(work, task * COLUMNS, plim__min_i64(COLUMNS, work->width - task * COLUMNS));
+}
+
+/* The gradients of the decoder's parameters, and of an MLP's inputs. */
 static void learn(plim__team_t *team, plim__decoder_t *decoder, decoding_t *work)
 {
     const int64_t count = work->pairs->count, width = work->width;
+    const int64_t tasks = (width + COLUMNS - 1) / COLUMNS;
+    if (decoder->dense == NULL) {
+        plim__team_run(team, tasks, 20 * count, vectors_task, work);
+        return;
+    }
     plim__matrix_t x = matrix_of(decoder->x, count, width);
     plim__matrix_t dy = matrix_of(decoder->y, count, width);
     for (int64_t i = 0; i < count; i++)
         decoder->parameters[LAST_BIAS]->gradient[0] += work->dscores[i];
-    plim__team_run(team, (width + COLUMNS - 1) / COLUMNS, 20 * count, hidden_task, work);
+    plim__team_run(team, tasks, 20 * count, hidden_task, work);
     plim__dense_backward_weight(decoder->dense, team, &dy, &x);
     plim__dense_gradient(decoder->dense, team, 0, width, true,
                          decoder->parameters[WEIGHT]->gradient);
@@ -247,8 +301,13 @@ PLIM__KERNEL void backward_body(const decoding_t *work, int64_t first, int64_t c
     for (int64_t i = 0; i < work->pairs->count; i++) {
         const int64_t source = work->pairs->sources[i] * width;
         const int64_t target = work->pairs->targets[i] * width;
+        float own[COLUMNS];
         if (work->decoder != NULL) {
-            const float *dx = work->decoder->dx + i * width + first;
+            const float *dx = own;
+            if (work->decoder->dense != NULL)
+                dx = work->decoder->dx + i * width + first;
+            else
+                scale(own, vector_of(work, i) + first, work->dscores[i], count);
             add_products(drows + source, rows + target, dx, count);
             add_products(drows + target, rows + source, dx, count);
             continue;

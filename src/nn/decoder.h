@@ -1,13 +1,12 @@
 /*
  * Scores of pairs of nodes, from the rows that an encoder gives for the nodes: dot products; or by
- * a decoder that learns, PyG's MLP([width, width, 1], norm=None) of the product of the two rows,
- * element by element.
+ * a decoder that learns, of the product of the two rows, element by element. PyG's MLP([width,
+ * width, 1], norm=None) of it; or DistMult, its dot product with the vector of the pair's type.
  */
 #ifndef PLIM_NN_DECODER_H
 #define PLIM_NN_DECODER_H
 
-#include "nn/optimiser.h"
-#include "nn/team.h"
+#include "nn/model.h"
 
 #include <stdbool.h>
 
@@ -15,16 +14,20 @@
 typedef struct plim__pairs {
     int64_t count;
     const int64_t *sources, *targets; /* (count) */
+    const int64_t *types;             /* (num_typed) of pair i types[i % num_typed]; NULL: 0 */
+    int64_t num_typed;
 } plim__pairs_t;
 
-/* A decoder that learns. Its parameters are those of a model, "decoder.lins.0.weight" and so on. */
+/* A decoder that learns. Its parameters are those of a model, "decoder.lins.0.weight" and so on, or
+ * "decoder.rel_emb.weight". */
 typedef struct plim__decoder plim__decoder_t;
 
 typedef struct plim__decoder_params {
-    int64_t width;     /* of the rows */
-    int64_t max_pairs; /* of a call */
-    bool training;     /* with gradients */
-    int workers;       /* the team's size */
+    plim__scorer_t scorer; /* not of dot products */
+    int64_t width;         /* of the rows */
+    int64_t max_pairs;     /* of a call */
+    bool training;         /* with gradients */
+    int workers;           /* the team's size */
 } plim__decoder_params_t;
 
 size_t plim__decoder_estimate(const plim__decoder_params_t *params);

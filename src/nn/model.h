@@ -43,6 +43,12 @@ typedef struct plim__columns {
                                            wide */
 } plim__columns_t;
 
+/* How a model of links scores pairs (nn/decoder.h); zeros: by dot products. */
+typedef struct plim__scorer {
+    plim_decoder_t kind;
+    int64_t types; /* PLIM_DECODER_DISTMULT: how many vectors it has */
+} plim__scorer_t;
+
 /* Columns of the first layer's input, of rows with so many features. */
 static inline int64_t plim__model_input(const plim_model_t *model, const plim__columns_t *columns,
                                         int64_t num_features)
@@ -68,7 +74,7 @@ typedef struct plim__model_params {
     int64_t num_features;
     int64_t num_outputs;
     plim_dtype_t row_type; /* of the batches' rows: PLIM_F16 or PLIM_F32 */
-    bool decodes;          /* with the parameters of a decoder (nn/decoder.h) of the outputs */
+    plim__scorer_t scorer; /* of the outputs, with its parameters */
     bool graph_level;      /* batches of whole graphs: one block, used by every layer */
     bool training;         /* with gradients, moments and the backward pass */
     int moments;           /* moments of the optimiser for each value */

@@ -82,8 +82,12 @@ void plim__model_describe(plim__model_t *model, plim__table_t *table)
         if (!layer->plain)
             plim__table_norm(table, settings->norm, "norms", i, "", &layer->after);
     }
-    if (model->params.decodes) {
-        const int64_t width = model->params.num_outputs;
+    const int64_t width = model->params.num_outputs;
+    const plim__scorer_t *scorer = &model->params.scorer;
+    if (scorer->kind == PLIM_DECODER_DISTMULT)
+        (void)plim__table_add(table, plim__initial_glorot(scorer->types, width), "decoder.rel_emb",
+                              -1, "weight", scorer->types, width, 0);
+    if (scorer->kind == PLIM_DECODER_MLP) {
         const plim__initial_t linear = plim__initial_linear(width);
         (void)plim__table_add(table, linear, "decoder.lins", 0, "weight", width, width, 0);
         (void)plim__table_add(table, linear, "decoder.lins", 0, "bias", width, 0, 0);

@@ -32,11 +32,13 @@ plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_dataset
         return plim__fail(PLIM_ERR_USAGE, "`pairs` are of the `task` link only");
     training->num_pairs = link ? plim_dataset_info(dataset)->num_edges : 0;
     training->pairs_checksum = 0;
+    training->num_pair_types =
+        training->decoder == PLIM_DECODER_DISTMULT ? plim_dataset_info(dataset)->num_edge_types : 0;
     if ((training->valid_pairs == NULL) !=
         (training->valid_negatives == NULL && training->valid_drawn == 0))
         return plim__fail(PLIM_ERR_USAGE,
                           "`valid_negatives` are those of `valid_pairs`: give both");
-    if (training->decoder < PLIM_DECODER_DOT || training->decoder > PLIM_DECODER_MLP)
+    if (training->decoder < PLIM_DECODER_DOT || training->decoder > PLIM_DECODER_DISTMULT)
         return plim__fail(PLIM_ERR_USAGE, "there is no decoder %d", (int)training->decoder);
     if (training->decoder != PLIM_DECODER_DOT && !link)
         return plim__fail(PLIM_ERR_USAGE, "`decoder` is of the `task` link only");
@@ -46,7 +48,7 @@ plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_dataset
     training->valid_shared = false;
     if (training->valid_pairs != NULL) {
         const plim__link_files_t files = {training->valid_pairs, training->valid_negatives,
-                                          training->valid_drawn};
+                                          training->valid_drawn, training->num_pair_types};
         PLIM_TRY(plim__link_files_describe(job, &files, &training->num_valid_pairs,
                                            &training->valid_shared, &training->valid_checksum));
     }
@@ -54,8 +56,8 @@ plim_status_t plim__plan_settings_take(const plim_job_t *job, const plim_dataset
     PLIM_TRY(plim__links_check_negatives(&links));
     return training->pairs == NULL
                ? PLIM_OK
-               : plim__links_file_describe(job, training->pairs, &training->num_pairs,
-                                           &training->pairs_checksum);
+               : plim__links_file_describe(job, training->pairs, training->num_pair_types > 0,
+                                           &training->num_pairs, &training->pairs_checksum);
 }
 
 /* Labels and the training split, which links need not have. */
@@ -506,7 +508,19 @@ plim_links_t plim__plan_settings_links(const plim_training_t *training)
     links.negatives = PLIM_NEGATIVE_PAIRS;
     links.amount = training->negatives;
     links.exclude = training->exclude;
+    links.num_types = training->num_pair_types;
     return links;
+}
+
+plim__scorer_t plim__plan_settings_scorer(const plim_training_t *training)
+{
+    plim__scorer_t scorer = {.kind = PLIM_DECODER_DOT};
+    if (training->task != PLIM_TASK_LINK)
+        return scorer;
+    scorer.kind = training->decoder;
+    if (scorer.kind == PLIM_DECODER_DISTMULT)
+        scorer.types = plim__max_i64(1, training->num_pair_types);
+    return scorer;
 }
 
 static int64_t batch_pairs(const plim_training_t *training)

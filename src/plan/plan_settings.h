@@ -28,11 +28,8 @@ plim_links_t plim__plan_settings_links(const plim_training_t *training);
 int64_t plim__plan_settings_pairs(const plim_training_t *training);
 int64_t plim__plan_settings_places(const plim_training_t *training);
 
-/* Whether pairs are scored by a decoder that learns. */
-static inline bool plim__plan_settings_decodes(const plim_training_t *training)
-{
-    return training->task == PLIM_TASK_LINK && training->decoder == PLIM_DECODER_MLP;
-}
+/* How pairs are scored; zeros for another task. */
+plim__scorer_t plim__plan_settings_scorer(const plim_training_t *training);
 
 /* The stream of training batches; of links it points to *links_out. */
 plim_stream_params_t plim__plan_settings_stream(const plim_training_t *training,

@@ -68,8 +68,10 @@ static const char *const eval_splits[] = {"auto", "train",      "valid",      "t
                                           "test", "train,test", "valid,test", "train,valid,test",
                                           NULL};
 
-static const char *const decoders[] = {
-    [PLIM_DECODER_DOT] = "dot", [PLIM_DECODER_MLP] = "mlp", NULL};
+static const char *const decoders[] = {[PLIM_DECODER_DOT] = "dot",
+                                       [PLIM_DECODER_MLP] = "mlp",
+                                       [PLIM_DECODER_DISTMULT] = "distmult",
+                                       NULL};
 static const char *const tasks[] = {[PLIM_TASK_LABELS] = "labels", [PLIM_TASK_LINK] = "link", NULL};
 static const char *const excluded[] = {[PLIM_EXCLUDE_NONE] = "none",
                                        [PLIM_EXCLUDE_PAIRS] = "self",
@@ -155,9 +157,10 @@ static const setting_t settings[] = {
     {"valid_checksum", SEED, true, AT(valid_checksum), NULL},
     {"valid_shared", FLAG, true, AT(valid_shared), NULL},
     {"decoder", NAME, true, AT(decoder), decoders},
+    {"num_pair_types", SEED, true, AT(num_pair_types), NULL},
 };
 
-#define NUM_ADDED 20 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 21 /* the last settings, which runs of earlier versions lack */
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 

@@ -49,7 +49,7 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
         .max_edges = plan->slot_edges,
         .max_seeds = graph_level ? seeds : plim__min_i64(seeds, plan->slot_nodes),
         .columns = plim__plan_settings_columns(info, settings),
-        .decodes = plim__plan_settings_decodes(settings),
+        .scorer = plim__plan_settings_scorer(settings),
     };
     const plim_stream_params_t stream = plim__plan_settings_evaluation(info, settings, PLIM_VALID);
     const plim_recipe_t evaluated = plim__load_stream_recipe(&plan->recipe, &stream);
@@ -72,12 +72,13 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
 
 plim__decoder_params_t plim__train_decoder_params(const plim_training_t *settings, int workers)
 {
-    return (plim__decoder_params_t){.width = settings->model.hidden,
-                                    .max_pairs = plim__plan_settings_decodes(settings)
-                                                     ? plim__plan_settings_pairs(settings)
-                                                     : 0,
-                                    .training = true,
-                                    .workers = workers};
+    const plim__scorer_t scorer = plim__plan_settings_scorer(settings);
+    return (plim__decoder_params_t){
+        .scorer = scorer,
+        .width = settings->model.hidden,
+        .max_pairs = scorer.kind != PLIM_DECODER_DOT ? plim__plan_settings_pairs(settings) : 0,
+        .training = true,
+        .workers = workers};
 }
 
 plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
@@ -92,7 +93,7 @@ plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
                                    .max_edges = 1,
                                    .max_seeds = 1,
                                    .columns = plim__plan_settings_columns(info, settings),
-                                   .decodes = plim__plan_settings_decodes(settings)};
+                                   .scorer = plim__plan_settings_scorer(settings)};
     for (int i = 0; i < settings->model.num_layers; i++)
         params.max_dst[i] = 1;
     return params;

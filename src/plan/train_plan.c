@@ -403,10 +403,11 @@ static int64_t score_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
     const size_t label = info->label_kind == PLIM_LABELS_CLASSES
                              ? sizeof(int64_t)
                              : (size_t)info->num_targets * sizeof(float);
+    const plim__scorer_t scorer = plim__plan_settings_scorer(training);
     if (training->task == PLIM_TASK_LINK)
-        return plim__cost_pages(plim__link_scores_estimate(job, training->num_valid_pairs,
-                                                           training->valid_shared, outputs,
-                                                           plim__plan_settings_decodes(training)));
+        return plim__cost_pages(
+            plim__link_scores_estimate(job, training->num_valid_pairs, training->num_pair_types,
+                                       training->valid_shared, outputs, &scorer));
     int64_t seeds = 0, sum = plim__cost_pages(plim__seeds_estimate(job, dataset));
     for (int split = 0; split < 3; split++) {
         seeds += info->num_split[split];

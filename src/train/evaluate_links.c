@@ -26,14 +26,15 @@ static plim_status_t create(const plim__session_t *session, const plim__exact_pa
                             plim__link_scores_t **scores_out)
 {
     const plim__link_scores_params_t params = {
-        .files = {inference->pairs, inference->negatives, inference->drawn},
+        .files = {inference->pairs, inference->negatives, inference->drawn,
+                  session->training.num_pair_types},
         .seed = session->training.recipe.seed,
         .width = session->num_outputs,
         .scratch = exact->scratch,
         .minimum = (int64_t)plim__exact_cost_minimum(session->job, session->dataset, &exact->model,
                                                      &exact->columns, exact->num_outputs, false),
         .compares = compares,
-        .decodes = plim__plan_settings_decodes(&session->training),
+        .scorer = plim__plan_settings_scorer(&session->training),
         .parameters = session->parameters,
         .num_parameters = session->num_parameters};
     return plim__link_scores_create(session->job, session->dataset, &params, scores_out);

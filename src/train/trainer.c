@@ -169,15 +169,16 @@ plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer)
     return PLIM_OK;
 }
 
-/* The loss of the batch's pairs, whose label is 1, and negatives, whose label is 0, and the
- * gradient of the rows of their nodes. */
+/* The loss of the batch's pairs, whose label is 1, and negatives, whose label is 0 and whose type
+ * is that of their pair, and the gradient of the rows of their nodes. */
 static double link_loss(plim_trainer_t *trainer, const plim_batch_t *batch, const float *rows,
                         float scale)
 {
     const plim__session_t *session = &trainer->session;
     const plim__train_scratch_t *scratch = &trainer->scratch;
     const int64_t count = batch->num_pairs + batch->num_negatives;
-    const plim__pairs_t pairs = {count, batch->pair_index, batch->pair_index + count};
+    const plim__pairs_t pairs = {count, batch->pair_index, batch->pair_index + count,
+                                 batch->pair_types, batch->num_pairs};
     for (int64_t i = 0; i < count; i++)
         scratch->labels[i] = i < batch->num_pairs ? 1.0f : 0.0f;
     plim__decode(session->team, session->decoder, &pairs, session->num_outputs, rows,

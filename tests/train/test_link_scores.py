@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -273,3 +274,45 @@ def test_a_decoder_that_learns(data, tmp_path):
     found = json.loads(run('evaluate', tmp_path / 'run', '--json', '--pairs', data / 'pairs.npy', '--negatives', data / 'shared.npy').stdout)
     assert found['auc'] == max(line['valid'] for line in metrics(tmp_path / 'run'))
     assert '--decoder' in run('train', data / 'graph', '--decoder', 'mlp', code=2).stderr
+
+
+def test_distmult(data, tmp_path):
+    """Scores of runs with types of pairs and without are NumPy's, and so are what they give against typed and own negatives."""
+    weights = pytest.importorskip('safetensors.numpy')
+    types, draw = 3, np.random.default_rng(9)
+    shutil.copytree(data / 'source', tmp_path / 'source')
+    np.save(tmp_path / 'source' / 'edge_type.npy', draw.integers(0, types, 1500))
+    run('import', tmp_path / 'source', tmp_path / 'typed', '--features', 'f32', '--quiet')
+    pairs, shared = np.load(data / 'pairs.npy'), np.load(data / 'shared.npy')
+    named = {}
+    for name, count in (('graph', 0), ('typed', types)):
+        named[name] = [tmp_path / f'{name}-pairs.npy', tmp_path / f'{name}-shared.npy']
+        for path, values in zip(named[name], (pairs, shared)):
+            np.save(path, values if count == 0 else np.column_stack([values, draw.integers(0, types, len(values))]).astype(np.int32))
+    for name, (asked, negatives) in named.items():
+        path, graph = tmp_path / f'run-{name}', (data if name == 'graph' else tmp_path) / name
+        words = ('train', graph, '--task', 'link', '--pairs', asked, '--model', 'sage', '--hidden', 8, '--fanout', '4,3', '--batch', 70, '--epochs', 3,
+                 '--decoder', 'distmult', '--valid-pairs', asked, '--valid-negatives', negatives, '--lr', 0.05)
+        run(*words, '--run', path)
+        run(*words, '--run', tmp_path / f'low-{name}', '--threads', 1, '--memory', '80M')
+        assert metrics(tmp_path / f'low-{name}') == metrics(path)
+        run('predict', path, '--kind', 'embeddings', '--out', tmp_path / 'rows.npy')
+        rows = np.load(tmp_path / 'rows.npy').astype(np.float64)
+        vectors = weights.load_file(path / 'best.safetensors')['decoder.rel_emb.weight']
+        assert vectors.shape == (types if name == 'typed' else 1, 8)
+
+        def wanted(values):
+            of = values[:, 2] if values.shape[1] == 3 else np.zeros(len(values), np.int64)
+            return (rows[values[:, 0]] * vectors[of] * rows[values[:, 1]]).sum(axis=1)
+        run('predict', path, '--pairs', asked, '--out', tmp_path / 'scores.npy')
+        positive, negative = wanted(np.load(asked)), wanted(np.load(negatives))
+        np.testing.assert_allclose(np.load(tmp_path / 'scores.npy'), positive, rtol=1e-4, atol=1e-6)
+        found = json.loads(run('evaluate', path, '--json', '--pairs', asked, '--negatives', negatives).stdout)
+        assert found['auc'] == max(line['valid'] for line in metrics(path))
+        assert found['auc'] == pytest.approx(auc(positive, negative), abs=0.002)
+        own = np.repeat(np.load(asked), 37, axis=0)
+        own[:, 1] = np.load(data / 'targets.npy').reshape(-1)
+        found = json.loads(run('evaluate', path, '--json', '--pairs', asked, '--negatives', data / 'targets.npy').stdout)
+        assert found['mrr'] == pytest.approx(ogb_mrr(positive, wanted(own).reshape(PAIRS, 37))[0], abs=0.01)
+    assert '3' in run('evaluate', tmp_path / 'run-typed', '--pairs', data / 'pairs.npy', '--negatives', 5, code=2).stderr
+    assert run('predict', tmp_path / 'run-graph', '--pairs', named['typed'][0], '--out', tmp_path / 'out.npy', code=2)

@@ -48,10 +48,29 @@ def losses(path):
     return [json.loads(line)['loss'] for line in (path / 'metrics.jsonl').read_text().splitlines()]
 
 
+TYPES = 4
+
+
+@pytest.fixture(name='typed', scope='module')
+def make_typed(data, tmp_path_factory):
+    """The same graph with types of edges, its edges in the order of the dataset, and their types."""
+    place = tmp_path_factory.mktemp('typed')
+    shutil.copytree(data / 'source', place / 'source')
+    edges = np.load(place / 'source' / 'edge_index.npy')
+    np.save(place / 'source' / 'edge_type.npy', (edges[0] * 7 + edges[1]) % TYPES)
+    run('import', place / 'source', place / 'graph', '--features', 'f32', '--quiet')
+    sources, indptr = np.load(place / 'graph' / 'indices.npy'), np.load(place / 'graph' / 'indptr.npy')
+    targets = np.repeat(np.arange(NODES), np.diff(indptr))
+    np.save(place / 'untyped.npy', np.stack([sources, targets]).astype(np.int64))
+    np.save(place / 'pairs.npy', np.stack([sources, targets, np.load(place / 'graph' / 'edge_type.npy')], axis=1).astype(np.uint32))
+    return place
+
+
 @pytest.mark.parametrize(('model', 'exclude', 'decoder'), [
     ('sage', 'none', 'dot'), ('sage', 'self', 'dot'), ('sage', 'reverse', 'dot'), ('gat', 'reverse', 'dot'), ('gin', 'reverse', 'dot'),
-    ('mlp', 'none', 'dot'), ('sage', 'reverse', 'mlp'), ('mlp', 'none', 'mlp')])
-def test_beside_pytorch(data, tmp_path, model, exclude, decoder):
+    ('mlp', 'none', 'dot'), ('sage', 'reverse', 'mlp'), ('mlp', 'none', 'mlp'), ('sage', 'reverse', 'distmult'),
+    ('mlp', 'none', 'distmult of types')])
+def test_beside_pytorch(data, typed, tmp_path, model, exclude, decoder):
     """Losses and weights of two epochs of plain SGD over whole neighbourhoods: each step's gradient is PyTorch's."""
     plimsoll = pytest.importorskip('plimsoll')
     torch = pytest.importorskip('torch')
@@ -59,16 +78,21 @@ def test_beside_pytorch(data, tmp_path, model, exclude, decoder):
     weights = pytest.importorskip('safetensors.torch')
     kinds = {'sage': gnn.GraphSAGE, 'gat': gnn.GAT, 'gin': gnn.GIN, 'mlp': None}
     hops = ['--layers', 2] if model == 'mlp' else ['--fanout=-1,-1']
+    pairs = (typed / 'untyped.npy') if 'types' in decoder else data / 'pairs.npy'
+    data = typed if 'types' in decoder else data
     given = words(data, '--negatives', '1.5', '--exclude', exclude, '--model', model, *hops, '--optimizer', 'sgd', '--lr', '0.1',
-                  '--decoder', decoder)
+                  '--decoder', decoder.split()[0])
     run(*given, '--epochs', 1, '--lr', 0, '--run', tmp_path / 'first')
     run(*given, '--epochs', 2, '--run', tmp_path / 'run', '--init', tmp_path / 'first' / 'last.safetensors')
     own = gnn.MLP([12, HIDDEN, HIDDEN], norm=None) if model == 'mlp' else kinds[model](12, HIDDEN, 2, HIDDEN)
     if decoder == 'mlp':
         own.decoder = gnn.MLP([HIDDEN, HIDDEN, 1], norm=None)
+    if 'distmult' in decoder:  # the names of PyG's DistMult
+        own.decoder = torch.nn.ModuleDict({'rel_emb': torch.nn.Embedding(TYPES if 'types' in decoder else 1, HIDDEN)})
+        types = torch.from_numpy(np.load(typed / 'pairs.npy')[:, 2].astype(np.int64) if 'types' in decoder else np.zeros(2 * EDGES, np.int64))
     own.load_state_dict(weights.load_file(tmp_path / 'first' / 'last.safetensors'))
     optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
-    loader = plimsoll.LinkNeighborLoader(plimsoll.open(data / 'graph'), [-1, -1], str(data / 'pairs.npy'), batch_size=BATCH, seed=SEED,
+    loader = plimsoll.LinkNeighborLoader(plimsoll.open(data / 'graph'), [-1, -1], str(pairs), batch_size=BATCH, seed=SEED,
                                          neg_sampling={'mode': 'binary', 'amount': 1.5}, shuffle=True, memory='1G',
                                          exclude=None if exclude == 'none' else exclude)
     for epoch in range(2):
@@ -77,6 +101,9 @@ def test_beside_pytorch(data, tmp_path, model, exclude, decoder):
             h = own(batch.x) if model == 'mlp' else own(batch.x, batch.edge_index)
             source, target = batch.edge_label_index
             score = own.decoder(h[source] * h[target]).squeeze(-1) if decoder == 'mlp' else (h[source] * h[target]).sum(dim=-1)
+            if 'distmult' in decoder:
+                of = types[batch.input_id]
+                score = (h[source] * own.decoder['rel_emb'](of[torch.arange(len(source)) % len(of)]) * h[target]).sum(dim=-1)
             loss = torch.nn.functional.binary_cross_entropy_with_logits(score, batch.edge_label.float())
             optimizer.zero_grad()
             loss.backward()
@@ -163,6 +190,45 @@ def test_all_edges(data, tmp_path):
     assert files(tmp_path / 'again') == whole
     assert 'pairs_checksum' in run('train', '--resume', tmp_path / 'edges', '--epochs', 4, '--pairs', tmp_path / 'edges.npy', code=2).stderr
     assert run('plan', *given[1:-2])
+
+
+def test_types_of_pairs(typed, tmp_path):
+    """Of a file by rows or columns, and of the dataset's own edges: the same bits, of any line, threads and shares, after a stop too."""
+    more = ['--epochs', 3, '--fanout', '4,3', '--decoder', 'distmult', '--negatives', '1.5']
+    run(*words(typed, *more, '--run', tmp_path / 'rows', '--threads', 2))
+    whole = files(tmp_path / 'rows')
+    np.save(tmp_path / 'columns.npy', np.load(typed / 'pairs.npy').T.astype(np.int64))
+    given = words(typed, *more, '--threads', 1, '--memory', '72M', '--run', tmp_path / 'columns')
+    place = given.index('--pairs')
+    given[place + 1] = tmp_path / 'columns.npy'
+    run(*given)
+    assert files(tmp_path / 'columns')[0] == whole[0] and losses(tmp_path / 'columns') == losses(tmp_path / 'rows')
+    del given[place : place + 2]
+    given[-1] = tmp_path / 'edges'
+    run(*given, '--epochs', 1)
+    run('train', '--resume', tmp_path / 'edges', '--epochs', 3)
+    assert losses(tmp_path / 'edges') == losses(tmp_path / 'rows')
+    for shares in (1, 7):
+        run(*words(typed, *more, '--negatives', 2, '--exclude', 'none', '--lr', 0, '--fanout=-1,-1', '--shares', shares, '--run', tmp_path / f'{shares}'))
+    assert losses(tmp_path / '7') == pytest.approx(losses(tmp_path / '1'), rel=1e-6)
+    found = json.loads(run('plan', *given[1:-2]).stdout)
+    assert run('plan', *given[1:-2], '--memory', f'{-(-found["minimum_bytes"] >> 20) - 1}M', code=3)
+
+
+def test_wrong_types_are_refused(typed, data, tmp_path):
+    def refused(pairs, dataset=typed, code=2):
+        shutil.rmtree(tmp_path / 'run', ignore_errors=True)
+        given = words(dataset, '--decoder', 'distmult', '--run', tmp_path / 'run', '--epochs', 1)
+        given[given.index('--pairs') + 1] = pairs
+        return run(*given, code=code).stderr
+    assert 'types' in refused(typed / 'untyped.npy')
+    assert '(2, pairs)' in refused(typed / 'pairs.npy', data)
+    assert not (tmp_path / 'run').exists()
+    for wrong in (TYPES, -1):
+        pairs = np.load(typed / 'pairs.npy').astype(np.int64)
+        pairs[9, 2] = wrong
+        np.save(tmp_path / 'wrong.npy', pairs)
+        assert f'pair 9 is of type {wrong}' in refused(tmp_path / 'wrong.npy', code=4)
 
 
 def test_a_run_knows_its_pairs(data, tmp_path):
