@@ -129,7 +129,7 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
 {
     const plim_plan_info_t *info = &found->plan.info;
     train_plan_texts_t texts;
-    char run[24], predict[24];
+    char run[24], predict[24], reads[24];
     train_plan_texts(&found->plan, &train->training, &texts);
     print_item("graph", texts.graph);
     print_item("features", texts.features);
@@ -142,6 +142,10 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     if (info->scratch_bytes > 0)
         (void)printf("%-10s up to %s: rows and lists packed once, then read many at a time\n",
                      "scratch", plim_size_text(info->scratch_bytes, run));
+    if (found->packed_bytes > 0)
+        (void)printf("%-10s none; --scratch DIR (local disk, up to %s) makes it about %s reads\n",
+                     "scratch", plim_size_text(found->packed_bytes, run),
+                     cli_count_text((double)found->packed_reads, reads));
     (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
                  plim_size_text(info->disk_bytes, run),
                  plim_size_text(info->predict_disk_bytes, predict));
@@ -265,6 +269,11 @@ json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *
     (void)json_object_set_new(object, "line_bytes", json_integer(found->line));
     if (plan->sweep.num_keys == 0)
         (void)json_object_set_new(object, "line_source", cli_json_text(plan->line_source));
+    if (found->packed_bytes > 0)
+        (void)json_object_set_new(object, "with_scratch",
+                                  json_pack("{s:I, s:I}", "scratch_bytes",
+                                            (json_int_t)found->packed_bytes, "epoch_reads",
+                                            (json_int_t)found->packed_reads));
     (void)json_object_set_new(object, "trial", plan_trial_json(found));
     (void)json_object_set_new(object, "advice", advice);
     (void)json_object_set_new(object, "ask",

@@ -58,6 +58,15 @@ def test_the_table_is_the_object(graph):
     assert any(line.startswith('line') and '500 MiB, from --memory' in line for line in printed)
 
 
+def test_scratch_is_proposed_where_it_saves_reads():
+    words = 'papers100M', *RECIPE, '--fanout', '3,2', '--memory', '2G'
+    found, packed = plan(*words), plan(*words, '--scratch', '.')
+    assert found['with_scratch'] == {'scratch_bytes': packed['scratch_bytes'], 'epoch_reads': packed['expect']['epoch_reads']}
+    assert packed['expect']['epoch_reads'] < found['expect']['epoch_reads'] and found['scratch_bytes'] == 0
+    assert 'with_scratch' not in packed and 'with_scratch' not in plan(*words, '--memory', '60G')
+    assert max(map(len, plimsoll('plan', *words).stdout.splitlines())) <= 100
+
+
 def test_train_does_what_plan_says(graph, tmp_path):
     planned = plan(graph, *RECIPE, '--memory', '300M')
     trained = json.loads(plimsoll('train', graph, *RECIPE, '--memory', '300M', '--epochs', 1, '--json',

@@ -225,6 +225,21 @@ static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, p
     return status;
 }
 
+/* Finds what a working set would save where --scratch is not given. */
+static plim_status_t plan_with_scratch(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       const train_t *train, plan_found_t *found)
+{
+    plan_found_t other = {.line = found->line};
+    train_t packed = *train;
+    packed.params.scratch = ".";
+    const plim_status_t status = plan_under(NULL, job, dataset, &packed, found->line, &other);
+    if (status == PLIM_OK && other.plan.info.epoch_reads < found->plan.info.epoch_reads) {
+        found->packed_bytes = other.plan.info.scratch_bytes;
+        found->packed_reads = other.plan.info.epoch_reads;
+    }
+    return status;
+}
+
 /* Resolves and plans `train` under the line. PLIM_ERR_BUDGET without a plan: it does not fit. */
 static plim_status_t plan_under_line(const plan_t *plan, train_t *train, plan_found_t *found,
                                      bool *wrong_out)
@@ -241,6 +256,9 @@ static plim_status_t plan_under_line(const plan_t *plan, train_t *train, plan_fo
     if (!*wrong_out)
         status = plan_under(plan, job, dataset, train, found->line, found);
     found->fits = found->planned;
+    if (found->fits && plan->sweep.num_keys == 0 && train->params.scratch == NULL &&
+        found->plan.info.rows == PLIM_PLACE_DISK)
+        status = plan_with_scratch(job, dataset, train, found);
     end(job, dataset);
     return status;
 }

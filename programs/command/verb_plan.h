@@ -62,9 +62,11 @@ typedef struct plan {
 typedef struct plan_found {
     bool fits;
     int64_t line;
-    bool planned;    /* `plan` is set */
-    cli_plan_t plan; /* under the line, or under the minimum if it does not fit */
-    bool tried;      /* `trial` is a trial of this training under the line */
+    bool planned;         /* `plan` is set */
+    cli_plan_t plan;      /* under the line, or under the minimum if it does not fit */
+    int64_t packed_bytes; /* what --scratch would hold; 0: it was given, or nothing */
+    int64_t packed_reads; /* reads of an epoch with it */
+    bool tried;           /* `trial` is a trial of this training under the line */
     plim_trial_t trial;
     plim_dataset_info_t info;
     char refusal[1024]; /* if it does not fit */
