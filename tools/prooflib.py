@@ -107,6 +107,21 @@ def limited(limit, *words, warm=False):
         return {**json.loads(report.read()), 'stdout': done.stdout, 'stderr': done.stderr}
 
 
+def command_within(limit, *words):
+    """Runs plimsoll in a cgroup of `limit`, which is its line too: the report, and the objects that it printed."""
+    print('running', *words, file=sys.stderr)
+    report = limited(limit, plimsoll(), *words, '--memory', limit, '--json', '--quiet')
+    sys.stderr.write(report.pop('stderr'))
+    return report, [json.loads(line) for line in report.pop('stdout').splitlines() if line.startswith('{')]
+
+
+def claim_alive(claims, name, report, most=None):
+    """Adds the claim that a command ended well, its peak at most `most` bytes, by default its limit."""
+    most = report['limit'] if most is None else most
+    claims[f'{name}: ends with 0, not killed, peak {report["peak"] / MIB:.0f} MiB within {most / MIB:.0f}, {report["seconds"]:.0f} s'] = (
+        report['exit'] == 0 and report['oom_kill'] == 0 and report['peak'] <= most)
+
+
 class Limited:
     """A command that runs through tools/limited, whose group is looked at and changed meanwhile; `output` is what it prints."""
 

@@ -8,9 +8,13 @@ import pathlib
 import re
 import struct
 import subprocess
+import sys
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
+import brute_force  # noqa: E402
 
 plimsoll = pytest.importorskip('plimsoll')
 pytest.importorskip('torch')
@@ -83,42 +87,21 @@ def made(tmp_path_factory):
     ids = NODES - LAST + rng.permutation(LAST)
     labels = (features > 0).astype(np.int8)  # so that there is something to learn
     splits = {'train': ids[:20_000], 'valid': ids[20_000:22_000], 'test': ids[22_000:24_000]}
-    path = write(tmp_path_factory.mktemp('many') / 'nodes', degrees, indices, features, labels, splits)
-    return path, np.concatenate([[0], np.cumsum(degrees)]), indices, features, labels, ids
+    return write(tmp_path_factory.mktemp('many') / 'nodes', degrees, indices, features, labels, splits)
 
 
 def test_batches_are_the_files(made):
-    path, indptr, indices, features, labels, ids = made
-    first, seen = NODES - LAST, []
-    loader = plimsoll.NeighborLoader(plimsoll.open(path), FANOUTS, batch_size=5_000, input_nodes='train', shuffle=True, memory='6G', seed=1)
+    arrays, seen = brute_force.arrays_of(made), []
+    loader = plimsoll.NeighborLoader(plimsoll.open(made), FANOUTS, batch_size=5_000, input_nodes='train', shuffle=True, memory='6G', seed=1)
     for batch in loader:
-        nodes, edges, places = batch.n_id.numpy(), batch.edge_index.numpy(), batch.edge_position.numpy()
-        near = nodes >= first
-        rows = np.where(near, features[np.where(near, nodes - first, 0)], 0)
-        assert np.array_equal(batch.x.numpy()[:, 0], rows.astype(np.float32))
-        seeds = nodes[:batch.batch_size]
-        assert np.array_equal(batch.y.numpy(), labels[seeds - first])
-        seen.append(seeds)
-        assert np.array_equal(nodes[edges[0]], indices[places]) and np.unique(nodes).size == nodes.size
-        targets = nodes[edges[1]] - first
-        assert (targets >= 0).all() and (indptr[targets] <= places).all() and (places < indptr[targets + 1]).all()
-        start = 0
-        for hop, (count, fanout) in enumerate(zip(batch.num_sampled_edges, FANOUTS)):
-            drawn, hop_places = targets[start:start + count], places[start:start + count]
-            assert np.unique(hop_places).size == count
-            asked = nodes[sum(batch.num_sampled_nodes[:hop]):sum(batch.num_sampled_nodes[:hop + 1])]
-            degrees = np.where(asked >= first, np.diff(indptr)[np.where(asked >= first, asked - first, 0)], 0)
-            wanted = np.minimum(degrees, fanout) if fanout >= 0 else degrees
-            found, counts = np.unique(drawn, return_counts=True)
-            expected = dict(zip(asked[wanted > 0] - first, wanted[wanted > 0]))
-            assert dict(zip(found, counts)) == expected
-            start += count
-    assert np.array_equal(np.sort(np.concatenate(seen)), np.sort(ids[:20_000]))
+        brute_force.check_batch(batch, arrays, FANOUTS)
+        seen.append(batch.n_id[:batch.batch_size].numpy())
+    assert np.array_equal(np.sort(np.concatenate(seen)), np.sort(arrays['train']))
 
 
 def test_trains(made, tmp_path):
     words = ['--memory', '6G', '--epochs', '2', '--batch', '500', '--model', 'sage', '--dropout', '0.1', '--hidden', '8']
-    done = subprocess.run([PLIMSOLL, 'train', str(made[0]), '--run', str(tmp_path / 'run'), *words], capture_output=True, text=True, timeout=3000)
+    done = subprocess.run([PLIMSOLL, 'train', str(made), '--run', str(tmp_path / 'run'), *words], capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stdout + done.stderr
     epochs = [json.loads(line) for line in (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()]
     assert epochs[-1]['loss'] < epochs[0]['loss'] < 0.7, epochs

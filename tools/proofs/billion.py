@@ -29,14 +29,6 @@ def minimum(nodes):
     return prooflib.last_json(done.stdout)['minimum_bytes']
 
 
-def command(limit, *words):
-    """In a cgroup of that size: its report, and the objects that it printed."""
-    print('running', *words, file=sys.stderr)
-    report = prooflib.limited(limit, prooflib.plimsoll(), *words, '--memory', limit, '--json', '--quiet')
-    sys.stderr.write(report.pop('stderr'))
-    return report, [json.loads(line) for line in report.pop('stdout').splitlines() if line.startswith('{')]
-
-
 def kill(run, *words):
     """Starts a training and kills it a moment after its first checkpoint."""
     child = subprocess.Popen([prooflib.plimsoll(), *map(str, words), '--run', run, '--quiet'], stdout=subprocess.DEVNULL)
@@ -58,11 +50,10 @@ def main():
     dataset, scratch = options.dir / f'papers-{options.nodes}', options.dir / 'scratch'
     claims, reports = {}, {}
 
-    def alive(name, report, limit):
-        reports[name] = report
-        good = report['exit'] == 0 and report['oom_kill'] == 0 and report['peak'] <= report['limit']
-        claims[f'{name}: ends with 0, not killed, peak {report["peak"] / prooflib.MIB:.0f} MiB within {limit}, {report["seconds"]:.0f} s'] = good
-        return good
+    def command(name, limit, *words):
+        reports[name], events = prooflib.command_within(limit, *words)
+        prooflib.claim_alive(claims, name, reports[name])
+        return events
 
     few, many = options.nodes // 9, options.nodes
     least = {nodes: minimum(nodes) for nodes in (few, options.nodes // 3, many)}
@@ -71,27 +62,23 @@ def main():
            f'node, at most {GROWTH_MOST}'] = growth <= GROWTH_MOST
     if not dataset.exists():
         prooflib.require_room(options.dir, options.nodes * 56)
-        report, _ = command('4G', 'generate', 'papers100M', dataset, '--scale', LABELLED * options.nodes / 1e9, '--nodes', options.nodes,
-                            '--edges', 4 * options.nodes, *SHAPE)
-        alive('generate', report, '4 GiB')
+        command('generate', '4G', 'generate', 'papers100M', dataset, '--scale', LABELLED * options.nodes / 1e9, '--nodes', options.nodes,
+                '--edges', 4 * options.nodes, *SHAPE)
     scratch.mkdir(exist_ok=True)
     training = ['train', dataset, *A, '--epochs', 1, '--eval-every', 0, '--scratch', scratch]
     runs = {name: options.dir / name for name in ('whole', 'resumed')}
     for run in runs.values():
         shutil.rmtree(run, ignore_errors=True)
-    report, events = command(line, *training, '--run', runs['whole'])
-    alive('an epoch', report, line)
+    events = command('an epoch', line, *training, '--run', runs['whole'])
     epoch = next((event for event in events if event['event'] == 'epoch'), {})
     plan = next((event for event in events if event['event'] == 'plan'), {})
     steps = plan['expect']['epoch_steps']
     claims[f'{epoch["labelled"]:,} nodes in {epoch["seconds"]:.0f} s, {steps / epoch["seconds"]:.0f} steps a second'] = epoch['labelled'] >= options.nodes // 200
     claims['killed in the middle of its epoch'] = kill(runs['resumed'], *training, '--memory', line, '--checkpoint-every', steps // 5)
-    report, _ = command(line, 'train', '--resume', runs['resumed'], '--scratch', scratch)
-    alive('the rest of it', report, line)
+    command('the rest of it', line, 'train', '--resume', runs['resumed'], '--scratch', scratch)
     weights = {name: prooflib.read_safetensors(run / 'last.safetensors')['digest'] for name, run in runs.items()}
     claims['the same weights'] = weights['whole'] == weights['resumed']
-    report, events = command(line, 'evaluate', runs['whole'], '--exact', '--split', 'all')
-    alive('exact evaluation', report, line)
+    events = command('exact evaluation', line, 'evaluate', runs['whole'], '--exact', '--split', 'all')
     holds = prooflib.record(options.json, claims, nodes=options.nodes, minimum_bytes=least, plan=plan, epoch=epoch, evaluation=events[-1:], runs=reports)
     return 0 if holds else 1
 
