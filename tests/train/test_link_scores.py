@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
-from command import PLIMSOLL, call as run  # noqa: E402
+from command import MPIS, PLIMSOLL, call as run, call_ranks  # noqa: E402
 
 NODES, PAIRS = 300, 400
 HITS = (1, 3, 10, 20, 50, 100)
@@ -206,6 +206,30 @@ def test_evaluated_between_epochs(data, tmp_path, name, model):
     low = '80M' if model == 'sage' else '300M'
     train(data, tmp_path / 'low', *more, '--threads', 1, '--memory', low)
     assert metrics(tmp_path / 'low') == metrics(tmp_path / 'run')
+
+
+@pytest.mark.parametrize('mpi', MPIS)
+@pytest.mark.parametrize(('negatives', 'decoder'), [('shared.npy', 'mlp'), (9, 'distmult')])
+def test_by_ranks(data, tmp_path, mpi, negatives, decoder):
+    """Ranks divide the exact pass, and between epochs and afterwards give one process's scores."""
+    negatives = data / negatives if negatives != 9 else negatives
+    words = ('train', data / 'graph', '--task', 'link', '--pairs', data / 'pairs.npy', '--model', 'gcn', '--hidden', 8, '--fanout', '4,3', '--batch', 70,
+             '--shares', 5, '--epochs', 2, '--decoder', decoder, '--valid-pairs', data / 'pairs.npy', '--valid-negatives', negatives, '--threads', 1)
+    run(*words, '--run', tmp_path / 'one')
+    asked = ('evaluate', tmp_path / 'one', '--pairs', data / 'pairs.npy', '--negatives', negatives, '--json', '--threads', 1)
+
+    def figures(done):
+        return {name: value for name, value in json.loads(done.stdout).items() if name in ('pairs', 'negatives', 'mrr', 'auc') or 'hits' in name}
+    wanted = figures(run(*asked))
+    assert len(wanted) > 3
+    predict = ('predict', tmp_path / 'one', '--pairs', data / 'pairs.npy', '--threads', 1, '--out')
+    run(*predict, tmp_path / 'one.npy')
+    for ranks in (2, 3):
+        call_ranks(mpi, ranks, *words, '--run', tmp_path / f'{ranks}')
+        assert metrics(tmp_path / f'{ranks}') == metrics(tmp_path / 'one')
+        assert figures(call_ranks(mpi, ranks, *asked)) == wanted
+        call_ranks(mpi, ranks, *predict, tmp_path / f'{ranks}.npy')
+        assert (tmp_path / f'{ranks}.npy').read_bytes() == (tmp_path / 'one.npy').read_bytes()
 
 
 def test_evaluations_survive_kills(data, tmp_path):

@@ -1,15 +1,16 @@
 """Proves that a training run ends as the same bits however often it was killed.
 
-    tools/prove resume [KILLS] [--stops N] [--seed S] [--dir DIR] [--record]
+    tools/prove resume [KILLS] [--stops N] [--seed S] [--recipe TEXT] [--dir DIR] [--record]
 
 Trains small models on a small generated graph, saving every third step, and ends the process by SIGKILL at KILLS (200) random
 moments, from before its first file to after its last step; each time `plimsoll train --resume` goes on. N of the lives (none)
 are ended by SIGTERM besides, which must save and end with 75. A run that is over is compared with one that nobody disturbed:
 last.safetensors (weights, moments, position), best.safetensors and metrics.jsonl, byte for byte; then the next one begins.
-With --record the result goes to bench/results/resume.json. The seed is printed; the moments it draws are the same each time, what
+--recipe takes only the recipes whose name has the text. With --record the result goes to bench/results/resume.json. The seed is printed; the moments it draws are the same each time, what
 they hit is the machine's affair.
 """
 import hashlib
+import json
 import pathlib
 import random
 import shutil
@@ -19,6 +20,8 @@ import sys
 import tempfile
 import time
 
+import numpy
+
 import prooflib
 
 SCALE = 0.001  # of papers100M: 111,060 nodes, 1,207 of them to train on
@@ -26,11 +29,15 @@ FILES = ('last.safetensors', 'best.safetensors', 'metrics.jsonl')
 BESIDE = ('run.json', 'timeline.jsonl', '.lock')  # what may be there besides
 STOPPED = 75
 COMMON = ['--batch', '128', '--checkpoint-every', '3', '--checkpoint-minutes', '0', '--memory', '256M', '--threads', '2', '--quiet']
+PAIRS = 'pairs.npy'  # of any nodes, beside the data
 RECIPES = {  # between them: every kind of state that a checkpoint holds
     'sage, batch norm, Adam, cosine': ['--model', 'sage', '--fanout', '5,3', '--hidden', '32', '--norm', 'batch', '--dropout', '0.5',
                                        '--schedule', 'cosine'],
     'gcn, SGD with momentum, bf16, exact evaluation': ['--model', 'gcn', '--fanout', '3,2', '--hidden', '16', '--optimizer', 'sgd', '--momentum',
                                                        '0.9', '--precision', 'bf16', '--eval-exact', '2'],
+    'links, DistMult, pairs scored between epochs': ['--task', 'link', '--pairs', PAIRS, '--decoder', 'distmult', '--model', 'sage', '--fanout', '4,2',
+                                                     '--hidden', '16', '--dropout', '0.2', '--valid-pairs', PAIRS, '--valid-negatives', '5',
+                                                     '--eval-every', '2'],
 }
 
 
@@ -44,7 +51,7 @@ class Trial:
 
     def __init__(self, name, options, data, work, lives):
         self.name, self.data, self.lives = name, data, lives
-        self.options = [*options, *COMMON, '--epochs', str(2 * lives)]
+        self.options = [*(data.parent / word if word == PAIRS else word for word in options), *COMMON, '--epochs', str(2 * lives)]
         self.run = work / 'run'
         began = time.monotonic()
         done = subprocess.run(self.command(), capture_output=True, text=True, check=False)
@@ -122,6 +129,7 @@ def main():
     parser.add_argument('kills', type=int, nargs='?', default=200)
     parser.add_argument('--stops', type=int, default=0)
     parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--recipe', default='')
     parser.add_argument('--dir', type=pathlib.Path, help='where to work; default: a temporary directory')
     parser.add_argument('--record', action='store_true')
     options = parser.parse_args()
@@ -131,14 +139,17 @@ def main():
         made = prooflib.call('generate', 'papers100M', folder / 'data', '--scale', SCALE, '--memory', '256M', '--quiet')
         if made.returncode != 0:
             sys.exit(f'no graph to train on: {made.stderr}')
+        nodes = json.loads((folder / 'data' / 'dataset.json').read_text())['num_nodes']
+        numpy.save(folder / PAIRS, numpy.random.default_rng(options.seed).integers(0, nodes, (1300, 2)))
         trials = []
+        recipes = {name: words for name, words in RECIPES.items() if options.recipe in name}
         lives = min(20, max(3, options.kills // 10))
-        for number, (name, words) in enumerate(RECIPES.items()):
+        for number, (name, words) in enumerate(recipes.items()):
             (folder / str(number)).mkdir()
             trials.append(Trial(name, words, folder / 'data', folder / str(number), lives))
         counts = disturb(trials, random.Random(options.seed), options.kills, options.stops)
         seconds = {trial.name: round(trial.seconds, 2) for trial in trials}
-    claim = (f'{counts["runs"]} runs of {len(RECIPES)} recipes, killed {counts["kills"]} times and stopped {counts["stops"]} times, '
+    claim = (f'{counts["runs"]} runs of {len(recipes)} recipes, killed {counts["kills"]} times and stopped {counts["stops"]} times, '
              'ended with the checkpoints and metrics of undisturbed ones, byte for byte')
     result = options.json or (prooflib.RESULTS / 'resume.json' if options.record else None)
     return 0 if prooflib.record(result, {claim: True}, seed=options.seed, **counts, undisturbed_seconds=seconds) else 1
