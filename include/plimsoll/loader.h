@@ -74,10 +74,12 @@ typedef struct plim_recipe {
     /* Each seed has a tree of its own: a node that several trees meet is a node in each, and
      * batches carry `trees`. Draws depend on (seed, epoch, the seed's place in the epoch, node), so
      * they are not shared: lists and rows on disk are read for each batch, without windows. Not in
-     * a dataset of many graphs, nor in training. */
+     * a dataset of many graphs; in training, `temporal` decides it. */
     bool disjoint;
-    bool latest; /* where times decide: the latest of these edges, as many as the fan-out, in the
-                    order of their times; with `replace`, draws from them */
+    bool latest;    /* where times decide: the latest of these edges, as many as the fan-out, in the
+                       order of their times; with `replace`, draws from them */
+    bool own_times; /* by PLIM_EDGE_TIME: a seed's latest time is its own, of PLIM_NODE_TIME, unless
+                       its stream gives one */
 } plim_recipe_t;
 
 /* Delivers rows as PLIM_F32; the stored type (info's feature_type) saves the conversion. For a
@@ -85,7 +87,7 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, false, PLIM_F32, PLIM_I32, false, false, 0, 0, false, false                     \
+            false, false, PLIM_F32, PLIM_I32, false, false, 0, 0, false, false, false              \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */
@@ -269,9 +271,9 @@ typedef struct plim_stream_params {
     uint64_t seed;
     int64_t share_count;
     /* (num_nodes) the latest time in the tree of each of `nodes`, where times decide draws; copied.
-     * NULL: by PLIM_NODE_TIME the seeds' own times. PLIM_EDGE_TIME needs them. A plan needs only
-     * whether there are any. Of links (num_pairs), which need them: of both trees of a pair and of
-     * its negatives, whose nodes, by PLIM_NODE_TIME, are not later either. */
+     * NULL: by PLIM_NODE_TIME, or with own_times, the seeds' own times. A plan needs only whether
+     * there are any. Of links (num_pairs), which need them: of both trees of a pair and of its
+     * negatives, whose nodes, by PLIM_NODE_TIME, are not later either. */
     const int64_t *times;
     /* Pairs in place of nodes, without labels or parts; NULL: none. Shares divide batch_size: each
      * is a batch by itself, with negatives for its own pairs and their edges left out, and those of

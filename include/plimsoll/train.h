@@ -123,6 +123,13 @@ typedef enum plim_task {
     PLIM_TASK_LINK        /* whether two nodes are linked */
 } plim_task_t;
 
+/* Neighbours that are not later than their seed, as PyTorch Geometric's temporal_strategy. */
+typedef enum plim_temporal {
+    PLIM_TEMPORAL_NONE = 0, /* times decide nothing */
+    PLIM_TEMPORAL_UNIFORM,  /* any of them */
+    PLIM_TEMPORAL_LAST      /* the latest of them */
+} plim_temporal_t;
+
 #define PLIM_CATEGORIES_MAX 32 /* columns of integer features of nodes that models read */
 
 /* How a pair is scored by the rows of its nodes. */
@@ -139,7 +146,8 @@ typedef enum plim_decoder {
 typedef struct plim_training {
     size_t size; /* of this struct */
     plim_model_t model;
-    plim_recipe_t recipe; /* batch_size, fanout, seed; no replace; the trainer sets the rest */
+    plim_recipe_t recipe; /* batch_size, fanout, seed; no replace, draw_by or times; the trainer
+                             sets the rest */
     plim_optimiser_t optimiser;
     plim_loss_t loss;
     plim_metric_t metric;
@@ -207,6 +215,11 @@ typedef struct plim_training {
     plim_decoder_t decoder;
     int64_t num_pair_types; /* as plim_links_t's num_types, in all files of pairs: the library sets
                                it */
+    /* Batches are disjoint, and nothing in a seed's tree is later than the seed's PLIM_NODE_TIME:
+     * no edge by PLIM_EDGE_TIME, or, in a dataset without, no neighbour by PLIM_NODE_TIME. So are
+     * evaluations and predictions, which are never exact: a node's neighbourhood depends on the
+     * seed. Not with GCN, whose weights are by degrees in the whole graph, nor for links. */
+    plim_temporal_t temporal;
 } plim_training_t;
 
 #define PLIM_SHARES_MAX 65536
@@ -218,7 +231,7 @@ typedef struct plim_training {
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_SPLITS_AUTO, false, NULL, 1, NULL, false, false, 0,     \
             {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_TASK_LABELS, NULL, 1, PLIM_EXCLUDE_REVERSES, 0, 0, {0}, \
-            NULL, NULL, 0, 0, 0, false, PLIM_DECODER_DOT, 0                                        \
+            NULL, NULL, 0, 0, 0, false, PLIM_DECODER_DOT, 0, PLIM_TEMPORAL_NONE                    \
     }
 
 /* Events of a run. Scores are NAN if not evaluated. */
@@ -473,7 +486,8 @@ typedef struct plim_errors {
 typedef struct plim_inference {
     size_t size;         /* of this struct */
     const char *weights; /* a safetensors file; NULL: the run's best, else its last */
-    bool exact;          /* whole neighbourhoods, layer by layer; else drawn as in training */
+    bool exact;          /* whole neighbourhoods, layer by layer; else drawn as in training. Not of
+                            a run with `temporal` */
     const char *scratch; /* directory of intermediate layers; NULL: the run's directory */
     /* plim_evaluate of values: with `table`, a .npy file of embeddings (rows, num_targets), the
      * score is hits@k: the row nearest to a seed's values is among the k rows nearest to its
@@ -576,7 +590,8 @@ typedef enum plim_words {
     PLIM_WORDS_EVAL_SPLITS,
     PLIM_WORDS_TASK,
     PLIM_WORDS_EXCLUDE,
-    PLIM_WORDS_DECODER
+    PLIM_WORDS_DECODER,
+    PLIM_WORDS_TEMPORAL
 } plim_words_t;
 
 /* The names of an enumeration's values, ended by NULL; valid as long as the library. Any thread. */

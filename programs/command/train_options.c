@@ -257,6 +257,14 @@ const cli_option_t train_sampling_options[] = {
      "One number a layer; one number with --layers is for every layer. '[3,2]', '3 2' and "
      "separate words, as '--num_neighbors 3 2', are taken too.",
      AT(training.recipe.fanout), CLI_BY(take_fanout), .plans = true},
+    {"temporal", "HOW",
+     "draw only what is not later than its seed, any of it or the latest: %s; default none",
+     "As PyTorch Geometric's temporal_strategy. Of a seed's neighbourhood no edge is later, by "
+     "edge_time.npy, than the seed is, by node_time.npy; in a dataset without the first, no "
+     "neighbour is. Each seed has a tree of its own, so batches have more nodes. Evaluations and "
+     "predictions are drawn in the same way, never exact. Not with gcn, which weighs edges by "
+     "degrees in the whole graph, nor with '--task link'.",
+     AT(training.temporal), CLI_LIST_OF(PLIM_WORDS_TEMPORAL), .plans = true},
     {"seed", "S", "seed of initial weights, order, draws and dropout; default 0",
      AT(training.recipe.seed), .kind = CLI_SEED},
     CLI_OPTIONS_END};
@@ -424,6 +432,7 @@ const cli_option_t train_script_options[] = {
     CLI_ALIAS("n-layers", "DGL", "layers"),
     CLI_ALIAS("num_heads", "PyG, DGL", "heads"),
     CLI_ALIAS("num_neighbors", "PyG", "fanout"),
+    CLI_ALIAS("temporal_strategy", "PyG", "temporal"),
     {"fan-out", .from = "PyG, DGL", .means = "fanout", AT(fan_out)},
     CLI_ALIAS("learning_rate", "others", "lr"),
     CLI_ALIAS("wd", "PyG, DGL", "weight-decay"),

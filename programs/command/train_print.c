@@ -123,6 +123,9 @@ const char *train_recipe_text(const plim_training_t *training, char text_out[256
     if (used < 256)
         used +=
             snprintf(text_out + used, 256 - (size_t)used, ", batch %" PRId64, recipe->batch_size);
+    if (used < 256 && training->temporal != PLIM_TEMPORAL_NONE)
+        used += snprintf(text_out + used, 256 - (size_t)used, ", %s by time",
+                         plim_words(PLIM_WORDS_TEMPORAL)[training->temporal]);
     if (used < 256 && training->shares > 1)
         used += snprintf(text_out + used, 256 - (size_t)used, " in %" PRId64 " shares",
                          training->shares);
@@ -152,6 +155,10 @@ void train_print_recipe(const train_t *train, const plim_dataset_info_t *info)
                  (unread & PLIM_EDGE_FEATURES) != 0 ? " edge_features" : "",
                  (unread & PLIM_EDGE_WEIGHT) != 0 ? " edge_weight" : "",
                  (unread & PLIM_EDGE_TYPE) != 0 ? " edge_type" : "");
+    if ((info->columns & PLIM_NODE_TIME) != 0 && training->temporal == PLIM_TEMPORAL_NONE &&
+        training->recipe.num_hops > 0)
+        cli_remark("the dataset has times, and neighbours that are later than their seed are drawn "
+                   "too; --temporal uniform or last draws none");
 }
 
 /* A row of the table at the end: "" or a phase, and "" or an account. */

@@ -81,6 +81,8 @@ static plim_status_t work_on_run(infer_t *infer, plim_job_t *job, work_fn work, 
     const char *path = infer->dataset != NULL ? infer->dataset : info.dataset;
     if (info.training.task == PLIM_TASK_LINK && !infer->sampled)
         infer->inference.exact = true;
+    if (info.training.temporal != PLIM_TEMPORAL_NONE && !cli_given(&infer->common, "exact"))
+        infer->inference.exact = false;
     if (infer->dataset == NULL)
         *exit_out = cli_check_moved(&infer->common, infer->run, path);
     if (*exit_out == CLI_DONE && !cli_check_scratch(&infer->common, path, infer->inference.scratch))
@@ -320,7 +322,9 @@ static int run_evaluate(int argc, char **argv)
 static const cli_option_t evaluate_options[] = {
     {"split", "NAME", "%s; default: valid and test", AT(split), SPLITS},
     {"exact", NULL, "whole neighbourhoods, layer by layer",
-     "Checksums of graph and features are compared only with --verify.", AT(inference.exact)},
+     "Not of a run with --temporal. Checksums of graph and features are compared only with "
+     "--verify.",
+     AT(inference.exact)},
     {"hits", "K",
      "the share of seeds for which the row of the table nearest to their values is among the K "
      "nearest to their output",
@@ -431,7 +435,8 @@ static const cli_option_t predict_options[] = {
      "last layer, by which pairs are scored.",
      AT(kind), .kind = CLI_WORD, .words = kinds},
     {"sampled", NULL,
-     "sampled neighbourhoods, as in the training's evaluations; default: whole ones",
+     "sampled neighbourhoods, as in the training's evaluations; default: whole ones, but of a run "
+     "with --temporal sampled",
      "Those are drawn by its --eval-fanout, else its --fanout. Not with '--split all'.",
      AT(sampled)},
     CLI_OPTIONS_END};

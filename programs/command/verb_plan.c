@@ -79,6 +79,8 @@ static bool take_words(plan_t *plan, int argc, char **argv)
                                               : "--sweep");
     else if (plan->for_pyg && plan->train.training.task != PLIM_TASK_LABELS)
         (void)cli_wrong_use(common, "--for pyg knows no --task but labels");
+    else if (plan->for_pyg && plan->train.training.temporal != PLIM_TEMPORAL_NONE)
+        (void)cli_wrong_use(common, "--for pyg does not estimate --temporal");
     else if (plan->train.resume != NULL)
         (void)cli_wrong_use(common, "--resume: plan takes the options of a run, not the run");
     else if (words != 1)

@@ -77,6 +77,8 @@ static plim_status_t check_draws(const plim_dataset_t *dataset, const plim_recip
     PLIM_TRY(check_trees(dataset, recipe));
     if (recipe->latest && !by_time)
         return plim__fail(PLIM_ERR_USAGE, "`latest` is for draws by edge_time or node_time");
+    if (recipe->own_times && recipe->draw_by != PLIM_EDGE_TIME)
+        return plim__fail(PLIM_ERR_USAGE, "`own_times` are for draws by edge_time");
     if (recipe->draw_by == 0)
         return PLIM_OK;
     if (recipe->draw_by != PLIM_EDGE_WEIGHT && recipe->draw_by != PLIM_EDGE_TIME &&

@@ -60,10 +60,11 @@ plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_see
 plim__blocks_params_t plim__load_blocks(const plim_dataset_info_t *info,
                                         const plim_recipe_t *recipe);
 
-/* The columns that the loader reads: those that batches carry, and that which decides draws. */
+/* The columns that the loader reads: those that batches carry, that which decides draws, and the
+ * times of seeds. */
 static inline unsigned plim__load_columns(const plim_recipe_t *recipe)
 {
-    return recipe->columns | recipe->draw_by;
+    return recipe->columns | recipe->draw_by | (recipe->own_times ? PLIM_NODE_TIME : 0U);
 }
 
 /* Whether batches carry sums of weights. */

@@ -164,8 +164,8 @@ static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream
     if (params->times != NULL && ((params->nodes == NULL && !links) || !plim__load_by_time(recipe)))
         return plim__fail(PLIM_ERR_USAGE, "times of seeds are for `nodes` or `links`, where "
                                           "edge_time or node_time decides");
-    if (params->times == NULL &&
-        (recipe->draw_by == PLIM_EDGE_TIME || (links && plim__load_by_time(recipe))))
+    if (params->times == NULL && ((recipe->draw_by == PLIM_EDGE_TIME && !recipe->own_times) ||
+                                  (links && plim__load_by_time(recipe))))
         return plim__fail(PLIM_ERR_USAGE, "draws by %s need a time of each %s",
                           recipe->draw_by == PLIM_EDGE_TIME ? "edge_time" : "node_time",
                           links ? "pair" : "seed");

@@ -37,13 +37,13 @@ typedef struct advising {
 static plim__probe_t probe_for(const advising_t *advising, const plim_training_t *training)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(advising->dataset);
+    const plim_recipe_t before = plim__plan_settings_recipe(&manifest->info, advising->training);
+    const plim_recipe_t now = plim__plan_settings_recipe(&manifest->info, training);
     plim__probe_t probe = advising->probe;
     for (int i = 0; i < probe.count; i++) {
         plim__probe_size_t *size = &probe.sizes[i];
-        const plim__load_size_t was =
-            plim__load_size_expected(manifest, &advising->training->recipe, size->seeds);
-        const plim__load_size_t is =
-            plim__load_size_expected(manifest, &training->recipe, size->seeds);
+        const plim__load_size_t was = plim__load_size_expected(manifest, &before, size->seeds);
+        const plim__load_size_t is = plim__load_size_expected(manifest, &now, size->seeds);
         size->nodes = plim__max_i64(
             (int64_t)((double)size->nodes * ((double)is.nodes / (double)was.nodes)), size->seeds);
         size->edges = (int64_t)((double)size->edges * ((double)is.edges / (double)was.edges)) + 1;

@@ -321,6 +321,7 @@ static plim_status_t check_links(const plim_dataset_t *dataset, const plim_train
          "the loss of links is bce"},
         {"eval_splits", training->eval_splits != PLIM_SPLITS_AUTO, "links have no splits"},
         {"eval_train", training->eval_train, "links have no splits"},
+        {"temporal", training->temporal != PLIM_TEMPORAL_NONE, "pairs have no times"},
         {"metric", training->metric != PLIM_METRIC_AUTO && (!valid || training->metric != metric),
          "by `valid_negatives` it is mrr, or roc-auc where all pairs share them"},
     };
@@ -417,6 +418,44 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
     return PLIM_OK;
 }
 
+/* What of the draws `temporal` decides, and what it needs. */
+static plim_status_t check_draws(const plim_dataset_t *dataset, const plim_training_t *training)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const plim_recipe_t *recipe = &training->recipe;
+    if (recipe->replace)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "training draws without replacement; leave `replace` false");
+    if (recipe->disjoint || recipe->draw_by != 0 || recipe->latest || recipe->own_times)
+        return plim__fail(PLIM_ERR_USAGE, "a training's neighbours are drawn uniformly, or as "
+                                          "`temporal` says: leave out `disjoint`, `draw_by`, "
+                                          "`latest` and `own_times`");
+    if (training->temporal < PLIM_TEMPORAL_NONE || training->temporal > PLIM_TEMPORAL_LAST)
+        return plim__fail(PLIM_ERR_USAGE, "there is no way %d to draw by time",
+                          (int)training->temporal);
+    if (training->temporal == PLIM_TEMPORAL_NONE)
+        return PLIM_OK;
+    if (!plim__plan_settings_draws(info, training))
+        return plim__fail(PLIM_ERR_USAGE, "%s: leave out `temporal`",
+                          info->num_graphs > 0 ? "a dataset of many graphs gives whole graphs"
+                                               : "an MLP uses no neighbours");
+    if (training->model.kind == PLIM_GCN)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "gcn weighs edges by degrees in the whole graph, which count later "
+                          "edges: with `temporal` choose another `model`, such as sage");
+    if ((info->columns & PLIM_NODE_TIME) == 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s has no node_time.npy, the times of seeds that `temporal` needs; "
+                          "import it with them",
+                          plim__dataset_path(dataset));
+    if (training->eval_exact)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "with `temporal` a node's neighbourhood depends on the seed, so no pass "
+                          "over the graph serves all seeds: leave out `eval_exact`; `eval_fanout` "
+                          "-1 takes all neighbours that are not later");
+    return PLIM_OK;
+}
+
 plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
                                         const plim_training_t *training)
 {
@@ -424,13 +463,9 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
     PLIM_TRY(check_dataset(dataset, training));
     PLIM_TRY(check_model(info, training));
     PLIM_TRY(check_columns(dataset, training));
+    PLIM_TRY(check_draws(dataset, training));
     const plim_recipe_t recipe = plim__plan_settings_recipe(info, training);
     PLIM_TRY(plim__load_recipe_check(dataset, &recipe));
-    if (training->recipe.replace)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "training draws without replacement; leave `replace` false");
-    if (training->recipe.disjoint)
-        return plim__fail(PLIM_ERR_USAGE, "in training, seeds share nodes; leave `disjoint` false");
     PLIM_TRY(check_optimiser(&training->optimiser));
     PLIM_TRY((training->task == PLIM_TASK_LINK ? check_links : check_task)(dataset, training));
     PLIM_TRY(check_evaluation(info, training));
@@ -579,6 +614,12 @@ plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
     recipe.skip_loops = plim__model_skips_loops(&training->model) && info->max_self_loops != 0 &&
                         !reads_edge_weight(training);
     recipe.columns = columns_read(training);
+    if (training->temporal != PLIM_TEMPORAL_NONE) {
+        recipe.own_times = (info->columns & PLIM_EDGE_TIME) != 0;
+        recipe.draw_by = recipe.own_times ? PLIM_EDGE_TIME : PLIM_NODE_TIME;
+        recipe.disjoint = true;
+        recipe.latest = training->temporal == PLIM_TEMPORAL_LAST;
+    }
     recipe.edge_index = recipe.edge_ids = false;
     recipe.row_type = recipe_type(info);
     recipe.index_type = PLIM_I32;

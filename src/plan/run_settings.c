@@ -72,6 +72,10 @@ static const char *const decoders[] = {[PLIM_DECODER_DOT] = "dot",
                                        [PLIM_DECODER_MLP] = "mlp",
                                        [PLIM_DECODER_DISTMULT] = "distmult",
                                        NULL};
+static const char *const temporals[] = {[PLIM_TEMPORAL_NONE] = "none",
+                                        [PLIM_TEMPORAL_UNIFORM] = "uniform",
+                                        [PLIM_TEMPORAL_LAST] = "last",
+                                        NULL};
 static const char *const tasks[] = {[PLIM_TASK_LABELS] = "labels", [PLIM_TASK_LINK] = "link", NULL};
 static const char *const excluded[] = {[PLIM_EXCLUDE_NONE] = "none",
                                        [PLIM_EXCLUDE_PAIRS] = "self",
@@ -93,7 +97,8 @@ PLIM_API const char *const *plim_words(plim_words_t of)
                                              [PLIM_WORDS_EVAL_SPLITS] = eval_splits,
                                              [PLIM_WORDS_TASK] = tasks,
                                              [PLIM_WORDS_EXCLUDE] = excluded,
-                                             [PLIM_WORDS_DECODER] = decoders};
+                                             [PLIM_WORDS_DECODER] = decoders,
+                                             [PLIM_WORDS_TEMPORAL] = temporals};
     return all[of];
 }
 
@@ -158,9 +163,10 @@ static const setting_t settings[] = {
     {"valid_shared", FLAG, true, AT(valid_shared), NULL},
     {"decoder", NAME, true, AT(decoder), decoders},
     {"num_pair_types", SEED, true, AT(num_pair_types), NULL},
+    {"temporal", NAME, true, AT(temporal), temporals},
 };
 
-#define NUM_ADDED 21 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 22 /* the last settings, which runs of earlier versions lack */
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
 

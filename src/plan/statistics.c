@@ -328,7 +328,8 @@ PLIM_API plim_status_t plim_batch_sizes(const plim_job_t *job, const plim_datase
     PLIM_TRY(plim__plan_settings_take(job, dataset, training, &settings));
     PLIM_TRY(plim__plan_settings_check(dataset, &settings));
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    const plim_recipe_t *recipe = &settings.recipe;
+    plim_recipe_t *recipe = &settings.recipe;
+    recipe->disjoint = settings.temporal != PLIM_TEMPORAL_NONE;
     const int hops = recipe->num_hops;
     plim_recipe_t shorter = *recipe;
     shorter.num_hops = hops - 1;
@@ -344,7 +345,8 @@ PLIM_API plim_status_t plim_batch_sizes(const plim_job_t *job, const plim_datase
         plim__load_size_t before = {.nodes = size->seeds};
         if (hops > 1)
             before = size_of(manifest, &before_probe, &shorter, size->seeds);
-        size->nodes = plim__min_i64(all.nodes, manifest->info.num_nodes);
+        size->nodes =
+            recipe->disjoint ? all.nodes : plim__min_i64(all.nodes, manifest->info.num_nodes);
         /* Places of offsets count as edges there: one for each node that drew, and one a hop. */
         size->edges = hops > 0 ? plim__max_i64(all.edges - before.nodes - hops, 0) : 0;
     }

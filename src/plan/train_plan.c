@@ -171,11 +171,14 @@ static const char *remedies_for(const use_t *use)
 {
     const plim_model_t *model = &use->training->model;
     if (!use->trains)
-        return use->info->num_graphs == 0 && model->kind != PLIM_MLP
+        return plim__plan_settings_draws(use->info, use->training) &&
+                       use->training->temporal == PLIM_TEMPORAL_NONE
                    ? ", or use `exact`, which works in parts of any size"
                    : "";
     if (use->training->eval_fanout[0] != 0)
-        return ", or use a smaller `eval_fanout`, or `eval_exact` instead of it";
+        return use->training->temporal == PLIM_TEMPORAL_NONE
+                   ? ", or use a smaller `eval_fanout`, or `eval_exact` instead of it"
+                   : ", or use a smaller `eval_fanout`";
     if (use->training->task == PLIM_TASK_LINK)
         return "";
     return model->norm == PLIM_NORM_BATCH ? ", or use `norm` layer: batch norm needs whole batches"
@@ -489,7 +492,7 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
     char line[PLIM__SIZE_TEXT];
     if (training->task == PLIM_TASK_LINK && !plim__plan_settings_draws(info, training))
         return; /* smaller than the others */
-    if (!plim__plan_settings_draws(info, training))
+    if (!plim__plan_settings_draws(info, training) || training->temporal != PLIM_TEMPORAL_NONE)
         enter_sampled(job, dataset, training, plan, &cost);
     else
         enter_exact(job, dataset, training, PLIM_PHASE_PREDICT, plan, &cost);

@@ -289,6 +289,17 @@ static plim_status_t evaluate(plim__session_t *session, const char *run,
     return status;
 }
 
+/* Whether layers can be computed for all nodes at once, if that is asked for. */
+static plim_status_t check_exact(const plim__session_t *session, const char *run, bool exact)
+{
+    if (!exact || session->training.temporal == PLIM_TEMPORAL_NONE)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "%s: its neighbours are drawn by time, so a node's neighbourhood depends on "
+                      "the seed, and no pass over the graph serves all seeds: leave out `exact`",
+                      run);
+}
+
 static plim_status_t check_splits(const plim__session_t *session, const char *run, unsigned splits)
 {
     if (session->training.task == PLIM_TASK_LINK)
@@ -323,6 +334,8 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
         plim__inference_begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
         status = check_splits(&session, run, splits);
+    if (status == PLIM_OK)
+        status = check_exact(&session, run, known.exact);
     if (status == PLIM_OK)
         status = evaluate(&session, run, &known, splits, score, loss);
     plim__peers_close(session.peers);
@@ -405,7 +418,7 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
 }
 
 /* Checks that this kind of output exists for the requested nodes, and counts them. */
-static plim_status_t check_prediction(const plim__session_t *session,
+static plim_status_t check_prediction(const plim__session_t *session, const char *run,
                                       const plim_inference_t *inference, plim_split_t split,
                                       plim_predict_kind_t kind, int64_t *rows_out)
 {
@@ -433,10 +446,12 @@ static plim_status_t check_prediction(const plim__session_t *session,
             PLIM_ERR_USAGE,
             "%s: a dataset of many graphs is predicted by its splits; choose train, valid or test",
             path);
+    PLIM_TRY(check_exact(session, run, inference->exact));
     if (split == PLIM_ALL_NODES && !inference->exact && draws(session))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "neighbourhoods are drawn for the nodes of a split; predict all of them "
-                          "exactly, or one split");
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "neighbourhoods are drawn for the nodes of a split; predict %sone split",
+            session->training.temporal == PLIM_TEMPORAL_NONE ? "all of them exactly, or " : "");
     *rows_out = split == PLIM_ALL_NODES ? info->num_nodes : info->num_split[split];
     if (*rows_out == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s: that split is empty", path);
@@ -451,7 +466,7 @@ static plim_status_t predict(plim__session_t *session, const char *run,
     const plim_training_t *training = &session->training;
     const bool writes = plim__peers_rank(session->peers) == 0;
     plim__output_t output = {.kind = kind};
-    PLIM_TRY(check_prediction(session, inference, split, kind, &output.rows));
+    PLIM_TRY(check_prediction(session, run, inference, split, kind, &output.rows));
     if (training->task == PLIM_TASK_LINK) /* the rows that pairs are scored by */
         kind = output.kind = PLIM_PREDICT_LOGITS;
     const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS

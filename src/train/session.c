@@ -89,7 +89,8 @@ plim_status_t plim__session_check_batch(const plim__session_t *session, const pl
         slots->recipe.row_type == wanted.row_type &&
         slots->recipe.index_type == wanted.index_type && !slots->recipe.no_features &&
         slots->recipe.degrees >= wanted.degrees && slots->recipe.skip_loops == wanted.skip_loops &&
-        (wanted.columns & ~slots->recipe.columns) == 0)
+        (wanted.columns & ~slots->recipe.columns) == 0 && wanted.draw_by == slots->recipe.draw_by &&
+        wanted.latest == slots->recipe.latest)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_USAGE,
                       "the batch is of another dataset, or of a recipe whose types or arrays are "

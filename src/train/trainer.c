@@ -38,6 +38,7 @@ plim_status_t plim__trainer_check_plan(const plim_job_t *job, const plim_dataset
         wanted.batch_size == planned->batch_size && wanted.num_hops == planned->num_hops &&
         wanted.seed == planned->seed && wanted.degrees == planned->degrees &&
         wanted.skip_loops == planned->skip_loops && wanted.columns == planned->columns &&
+        wanted.draw_by == planned->draw_by && wanted.latest == planned->latest &&
         plan->numbers.load.links == (training->task == PLIM_TASK_LINK) &&
         plim__train_model_bytes(job, info, training, &plan->numbers) == plan->numbers.model_bytes;
     for (int i = 0; same && i < wanted.num_hops; i++)

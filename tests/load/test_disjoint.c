@@ -262,6 +262,11 @@ static void impossible_times_are_refused(void **state)
     recipe.draw_by = PLIM_EDGE_TIME | PLIM_EDGE_WEIGHT;
     assert_int_equal(plim__load_plan(&fixture.job, fixture.dataset, &recipe, NULL, &plan),
                      PLIM_ERR_USAGE);
+    recipe.draw_by = PLIM_NODE_TIME;
+    recipe.own_times = true;
+    assert_int_equal(plim__load_plan(&fixture.job, fixture.dataset, &recipe, NULL, &plan),
+                     PLIM_ERR_USAGE);
+    recipe.own_times = false;
     recipe.draw_by = PLIM_EDGE_TIME;
     recipe.disjoint = false;
     assert_int_equal(plim__load_plan(&fixture.job, fixture.dataset, &recipe, NULL, &plan),

@@ -33,6 +33,7 @@ int test_training_begin(void **state)
     options.num_features = 24;
     options.num_classes = 5;
     options.features = PLIM_F16;
+    options.edge_columns = "time";
     assert_ok(plim_generate(&job, &options));
     test_job_end(&job);
     return 0;

@@ -89,21 +89,23 @@ static call_t call_of(const char *run)
     return (call_t){.run = run, .stopped = -1};
 }
 
-/* Runs of one share and of several, of a graph and of drawn neighbourhoods. */
-static const char *const runs[] = {"one-share", "five-shares", "gat"};
+/* Runs of one share and of several, of a graph and of drawn neighbourhoods; the last by time. */
+static const char *const runs[] = {"one-share", "five-shares", "gat", "by-time"};
 
 static int begin(void **state)
 {
     plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     if (test_training_begin(state) != 0)
         return -1;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         plim_training_t training = test_training_small();
         training.epochs = 2;
         training.shares = i == 1 ? 5 : 1;
         training.recipe.batch_size = 107; /* divides no split */
         if (i == 2)
             training.model.kind = PLIM_GAT;
+        if (i == 3)
+            training.temporal = PLIM_TEMPORAL_UNIFORM;
         assert_ok(test_train(runs[i], &training, &test_plain_way, &result));
     }
     return 0;
@@ -115,7 +117,7 @@ static void test_scores_of_one_rank(void **state)
     static const int64_t unit = TEST_SANITIZED ? 64 * MIB : 12 * MIB;
     const int64_t available[] = {0, 2 * unit, unit};
     (void)state;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         call_t alone = call_of(runs[i / 2]);
         alone.exact = i % 2 != 0;
         run_ranks(1, &alone);
@@ -169,14 +171,15 @@ static void test_files_of_one_rank(void **state)
                 {true, PLIM_VALID, PLIM_PREDICT_EMBEDDINGS, "npy"},
                 {false, PLIM_TEST, PLIM_PREDICT_LOGITS, "npy"},
                 {false, PLIM_TRAIN, PLIM_PREDICT_PROBABILITIES, "csv"},
-                {false, PLIM_TRAIN, PLIM_PREDICT_EMBEDDINGS, "npy"}};
+                {false, PLIM_TRAIN, PLIM_PREDICT_EMBEDDINGS, "npy"},
+                {false, PLIM_TEST, PLIM_PREDICT_LOGITS, "npy"}};
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         char names[4][32];
         for (int num_ranks = 1; num_ranks <= 3; num_ranks++) {
             (void)snprintf(names[num_ranks], sizeof names[0], "out-%zu-%d.%s", i, num_ranks,
                            ways[i].ending);
-            call_t call = call_of(runs[i % 3]);
+            call_t call = call_of(i < 6 ? runs[i % 3] : "by-time");
             call.exact = ways[i].exact;
             call.split = ways[i].split;
             call.kind = ways[i].kind;
@@ -211,6 +214,10 @@ static void test_an_error_of_one_is_that_of_all(void **state)
     call = call_of("no-such-run");
     call.expected = PLIM_ERR_USAGE;
     run_ranks(3, &call);
+    call = call_of("by-time");
+    call.exact = true;
+    call.expected = PLIM_ERR_USAGE;
+    run_ranks(2, &call);
     for (int exact = 0; exact < 2; exact++) {
         call = call_of(runs[0]);
         call.exact = exact != 0;

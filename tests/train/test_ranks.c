@@ -201,6 +201,28 @@ static void test_columns_of_edges(void **state)
     }
 }
 
+/* Draws by time, of batches in memory and on disk: a seed's tree has the same number on any rank.
+ */
+static void test_draws_by_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char alone[32], together[32];
+        (void)snprintf(alone, sizeof alone, "times-alone-%d", i);
+        (void)snprintf(together, sizeof together, "times-together-%d", i);
+        call_t call = call_of(together);
+        call.training.epochs = 2;
+        call.training.temporal = i == 0 ? PLIM_TEMPORAL_UNIFORM : PLIM_TEMPORAL_LAST;
+        if (i == 1) {
+            call.wanted.topology = call.wanted.rows = PLIM_PLACE_DISK;
+            call.wanted.row_cache = -1;
+        }
+        run_alone(alone, &call);
+        run_processes(2 + i, &call);
+        test_assert_same_run(alone, together);
+    }
+}
+
 static void test_other_settings(void **state)
 {
     (void)state;
@@ -469,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_any_number_of_ranks_gives_the_same_bits),
         cmocka_unit_test(test_other_settings),
         cmocka_unit_test(test_columns_of_edges),
+        cmocka_unit_test(test_draws_by_time),
         cmocka_unit_test(test_a_run_continues_with_any_number_of_ranks),
         cmocka_unit_test(test_one_rank_plans_again),
         cmocka_unit_test(test_a_training_diverges_on_all_ranks),

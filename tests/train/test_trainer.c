@@ -180,10 +180,10 @@ static void test_what_makes_no_sense_is_refused(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
     plim__train_plan_t plan;
-    plim_training_t wrong[15];
+    plim_training_t wrong[20];
     (void)state;
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
-    for (size_t i = 0; i < 15; i++)
+    for (size_t i = 0; i < 20; i++)
         wrong[i] = test_training_small();
     wrong[0].model.num_layers = 3;
     wrong[1].model.hidden = 0;
@@ -203,7 +203,15 @@ static void test_what_makes_no_sense_is_refused(void **state)
     wrong[12].recipe.replace = true;
     wrong[13].recipe.batch_size = 0;
     wrong[14].recipe.fanout[0] = -2;
-    for (size_t i = 0; i < 15; i++)
+    wrong[15].recipe.disjoint = true;
+    wrong[16].recipe.draw_by = PLIM_NODE_TIME;
+    wrong[16].recipe.disjoint = true;
+    wrong[17].temporal = (plim_temporal_t)3;
+    wrong[18].temporal = PLIM_TEMPORAL_LAST;
+    wrong[18].model.kind = PLIM_GCN;
+    wrong[19].temporal = PLIM_TEMPORAL_LAST;
+    wrong[19].eval_exact = true;
+    for (size_t i = 0; i < 20; i++)
         assert_int_equal(plim__train_plan(&job, dataset, &wrong[i], NULL, &plan), PLIM_ERR_USAGE);
     plim_dataset_release(dataset);
     test_job_end(&job);
@@ -213,7 +221,7 @@ static void test_another_plan_is_refused(void **state)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     const plim_training_t training = test_training_small();
-    plim_training_t others[] = {training, training, training, training, training};
+    plim_training_t others[] = {training, training, training, training, training, training};
     plim_dataset_t *dataset;
     plim_plan_t *plan;
     plim_trainer_t *trainer;
@@ -227,7 +235,8 @@ static void test_another_plan_is_refused(void **state)
     others[1].model.hidden = 4096;
     others[2].model.norm = PLIM_NORM_BATCH;
     others[3].optimiser.kind = PLIM_SGD;
-    for (size_t i = 0; i < 4; i++) {
+    others[4].temporal = PLIM_TEMPORAL_LAST;
+    for (size_t i = 0; i < 5; i++) {
         assert_int_equal(plim_train(&job, dataset, &others[i], plan, path, NULL, NULL, &result),
                          PLIM_ERR_USAGE);
         assert_non_null(strstr(plim_last_error(), "plan again"));
@@ -235,8 +244,8 @@ static void test_another_plan_is_refused(void **state)
         assert_int_equal(plim_trainer_create(&job, dataset, &others[i], plan, &trainer),
                          PLIM_ERR_USAGE);
     }
-    others[4].optimiser.rate *= 2; /* needs nothing else */
-    assert_ok(plim_trainer_create(&job, dataset, &others[4], plan, &trainer));
+    others[5].optimiser.rate *= 2; /* needs nothing else */
+    assert_ok(plim_trainer_create(&job, dataset, &others[5], plan, &trainer));
     plim_trainer_release(trainer);
     plim_plan_release(plan);
     plim_dataset_release(dataset);
