@@ -224,6 +224,8 @@ def test_one_working_set_serves_all_lines(data, tmp_path):
         (packed,) = tmp_path.iterdir()
         assert packed.name.startswith('working-set-') and 'packing the rows again' not in done.stderr
         report = json.loads(done.stdout)
+        weighed = any(phase['phase'].startswith('weighing') for phase in report['phases'])
+        assert weighed == (not made), 'only what makes the file weighs'
         assert 0 < packed.stat().st_size <= report['plan']['scratch_bytes']
         assert report['epochs'][0]['hash'] == wanted or '--batch' in more
         made.add(packed.stat().st_mtime_ns)

@@ -246,9 +246,11 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
 {
     plim__access_params_t params = weighing(context);
     const plim__working_set_t *set = context->working_set;
+    const bool known =
+        set != NULL && set->complete && (list_capacity(context) == 0 || set->num_lists > 0);
     const int64_t steps = (params.num_seeds - 1) / context->plan.recipe.batch_size + 1;
     const int64_t together = plim__max_i64(1, plim__min_i64(context->plan.cache_steps, steps));
-    if (lacks_file(context, &params)) {
+    if (!known && lacks_file(context, &params)) {
         plim__log(context->asked, PLIM_LOG_WARNING,
                   "lists and rows are not cached: choosing them needs a temporary file of %lld "
                   "bytes, and neither $TMPDIR nor /var/tmp is on a disk with so much space; set "
@@ -271,8 +273,11 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
     params.list_bytes = params.list_capacity > 0 ? entry_bytes(context) : 0;
     if (context->plan.shared)
         share_room(context, &params);
-    PLIM_TRY(plim__access_find(context->asked, context->dataset, context->offsets, &params,
-                               &context->access));
+    if (known)
+        plim__access_of_set(set, &params, &context->access);
+    else
+        PLIM_TRY(plim__access_find(context->asked, context->dataset, context->offsets, &params,
+                                   &context->access));
     if (context->plan.shared)
         divide_room(context);
     /* A cache that is too small would keep the lowest node numbers instead. */

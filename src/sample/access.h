@@ -80,6 +80,11 @@ int64_t plim__access_file_bytes(int64_t num_nodes);
 plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
                                 plim__access_t *access_out);
+
+/* The same, without sets, for caches that begin a complete working set: their bytes follow from its
+ * classes, and nothing is weighed. Takes lists to be packed if params->list_bytes. */
+void plim__access_of_set(const plim__working_set_t *set, const plim__access_params_t *params,
+                         plim__access_t *access_out);
 void plim__access_free(plim__access_t *access); /* a zeroed one is harmless */
 
 /*

@@ -135,6 +135,31 @@ plim_status_t plim__access_codes_advance(plim__access_work_t *work);
 /* Adds the draws of hop `hop` to the counters of the nodes [first, first + count). */
 plim_status_t plim__access_pass(plim__access_work_t *work, int hop, int64_t first, int64_t count);
 
+/* A list or a row that may be admitted or packed, and the bin of its density. Items with
+ * probability 0 never are. */
+typedef struct plim__access_item {
+    float probability;
+    uint64_t bytes;
+    int bin;
+} plim__access_item_t;
+
+plim__access_item_t plim__access_item(const plim__access_work_t *work, int kind, int64_t node,
+                                      uint16_t code);
+
+/* Sets worker->judged to the codes of a chunk's lists and rows; NULL for a kind not wanted. */
+plim_status_t plim__access_judge(plim__access_work_t *work, plim__access_worker_t *worker,
+                                 const bool wanted[PLIM__REACH_KINDS], int64_t chunk);
+
+static inline int64_t plim__access_chunk_nodes(const plim__access_work_t *work, int64_t chunk)
+{
+    const int64_t left = work->num_nodes - chunk * PLIM__ACCESS_CHUNK;
+    return left < PLIM__ACCESS_CHUNK ? left : PLIM__ACCESS_CHUNK;
+}
+
+/* Counts bytes, sums and reach of all items; worker 0 then has the bins of all. */
+plim_status_t plim__access_count(plim__access_work_t *work, const bool wanted[PLIM__REACH_KINDS]);
+void plim__access_sum_bins(plim__access_work_t *work);
+
 /* Fills the two sets and the sums of `access` from the codes of the last hop. */
 plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *access);
 

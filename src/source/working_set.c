@@ -20,7 +20,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define MAGIC "plimset2"
+#define MAGIC "plimset3"
 #define ACCOUNT "working set"
 #define SECTIONS_MAX 16
 #define BUFFER ((size_t)256 << 10) /* bytes written at once of a class */
@@ -47,6 +47,7 @@ typedef struct header {
     int64_t complete;
     int64_t num_lists;
     section_t sections[SECTIONS_MAX];
+    plim__working_needs_t needs;
     uint64_t hash; /* of all fields before it */
 } header_t;
 
@@ -264,6 +265,7 @@ static header_t make_header(const plim__working_set_t *set, const uint64_t hashe
     header.row_bytes = set->row_bytes;
     header.complete = (int64_t)set->complete | (int64_t)set->with_lists << 1;
     header.num_lists = set->lists_in_file;
+    header.needs = set->needs;
     for (int i = 0; i < NUM_SECTIONS; i++) {
         header.sections[i] = (section_t){offset, bytes[i], hashes[i]};
         offset += bytes[i];
@@ -323,6 +325,19 @@ static const char *read_header(const plim_dataset_t *dataset, uint64_t key,
     return NULL;
 }
 
+/* Whether no class of lists, or of rows, is needed more often than by each window, or by a longer
+ * window less often. */
+static bool are_needs(const plim__node_order_t *order,
+                      const uint64_t needs[PLIM__ORDER_CLASSES][PLIM__WORKING_SHARES])
+{
+    for (int class = 0; class < PLIM__ORDER_CLASSES; class ++)
+        for (int i = 0; i < PLIM__WORKING_SHARES; i++)
+            if ((double)needs[class][i] > (double)order->counts[class] * PLIM__WORKING_ONE ||
+                (i > 0 && needs[class][i] > needs[class][i - 1]))
+                return false;
+    return true;
+}
+
 /* Reads the tables, with checksums of at most so many pages, and checks them. NULL, or why the file
  * is not used. */
 static const char *read_tables(plim__working_set_t *set, const plim__file_t *file,
@@ -361,8 +376,12 @@ static const char *read_tables(plim__working_set_t *set, const plim__file_t *fil
         return "is damaged at its end";
     set->complete = (header->complete & 1) != 0;
     set->with_lists = (header->complete & 2) != 0;
+    set->needs = header->needs;
     if (!plim__working_set_seal(set))
         return "is damaged at its end";
+    if (!are_needs(&set->order, set->needs.rows) ||
+        (set->num_lists > 0 && !are_needs(&set->lists, set->needs.lists)))
+        return "is damaged at its start";
     const header_t expected = make_header(set, hashes);
     if (memcmp(&expected, header, sizeof expected) != 0 ||
         file->size != end_of(&expected.sections[NUM_SECTIONS - 1]))

@@ -9,7 +9,8 @@
  *
  * A place holds a row rounded up to 8 bytes, as in the cache; lists lie entry by entry, as in
  * indices.npy; classes begin on pages. Lists have classes of their own, of which the first has no
- * lists: those of its nodes are not packed. Where a list begins follows from the degrees.
+ * lists: those of its nodes are not packed. Where a list begins follows from the degrees. The
+ * header tells how often each class is needed, so that caches are divided without weighing.
  *
  * The file depends on the dataset, the fan-outs and nothing else, so all lines and jobs can share
  * it. It appears complete or not at all. Whoever reads pages of it compares their checksums;
@@ -28,6 +29,15 @@
 
 #define PLIM__LIST_BLOCK_BITS 12 /* blocks of 4,096 lists: see source/list_cache.h */
 #define PLIM__LIST_PACKED_MOST (((int64_t)1 << 20) - 1) /* entries of a packed list */
+#define PLIM__WORKING_SHARES 16
+#define PLIM__WORKING_ONE ((double)(1 << 28))
+
+/* How many members of each class a window of 2^-i of the seeds is expected to need, in units of
+ * 2^-28. The first class of lists has those that are needed and not packed. */
+typedef struct plim__working_needs {
+    uint64_t rows[PLIM__ORDER_CLASSES][PLIM__WORKING_SHARES];
+    uint64_t lists[PLIM__ORDER_CLASSES][PLIM__WORKING_SHARES];
+} plim__working_needs_t;
 
 /* The most that a working set may hold. */
 typedef struct plim__working_size {
@@ -52,6 +62,7 @@ typedef struct plim__working_set {
     int64_t *list_blocks;           /* entries before each block of lists, … */
     uint32_t *list_starts;          /* … and of the block before each list */
     int64_t class_entries[PLIM__ORDER_CLASSES + 1]; /* where each class of lists begins */
+    plim__working_needs_t needs;
     plim__file_t file;
     _Atomic bool readable; /* rows and lists can be read from the file */
     uint32_t *checks;      /* (pages of header, rows and lists) */
@@ -66,8 +77,8 @@ size_t plim__working_set_estimate(const plim_dataset_t *dataset, plim__working_s
 size_t plim__working_set_making(const plim_job_t *job);
 
 /* Creates a working set without a file, for exactly so many rows, and lists; the caller fills its
- * orders' nodes and classes. `key` identifies the recipe, `offsets` are borrowed. PLIM_ERR_BUDGET,
- * PLIM_ERR_NOMEM, PLIM_ERR_USAGE for a path that is too long. */
+ * orders' nodes and classes, and `needs`. `key` identifies the recipe, `offsets` are borrowed.
+ * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_USAGE for a path that is too long. */
 plim_status_t plim__working_set_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const plim__offsets_t *offsets, const char *scratch,
                                        uint64_t key, plim__working_size_t size,

@@ -660,6 +660,103 @@ static void packs_the_most_probable(void **state)
     world_end(&world);
 }
 
+/* The chance that each node's row, or list, is needed, by brute force. */
+static const double *chances_of(const world_t *world, bool lists)
+{
+    return lists ? world->before : world->after;
+}
+
+static int class_of(const plim__working_set_t *set, int64_t node, bool lists)
+{
+    const int64_t position = plim__node_set_position(&set->order.nodes, node);
+    return position < 0 ? -1 : plim__node_order_class(lists ? &set->lists : &set->order, position);
+}
+
+/* Rows, or lists, that a window needs, of the first bytes of a set: whole classes, and a part of
+ * the next. */
+static double needed_of(const world_t *world, const plim__access_params_t *params,
+                        const plim__working_set_t *set, bool lists, size_t bytes)
+{
+    double sums[PLIM__ORDER_CLASSES] = {0}, sizes[PLIM__ORDER_CLASSES] = {0}, needed = 0;
+    for (int64_t node = 0; node < NODES; node++) {
+        const int class = class_of(set, node, lists);
+        if (class < lists || (lists && degree_of(world, node) == 0))
+            continue;
+        sums[class] += chances_of(world, lists)[node];
+        sizes[class] += lists ? (double)params->list_bytes * (double)degree_of(world, node)
+                              : (double)params->row_bytes;
+    }
+    double left = (double)bytes;
+    for (int class = lists; class < PLIM__ORDER_CLASSES && left > 0; class ++) {
+        const double part = sizes[class] > 0 ? fmin(left / sizes[class], 1) : 0;
+        needed += sums[class] * part;
+        left -= sizes[class] * part;
+    }
+    return needed;
+}
+
+/* A set's classes tell how often windows of any length need them, and how its beginnings share
+ * memory with each other and with missed rows, about as well as weighing does. */
+static void is_chosen_by_classes(void **state)
+{
+    (void)state;
+    static const double shares[] = {0.125, 1, 0.7, 0.04, 0.003};
+    world_t world;
+    plim__working_set_t *set;
+    plim__access_t weighed, chosen;
+    world_make(&world, NODES, 30000, 3000, SEEDS);
+    plim__access_params_t params = params_of(&world, 0);
+    params.share = shares[0];
+    assert_ok(plim__access_pack(&world.job, world.dataset, world.offsets, &params, world.directory,
+                                7, (plim__working_size_t){NODES, NODES, world.lists.indptr[NODES]},
+                                &set));
+    assert_true(set->complete && set->num_lists > 0);
+    for (int s = 0; s < 5; s++) {
+        const double near = s == 0 ? 0.02 : 0.1;
+        params.share = shares[s];
+        brute_force(&world, &params);
+        for (size_t room = 800000; room < 20000000; room *= 3) {
+            params.capacity = room;
+            params.row_capacity = room / 2;
+            params.list_capacity = room;
+            params.miss_bytes = 0;
+            plim__access_of_set(set, &params, &chosen);
+            const size_t bytes = chosen.list_bytes + chosen.row_bytes;
+            const double lists = needed_of(&world, &params, set, true, chosen.list_bytes);
+            const double rows = needed_of(&world, &params, set, false, chosen.row_bytes);
+            const double all = needed_of(&world, &params, set, false, SIZE_MAX);
+            assert_true(bytes <= room && chosen.row_bytes <= room / 2);
+            assert_true(bytes + 200 > room || chosen.row_bytes + 200 > room / 2);
+            assert_near(chosen.row_hits, rows / all, near);
+            assert_near(chosen.list_hits, lists / needed_of(&world, &params, set, true, SIZE_MAX),
+                        near);
+            assert_true(fabs(chosen.rows_missed - (all - rows)) <= near * all);
+            assert_ok(
+                plim__access_find(&world.job, world.dataset, world.offsets, &params, &weighed));
+            assert_true(weighed.row_hits + weighed.list_hits > 0.8 * (rows / all));
+            assert_true(lists + rows >= 0.7 * (double)weighed.row_hits * all);
+            plim__access_free(&weighed);
+
+            params.row_capacity = params.list_capacity = room * 3 / 2;
+            params.miss_capacity = room / 2;
+            params.miss_min = room / 3;
+            params.miss_bytes = 400;
+            plim__access_of_set(set, &params, &chosen);
+            const size_t kept = chosen.list_bytes + chosen.row_bytes;
+            assert_true(kept + params.miss_min <= room + params.miss_capacity);
+            assert_true(kept <= room + 200 ||
+                        (double)kept + chosen.rows_missed * (double)params.miss_bytes <=
+                            1.01 * (double)(room + params.miss_capacity));
+        }
+    }
+    params.list_bytes = params.list_capacity = 0;
+    params.row_capacity = params.capacity = 1000;
+    plim__access_of_set(set, &params, &chosen);
+    assert_true(chosen.row_bytes == 1000 && chosen.list_bytes == 0 && chosen.lists.count == 0);
+    plim__working_set_destroy(set);
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -672,6 +769,7 @@ int main(void)
         cmocka_unit_test(fails_cleanly),
         cmocka_unit_test(says_what_is_wrong_with_the_file),
         cmocka_unit_test(packs_the_most_probable),
+        cmocka_unit_test(is_chosen_by_classes),
     };
     return cmocka_run_group_tests_name("sample.access", tests, NULL, NULL);
 }

@@ -324,7 +324,7 @@ static void flipped_bits(void **state)
 static void hostile_headers(void **state)
 {
     (void)state;
-    enum { FIELDS = 32, HASH_AT = 8 + 24 + 6 * 8 + 16 * 24 };
+    enum { FIELDS = 32, NEEDS_AT = 8 + 24 + 6 * 8 + 16 * 24, HASH_AT = NEEDS_AT + 2 * 8 * 16 * 8 };
     static const uint64_t values[] = {0, 1, UINT64_MAX, (uint64_t)1 << 62, 4096, 3999, 8192};
     test_row_cache_t cache;
     char packed[900];
@@ -351,6 +351,30 @@ static void hostile_headers(void **state)
             assert_true(!found || at == 32 + 4 * 8); /* whether it is complete may be any bit */
             test_row_cache_overwrite(packed, 0, header, sizeof header);
         }
+    test_row_cache_end(&cache);
+}
+
+/* The table of how often classes are needed, changed so that its hash is right: no class is needed
+ * by more than all its members, or less often by a longer window. */
+static void forged_needs(void **state)
+{
+    (void)state;
+    test_row_cache_t cache;
+    char packed[900];
+    test_row_cache_make(&cache, 4000, 8, true, false, PLIM_IO_AUTO);
+    set_path(&cache, packed);
+    (void)test_row_cache_pack(&cache);
+    for (int i = 0; i < 4; i++) {
+        plim__working_set_t *set = cache.params.working_set;
+        uint64_t *needs = i % 2 == 0 ? set->needs.rows[4] : set->needs.lists[4];
+        const int64_t count = i % 2 == 0 ? set->order.counts[4] : set->lists.counts[4];
+        needs[i / 2 * 8] = i < 2 ? (uint64_t)((double)count * PLIM__WORKING_ONE) + 1 : 1;
+        assert_int_equal(unlink(packed), 0);
+        assert_ok(plim__working_set_save(set, cache.world.dataset, cache.scratch));
+        cache.log[0] = '\0';
+        assert_int_equal(test_row_cache_pack(&cache), false);
+        assert_non_null(strstr(cache.log, "damaged at its start"));
+    }
     test_row_cache_end(&cache);
 }
 
@@ -583,7 +607,7 @@ int main(void)
         cmocka_unit_test(not_in_memory),           cmocka_unit_test(no_room_on_the_disk),
         cmocka_unit_test(the_file_ends_meanwhile), cmocka_unit_test(other_lists_fail),
         cmocka_unit_test(killed_while_it_packs),   cmocka_unit_test(one_makes_it),
-        cmocka_unit_test(others_do_not_claim_it),
+        cmocka_unit_test(others_do_not_claim_it),  cmocka_unit_test(forged_needs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
