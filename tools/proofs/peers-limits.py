@@ -1,15 +1,15 @@
 """Proves what training does under a memory limit, beside PyTorch Geometric and DGL's GraphBolt in the same run.
 
-    tools/prove peers-limits --peers DIR --raw DIR --data DIR --pyg PYTHON --graphbolt PYTHON [--limits 2G,4G,8G] [--json FILE]
+    tools/prove peers-limits --peers DIR --raw DIR --data DIR --pyg PYTHON --graphbolt PYTHON [--limits 1G,2G,4G,8G] [--json FILE]
 
 --peers holds pyg_train.py and graphbolt_train.py, --raw the graph as make_graph.py there writes it (10 million nodes), --data the
 same graph after `plimsoll import`, --pyg a Python that has torch_geometric and pyg-lib, --graphbolt one that has GraphBolt. Workload A
 (GCN, hidden 16, batch 128, fan-out 3,2) and B (GraphSAGE, three layers, hidden 256, batch 1,024, fan-out 15,10,5) are trained in
 cgroups of each limit, each from a cold page cache. Peers as tutorials do it (features loaded; PyG sorts an edge_index), with
 the features mapped, mapped and said to be read at random, and with topology mapped too; on B PyG's layers compute destinations
-only, its best, but in the tutorial's way. What a peer's fastest window shows counts, or its recorded figure where
+only, its best, but in the tutorial's way. What a peer's fastest window shows counts, or its recorded figure (at 2 GiB) where
 that is larger. Who is killed, or makes no step within --bound seconds, is said to. Checks: ours is never killed and stays below
-the line; at 2 GiB it is at least 20 times as fast as the better peer on A and 5 times on B. Takes about 25 minutes; needs root.
+the line; at 1 and 2 GiB it is at least 20 times as fast as the better peer on A and 5 times on B, if one can be measured. Takes about 35 minutes; needs root.
 """
 import pathlib
 import statistics
@@ -31,7 +31,7 @@ MAPPED = {
     'all mapped, random': ['--features', 'mmap', '--madvise', '--graph', 'csc-mmap'],
 }
 TUTORIAL = {'pyg': ['--features', 'memory', '--graph', 'edge_index'], 'graphbolt': ['--features', 'memory']}
-CLAIMED_LIMIT = '2G'
+RECORDED_LIMIT, CLAIMED_LIMITS = '2G', ('1G', '2G')
 
 
 def peer(options, load, limit, engine, more):
@@ -89,7 +89,7 @@ def main():
     parser = prooflib.parser(__doc__, 'peers-limits.json')
     for name in ('peers', 'raw', 'data', 'pyg', 'graphbolt'):
         parser.add_argument(f'--{name}', type=pathlib.Path, required=True)
-    parser.add_argument('--limits', default='2G,4G,8G')
+    parser.add_argument('--limits', default='1G,2G,4G,8G')
     parser.add_argument('--only', choices=WORKLOADS)
     parser.add_argument('--seconds', type=int, default=12, help="the longest of a peer's two windows")
     parser.add_argument('--bound', type=int, default=80, help='the longest run of a peer')
@@ -105,10 +105,13 @@ def main():
             mine = runs['plimsoll']
             claims[f'{limit} {workload}: not killed, peak {mine["peak"] >> 20} MiB at most the line ({mine["outcome"]})'] = \
                 mine['outcome'] == 'ran' and mine['peak'] <= mine['limit']
-            if limit == CLAIMED_LIMIT:
-                load = WORKLOADS[workload]
-                name, best = max(((name, one['rate']) for name, one in runs.items() if name != 'plimsoll'), key=lambda pair: pair[1])
-                times = mine['rate'] / max(best, load['recorded'])
-                claims[f'{limit} {workload}: {mine["rate"]:,.2f} steps/s, {times:.1f}x the better peer ({name}: {best:,.2f} now, {load["recorded"]} '
-                       f'recorded; the larger counts), at least {load["factor"]}x'] = times >= load['factor']
+            if limit not in CLAIMED_LIMITS:
+                continue
+            load = WORKLOADS[workload]
+            recorded = load['recorded'] if limit == RECORDED_LIMIT else 0
+            name, best = max(((name, one['rate']) for name, one in runs.items() if name != 'plimsoll'), key=lambda pair: pair[1])
+            best_known = max(best, recorded)
+            if best_known:  # else no peer could be measured within the bound, which is no comparison
+                claims[f'{limit} {workload}: {mine["rate"]:,.2f} steps/s, {mine["rate"] / best_known:.1f}x the better peer ({name}: {best:,.2f} now, {recorded} '
+                       f'recorded; the larger counts), at least {load["factor"]}x'] = mine['rate'] >= load['factor'] * best_known
     return 0 if prooflib.record(options.json, claims, limits=facts) else 1
