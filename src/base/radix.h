@@ -4,6 +4,12 @@
 
 #include <stdint.h>
 
+/* Bits of the keys 0 … count - 1. */
+static inline int plim__radix_bits(int64_t count)
+{
+    return count <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)count - 1);
+}
+
 /*
  * Sorts `count` keys ascending by their lowest `bits` bits (0 … 64); the bits above must be equal
  * in all keys. `scratch` holds as many keys and is overwritten; returns the array with the result.

@@ -685,8 +685,6 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     const char *scratch = exact->params->scratch;
     plim__file_system_t system;
     fit_t fit;
-    int64_t space;
-    char need_text[PLIM__SIZE_TEXT], space_text[PLIM__SIZE_TEXT];
     PLIM_TRY(plim__exact_agree(exact, plim__file_system(scratch, &system)));
     exact_work_t work = {.info = exact->info,
                          .num_layers = exact->num_layers,
@@ -709,16 +707,8 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
         if (!exact->params->quiet)
             log_layer(exact, i);
     }
-    plim_status_t status = plim__file_space(scratch, &space);
     const int64_t need = plim__exact_disk_together(exact->job, &system, fit.disk);
-    if (status == PLIM_OK && need > space) {
-        (void)plim__fail(PLIM_ERR_SPACE,
-                         "%s: the layers in between need %s of disk space, but %s are free; free "
-                         "some, or choose another `scratch` directory",
-                         scratch, plim__size_text(need, need_text),
-                         plim__size_text(space, space_text));
-        (void)plim__fail_figures(PLIM_ERR_SPACE, "disk", need, space);
-        status = plim__fail_file(PLIM_ERR_SPACE, scratch);
-    }
-    return plim__exact_agree(exact, status);
+    return plim__exact_agree(
+        exact, plim__file_check_space(scratch, need, scratch, "the layers in between need",
+                                      "free some, or choose another `scratch` directory"));
 }

@@ -50,18 +50,10 @@ static void lay_out(plim__arena_t *arena, void *draft)
 /* Opens the file and takes its space on the disk, where the file system can do that. */
 static plim_status_t open_file(plim__file_t *file, const char *scratch, int64_t bytes)
 {
-    char need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
-    int64_t space;
+    char need[PLIM__SIZE_TEXT];
     PLIM_TRY(plim__file_size_allowed(scratch, bytes));
-    PLIM_TRY(plim__file_space(scratch, &space));
-    if (bytes > space) {
-        (void)plim__fail(PLIM_ERR_SPACE,
-                         "%s: the rows of all nodes need %s of disk space, but %s are free; free "
-                         "some, or choose another `scratch` directory",
-                         scratch, plim__size_text(bytes, need), plim__size_text(space, have));
-        (void)plim__fail_figures(PLIM_ERR_SPACE, "disk", bytes, space);
-        return plim__fail_file(PLIM_ERR_SPACE, scratch);
-    }
+    PLIM_TRY(plim__file_check_space(scratch, bytes, scratch, "the rows of all nodes need",
+                                    "free some, or choose another `scratch` directory"));
     PLIM_TRY(plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, file));
     if (plim__file_reserve(file, bytes))
         return PLIM_OK;

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/job.h"
+#include "base/radix.h"
 #include "io/file.h"
 #include "mem/arena.h"
 #include "mem/size_text.h"
@@ -174,19 +175,11 @@ static bool divide_area(edge_shape_t *shape, size_t area)
     return true;
 }
 
-static int bits_of(int64_t num_nodes)
-{
-    int bits = 1;
-    while (((int64_t)1 << bits) < num_nodes)
-        bits++;
-    return bits;
-}
-
 /* The shape for `memory` bytes. False when that is too little. */
 static bool find_shape(const plim_job_t *job, const plim__edge_sort_params_t *params, size_t memory,
                        edge_shape_t *shape_out)
 {
-    edge_shape_t shape = {.bits = bits_of(params->num_nodes),
+    edge_shape_t shape = {.bits = plim__radix_bits(plim__max_i64(params->num_nodes, 2)),
                           .record = sizeof(uint64_t) + plim__edge_sort_values(params),
                           .records = params->max_edges * (params->symmetrise ? 2 : 1),
                           .column_buffer = COLUMN_MIN};

@@ -81,23 +81,13 @@ static mode_t own_umask(void)
 static plim_status_t check_draft(const char *path, const plim__place_t *place, int64_t bytes)
 {
     struct stat about;
-    char need[24], have[24];
-    int64_t space;
     if (path[strlen(path) - 1] == '/' ||
         (fstatat(place->fd, place->name, &about, 0) == 0 && S_ISDIR(about.st_mode)))
         return plim__fail_errno(
             EISDIR, "cannot write %s: it names a directory; choose the name of a file", path);
     PLIM_TRY(plim__file_size_allowed(path, bytes));
-    PLIM_TRY(plim__file_space(place->parent, &space));
-    if (space < bytes) {
-        (void)plim__fail(PLIM_ERR_SPACE,
-                         "%s needs %s of disk space, but its file system has %s free; free some or "
-                         "write it elsewhere",
-                         path, plim_size_text(bytes, need), plim_size_text(space, have));
-        (void)plim__fail_file(PLIM_ERR_SPACE, path);
-        return plim__fail_figures(PLIM_ERR_SPACE, "disk", bytes, space);
-    }
-    return PLIM_OK;
+    return plim__file_check_space(place->parent, bytes, path, "it needs",
+                                  "free some, or write it elsewhere");
 }
 
 static plim_status_t reserve_space(const plim__draft_t *draft, int64_t bytes)

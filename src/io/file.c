@@ -225,6 +225,20 @@ plim_status_t plim__file_space(const char *path, int64_t *bytes_out)
     return PLIM_OK;
 }
 
+plim_status_t plim__file_check_space(const char *directory, int64_t bytes, const char *path,
+                                     const char *need, const char *remedy)
+{
+    char need_text[PLIM__SIZE_TEXT], have_text[PLIM__SIZE_TEXT];
+    int64_t space;
+    PLIM_TRY(plim__file_space(directory, &space));
+    if (bytes <= space)
+        return PLIM_OK;
+    (void)plim__fail(PLIM_ERR_SPACE, "%s: %s %s of disk space, but %s are free; %s", path, need,
+                     plim__size_text(bytes, need_text), plim__size_text(space, have_text), remedy);
+    (void)plim__fail_file(PLIM_ERR_SPACE, path);
+    return plim__fail_figures(PLIM_ERR_SPACE, "disk", bytes, space);
+}
+
 plim_status_t plim__file_size_allowed(const char *path, int64_t bytes)
 {
     struct rlimit most;

@@ -77,6 +77,11 @@ void plim__file_close(plim__file_t *file);
 /* Free bytes for this user on the file system of `path`, quotas not considered. */
 plim_status_t plim__file_space(const char *path, int64_t *bytes_out);
 
+/* PLIM_ERR_SPACE when the file system of `directory` has less than `bytes` free: "`path`: `need` …
+ * of disk space, but … are free; `remedy`". */
+plim_status_t plim__file_check_space(const char *directory, int64_t bytes, const char *path,
+                                     const char *need, const char *remedy);
+
 /* Takes disk space for the first bytes of the file. False with errno if the disk is full; true also
  * on file systems that cannot do it (NFS before 4.2, some FUSE ones). */
 bool plim__file_reserve(const plim__file_t *file, int64_t bytes);

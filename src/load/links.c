@@ -40,11 +40,6 @@ int64_t plim__links_seeds(const plim_links_t *links, int64_t batch_pairs)
         plim__links_places(links, links->num_pairs % batch_pairs));
 }
 
-static int bits_of(int64_t count)
-{
-    return count <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)count - 1);
-}
-
 plim_status_t plim__links_check_negatives(const plim_links_t *links)
 {
     const bool targets = links->negatives == PLIM_NEGATIVE_TARGETS;
@@ -98,7 +93,7 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
                           "1 are possible",
                           (long long)batch_pairs, (long long)places);
     if (plim__links_seeds(&links, batch_pairs) >= INT64_MAX / 2 ||
-        bits_of(info->num_nodes) + bits_of(places) > 64)
+        plim__radix_bits(info->num_nodes) + plim__radix_bits(places) > 64)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%lld links over %lld nodes are too many for this version",
                           (long long)links.num_pairs, (long long)info->num_nodes);
@@ -140,13 +135,13 @@ void plim__links_times(const plim_links_t *links, int64_t pairs, int64_t *times)
 int64_t plim__links_unite(int64_t *nodes, int64_t places, int64_t num_nodes, uint64_t *keys,
                           int64_t *index_out)
 {
-    const int bits = bits_of(places);
+    const int bits = plim__radix_bits(places);
     const uint64_t mask = ((uint64_t)1 << bits) - 1;
     int64_t seeds = 0;
     for (int64_t i = 0; i < places; i++)
         keys[i] = (uint64_t)nodes[i] << bits | (uint64_t)i;
     uint64_t *scratch = (uint64_t *)index_out;
-    if (plim__radix_sort(keys, scratch, places, bits_of(num_nodes) + bits) == scratch)
+    if (plim__radix_sort(keys, scratch, places, plim__radix_bits(num_nodes) + bits) == scratch)
         memcpy(keys, scratch, (size_t)places * sizeof *keys);
     for (int64_t i = 0; i < places; i++) {
         const int64_t node = (int64_t)(keys[i] >> bits);

@@ -242,18 +242,13 @@ static plim_status_t read_ids(const plim_dataset_t *dataset, int number, split_s
     return PLIM_OK;
 }
 
-static int bits_of(int64_t count)
-{
-    return count <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)count - 1);
-}
-
 /* Sorts the entries of all splits by id, and checks that none occurs twice in a split. */
 static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__seeds_t *seeds,
                                   seeds_work_t *work)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const int id_bits = bits_of(info->num_graphs > 0 ? info->num_graphs : info->num_nodes);
-    work->position_bits = bits_of(work->total);
+    const int id_bits = plim__radix_bits(info->num_graphs > 0 ? info->num_graphs : info->num_nodes);
+    work->position_bits = plim__radix_bits(work->total);
     if (id_bits + work->position_bits > 64)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s: splits of %lld entries in all over %lld nodes are too large for "

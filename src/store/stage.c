@@ -12,7 +12,6 @@
 #include "io/commit.h"
 #include "io/reader.h"
 #include "mem/arena.h"
-#include "mem/size_text.h"
 #include "peers/peers.h"
 #include "store/dataset.h"
 
@@ -201,22 +200,13 @@ static plim_status_t charge_memory(const plim_job_t *job, const char *directory,
 static plim_status_t check_space(const plim__manifest_t *manifest, const char *directory,
                                  int64_t needed)
 {
-    int64_t space;
-    char need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT], path[PATH_MAX];
+    char path[PATH_MAX];
     for (int i = 0; i < manifest->num_files; i++) {
         PLIM_TRY(plim__file_path(path, directory, manifest->files[i].name));
         PLIM_TRY(plim__file_size_allowed(path, manifest->files[i].bytes));
     }
-    PLIM_TRY(plim__file_space(directory, &space));
-    if (space >= needed)
-        return PLIM_OK;
-    (void)plim__fail(
-        PLIM_ERR_SPACE,
-        "%s: a copy of the dataset needs %s, but %s are free; choose another `scratch` "
-        "directory",
-        directory, plim__size_text(needed, need), plim__size_text(space, have));
-    (void)plim__fail_file(PLIM_ERR_SPACE, directory);
-    return plim__fail_figures(PLIM_ERR_SPACE, "disk", needed, space);
+    return plim__file_check_space(directory, needed, directory, "a copy of the dataset needs",
+                                  "choose another `scratch` directory");
 }
 
 static plim_status_t copy_all(staging_t *staging)

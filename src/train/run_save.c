@@ -2,7 +2,6 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "mem/size_text.h"
 #include "train/run.h"
 
 #include <errno.h>
@@ -90,23 +89,16 @@ static plim_status_t check_descriptors(const plim__run_t *run)
 static plim_status_t check_space(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                  bool best)
 {
-    char path[PLIM__RUN_PATH], need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
-    int64_t sum = 0, bytes, space;
+    char path[PLIM__RUN_PATH];
+    int64_t sum = 0, bytes;
     bool found;
     for (int file = 0; file <= (best ? 1 : 0); file++) {
         PLIM_TRY(look_at(run, parameters, count, file == 1, path, &found, &bytes));
         for (int i = drafts_of(run, file == 1)->count; i < wanted_drafts(found); i++)
             sum = plim__add_saturating_i64(sum, bytes);
     }
-    PLIM_TRY(plim__file_space(run->path, &space));
-    if (space >= sum)
-        return PLIM_OK;
-    (void)plim__fail(PLIM_ERR_SPACE,
-                     "%s: its checkpoints need %s, but the file system has %s free; free some "
-                     "space, or choose a directory on another disk",
-                     run->path, plim__size_text(sum, need), plim__size_text(space, have));
-    (void)plim__fail_file(PLIM_ERR_SPACE, run->path);
-    return plim__fail_figures(PLIM_ERR_SPACE, "disk", sum, space);
+    return plim__file_check_space(run->path, sum, run->path, "its checkpoints need",
+                                  "free some, or choose a directory on another disk");
 }
 
 plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,
