@@ -17,10 +17,10 @@
  * Measured in a 4 GiB control group: 55 GB read, 1.4 GB written, 73 s of CPU time, so about 40 s on
  * two idle cores; peak 3.5 GiB.
  *
- * Alternatives: only slices of columns (every slice reads all features again, and fetches 32 of a
+ * Alternatives: only panels of columns (every panel reads all features again, and fetches 32 of a
  * line's 64 bytes); aggregating the features before the product (eight times the fetches); the
- * whole product on disk (7 GB written and read again, and still sliced). exact_plan.c compares
- * slices and blocks for each layer.
+ * whole product on disk (7 GB written and read again, and still paneld). exact_plan.c compares
+ * panels and blocks for each layer.
  *
  * The bits do not depend on memory, threads or I/O engine: a sum goes through its list in ascending
  * order whatever the blocks are, columns are independent, and each output of a product (nn/tile.h)

@@ -4,7 +4,7 @@
  *
  * A layer's input X (num_nodes, in) is features.npy or a nameless file. Where a layer is linear and
  * its product is narrower than its input, the product is computed first. The neighbour lists are
- * then streamed once for each slice of columns (or block of rows) of the product that fits in
+ * then streamed once for each panel of columns (or block of rows) of the product that fits in
  * memory. The last layer is computed for the requested nodes only. The ranks of a job divide the
  * nodes; each computes and keeps the rows of its own.
  */
@@ -45,7 +45,7 @@ static inline bool plim__exact_skips_loops(const plim_model_t *model,
     return plim__model_skips_loops(model) && !columns->edge_weights;
 }
 
-/* Of it, what is read first and kept: offsets, and sums of weights. */
+/* The bytes of that minimum which are read first and stay: offsets, and sums of weights. */
 size_t plim__exact_cost_first(const plim_dataset_t *dataset, const plim_model_t *model,
                               const plim__columns_t *columns);
 
@@ -55,8 +55,8 @@ typedef struct plim__exact_cost {
     int64_t disk;         /* most bytes of layers in between, of this rank */
     int64_t column_bytes; /* that are read of an edge beside its source */
     struct {
-        int64_t slices, blocks; /* the layer goes through the lists slices x blocks times */
-        int64_t columns;        /* that it sums in a slice */
+        int64_t panels, blocks; /* the layer goes through the lists panels x blocks times */
+        int64_t columns;        /* that it sums in a panel */
         bool stored;            /* its output goes to disk */
     } layers[PLIM_HOPS_MAX];
 } plim__exact_cost_t;

@@ -265,10 +265,10 @@ void plim__exact_terms_make(plim__exact_t *exact, const plim__exact_layer_t *lay
         }
 }
 
-plim__stream_terms_t plim__exact_terms(const plim__exact_t *exact, const plim__exact_slice_t *slice)
+plim__stream_terms_t plim__exact_terms(const plim__exact_t *exact, const plim__exact_panel_t *panel)
 {
     const plim__exact_layer_t *layer = exact->layer;
-    const int64_t first = layer->att_edge != NULL ? slice->head : slice->first;
+    const int64_t first = layer->att_edge != NULL ? panel->head : panel->first;
     if (layer->term_rows == 0)
         return (plim__stream_terms_t){.entries = 0};
     return (plim__stream_terms_t){

@@ -3,7 +3,7 @@
  *
  *     exact.c         creates the evaluation, runs layer after layer, puts outputs in order
  *     exact_layer.c   turns the model's parameters into layers
- *     exact_plan.c    buffer sizes, slices and blocks of each layer, memory and disk
+ *     exact_plan.c    buffer sizes, panels and blocks of each layer, memory and disk
  *     exact_set.c     the nodes that each layer needs, and the file ranges of their lists and rows
  *     exact_pass.c    one layer: fills rows into memory, aggregates lists over them
  *     exact_columns.c what edges carry: read beside the lists, given to the aggregation
@@ -236,8 +236,8 @@ typedef struct plim__exact_sizes {
     int workers;        /* threads of the team */
     int64_t chunk;      /* bytes of a read */
     int64_t range_rows; /* destinations whose outputs are computed together */
-    int64_t states;     /* bytes of a range of states, of all slices */
-    int64_t written;    /* bytes of a range of a matrix or of one slice's states */
+    int64_t states;     /* bytes of a range of states, of all panels */
+    int64_t written;    /* bytes of a range of a matrix or of one panel's states */
     int64_t x, y, h;    /* floats a row of these */
     int64_t tile;       /* floats a row of a worker's tile */
     size_t kept;        /* bytes of an epilogue's statistics, for a range */
@@ -248,13 +248,13 @@ typedef struct plim__exact_sizes {
     size_t bytes; /* the arena, engines and threads */
 } plim__exact_sizes_t;
 
-/* How a layer is computed under the line: its columns in `slices`, its sources in `blocks`. */
+/* How a layer is computed under the line: its columns in `panels`, its sources in `blocks`. */
 typedef struct plim__exact_choice {
-    int64_t slices;
-    int64_t columns; /* columns of a slice; the last slice may have fewer */
+    int64_t panels;
+    int64_t columns; /* columns of a panel; the last panel may have fewer */
     int64_t blocks;
     int64_t rows;      /* rows of a block */
-    int64_t width;     /* floats of a state of the widest slice */
+    int64_t width;     /* floats of a state of the widest panel */
     int64_t row_width; /* floats of a row */
 } plim__exact_choice_t;
 
@@ -263,17 +263,17 @@ typedef struct plim__exact_plan {
     int64_t capacity;      /* floats that a pass may hold in memory */
     bool in_memory;        /* keeps its output in memory, if that is stored */
     int64_t state_bytes;   /* bytes of the stored states; 0: none */
-    int64_t stored_slices; /* slices whose states are stored */
+    int64_t stored_panels; /* panels whose states are stored */
 } plim__exact_plan_t;
 
 /* Columns that are aggregated in one pass. */
-typedef struct plim__exact_slice {
+typedef struct plim__exact_panel {
     int64_t first, count;
     int head, heads;   /* attention: the heads that the columns belong to */
     int64_t width;     /* floats of a state: the columns, and two scores a head */
     int64_t row_width; /* floats of a row: the same, but R-GCN's bases have one row */
     int64_t offset;    /* offset of its states in a range of the store */
-} plim__exact_slice_t;
+} plim__exact_panel_t;
 
 #define PLIM__EXACT_STRIPES 128 /* maximum number of stripes of a peer */
 
@@ -426,7 +426,7 @@ typedef struct plim__exact {
     float *x;     /* (range_rows, sizes.x) the destinations' own inputs */
     float *y;     /* (range_rows, sizes.y) between two products */
     float *h;     /* (range_rows, sizes.h) the output, if it is not stored */
-    float *state; /* a range of the last slice's states */
+    float *state; /* a range of the last panel's states */
     void *kept;   /* an epilogue's statistics */
     float *packed_front, *packed_behind, *packed_root, *packed_second, *packed_dst;
     const float *embedding; /* (categories, source.width) of integer features; NULL: none */
@@ -442,7 +442,7 @@ typedef struct plim__exact {
     plim__exact_source_t source;
     plim__exact_choice_t choice;
     plim__arena_t resident_arena;
-    float *resident; /* (choice.rows, row_width) the slice's columns of the block's sources */
+    float *resident; /* (choice.rows, row_width) the panel's columns of the block's sources */
     plim__exact_store_t partial;                /* states between two passes */
     int64_t edges_done, edges_end, edges_total; /* so far; at the end of the pass; in all */
 
@@ -504,7 +504,7 @@ plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_data
  * PLIM_ERR_BUDGET. */
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact);
 
-plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index);
+plim__exact_panel_t plim__exact_panel(const plim__exact_t *exact, int64_t index);
 
 /* Bytes of a set's members, and of the rows that a pass holds in memory. */
 size_t plim__exact_set_bytes(int64_t num_nodes);
@@ -583,10 +583,10 @@ static inline float *plim__exact_totals_at(const plim__exact_t *exact, int worke
 void plim__exact_edge_put(plim__exact_t *exact, int64_t edge, const char *from, const float *totals,
                           plim__stream_edges_t *edges, int64_t at);
 
-/* Makes the layer's table of terms, and the terms of a slice of its columns. */
+/* Makes the layer's table of terms, and the terms of a panel of its columns. */
 void plim__exact_terms_make(plim__exact_t *exact, const plim__exact_layer_t *layer);
 plim__stream_terms_t plim__exact_terms(const plim__exact_t *exact,
-                                       const plim__exact_slice_t *slice);
+                                       const plim__exact_panel_t *panel);
 
 /* exact_pass.c: one layer. Ranges of its output go to the store, or to `output` in their order. */
 typedef plim_status_t (*plim__exact_output_fn)(void *context, int64_t first, int64_t rows,
@@ -601,15 +601,15 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index,
 
 /*
  * exact_output.c: computes the layer's output h (rows, out) of one range from its aggregated
- * states. `states` holds those of the last slice, `others` the store's range with those of the
- * slices before it.
+ * states. `states` holds those of the last panel, `others` the store's range with those of the
+ * panels before it.
  */
 plim_status_t plim__exact_output_range(plim__exact_t *exact, int64_t range, int64_t rows,
                                        const float *states, const char *others, float *h);
 
-/* Loads the own inputs of a range's destinations, and computes GATv2's z of the slice for them;
+/* Loads the own inputs of a range's destinations, and computes GATv2's z of the panel for them;
  * plim__exact_output_range then finds these inputs. */
-plim_status_t plim__exact_output_dst(plim__exact_t *exact, const plim__exact_slice_t *slice,
+plim_status_t plim__exact_output_dst(plim__exact_t *exact, const plim__exact_panel_t *panel,
                                      int64_t range, int64_t rows);
 
 /* GCN's factor of a source, and of a destination, by its sum of weights. */

@@ -15,9 +15,9 @@ typedef struct output {
     plim__exact_t *exact;
     int64_t first; /* position of the range's first destination */
     int64_t rows;
-    const float *states;              /* states of the last slice */
-    const char *others;               /* states of the slices before it */
-    const plim__exact_slice_t *slice; /* of destinations' z */
+    const float *states;              /* states of the last panel */
+    const char *others;               /* states of the panels before it */
+    const plim__exact_panel_t *panel; /* of destinations' z */
     float *y;                         /* (rows, inner) */
     float *h;                         /* (rows, out), after the second product */
     plim__exact_chunk_t chunk;        /* own inputs of the destinations */
@@ -93,22 +93,22 @@ static float scale_of(const plim__exact_t *exact, int64_t node, int64_t degree)
     return 1.0f;
 }
 
-/* Computes a slice's columns of one destination from its state. */
-static void columns_of_state(const plim__exact_layer_t *layer, const plim__exact_slice_t *slice,
+/* Computes a panel's columns of one destination from its state. */
+static void columns_of_state(const plim__exact_layer_t *layer, const plim__exact_panel_t *panel,
                              const float *state, int64_t degree, float scale, float *to)
 {
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_MAX && degree == 0) {
-        memset(to, 0, (size_t)slice->count * sizeof *to);
+        memset(to, 0, (size_t)panel->count * sizeof *to);
         return;
     }
     if (!plim__exact_attends(layer)) {
-        for (int64_t j = 0; j < slice->count; j++)
+        for (int64_t j = 0; j < panel->count; j++)
             to[j] = state[j] * scale;
         return;
     }
-    for (int64_t j = 0; j < slice->count; j++) {
-        const int64_t head = (slice->first + j) / layer->channels - slice->head;
-        to[j] = state[2 * (int64_t)slice->heads + j] / state[2 * head + 1];
+    for (int64_t j = 0; j < panel->count; j++) {
+        const int64_t head = (panel->first + j) / layer->channels - panel->head;
+        to[j] = state[2 * (int64_t)panel->heads + j] / state[2 * head + 1];
     }
 }
 
@@ -125,14 +125,14 @@ static void assemble(const output_t *output, int64_t row, int64_t rows, float *t
         scales[i] = scale_of(exact, node, degrees[i]);
         node = plim__exact_node_after(exact->to, node);
     }
-    for (int64_t s = 0; s < exact->choice.slices; s++) {
-        const plim__exact_slice_t slice = plim__exact_slice(exact, s);
-        const bool last = s == exact->choice.slices - 1;
+    for (int64_t s = 0; s < exact->choice.panels; s++) {
+        const plim__exact_panel_t panel = plim__exact_panel(exact, s);
+        const bool last = s == exact->choice.panels - 1;
         const float *states =
-            last ? output->states : (const float *)(const void *)(output->others + slice.offset);
+            last ? output->states : (const float *)(const void *)(output->others + panel.offset);
         for (int64_t i = 0; i < rows; i++)
-            columns_of_state(layer, &slice, states + (row + i) * slice.width, degrees[i], scales[i],
-                             to + i * layer->wide + slice.first);
+            columns_of_state(layer, &panel, states + (row + i) * panel.width, degrees[i], scales[i],
+                             to + i * layer->wide + panel.first);
     }
 }
 
@@ -205,29 +205,29 @@ static void dst_tile(void *context, int worker, int64_t tile)
     const output_t *output = context;
     const plim__exact_t *exact = output->exact;
     const plim__exact_layer_t *layer = exact->layer;
-    const plim__exact_slice_t *slice = output->slice;
+    const plim__exact_panel_t *panel = output->panel;
     const int64_t row = tile * TILE;
     const int64_t rows = plim__min_i64(TILE, output->rows - row);
-    float *z = exact->z + row * slice->count;
-    plim__tile_product(exact->packed_dst, layer->in, slice->count, rows, exact->x + row * layer->in,
-                       layer->in, false, z, slice->count);
+    float *z = exact->z + row * panel->count;
+    plim__tile_product(exact->packed_dst, layer->in, panel->count, rows, exact->x + row * layer->in,
+                       layer->in, false, z, panel->count);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < slice->count; j++)
-            z[i * slice->count + j] += layer->dst_bias[slice->first + j];
+        for (int64_t j = 0; j < panel->count; j++)
+            z[i * panel->count + j] += layer->dst_bias[panel->first + j];
 }
 
-plim_status_t plim__exact_output_dst(plim__exact_t *exact, const plim__exact_slice_t *slice,
+plim_status_t plim__exact_output_dst(plim__exact_t *exact, const plim__exact_panel_t *panel,
                                      int64_t range, int64_t rows)
 {
     const plim__exact_layer_t *layer = exact->layer;
     output_t work = {
-        .exact = exact, .first = range * exact->sizes.range_rows, .rows = rows, .slice = slice};
+        .exact = exact, .first = range * exact->sizes.range_rows, .rows = rows, .panel = panel};
     PLIM_TRY(load_own(&work, range));
     if (range == 0)
-        plim__tile_pack(layer->front_dst + slice->first * layer->in, layer->in, 0, slice->count,
+        plim__tile_pack(layer->front_dst + panel->first * layer->in, layer->in, 0, panel->count,
                         exact->packed_dst);
     plim__team_run(exact->team, (rows + TILE - 1) / TILE,
-                   TILE * (50 + layer->in * slice->count / 32), dst_tile, &work);
+                   TILE * (50 + layer->in * panel->count / 32), dst_tile, &work);
     return PLIM_OK;
 }
 

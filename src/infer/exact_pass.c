@@ -1,7 +1,7 @@
 /*
- * One layer: for each slice of columns and block of sources, a pass over the lists.
+ * One layer: for each panel of columns and block of sources, a pass over the lists.
  *
- *     fill       the slice's columns of the block's sources, computed from the layer's input, into
+ *     fill       the panel's columns of the block's sources, computed from the layer's input, into
  *                memory
  *     aggregate  the lists of each range of destinations over these rows, into the range's states
  *     put        the states to a store, or, in the layer's last pass, on to exact_output.c
@@ -33,33 +33,33 @@
 
 typedef struct fill {
     plim__exact_t *exact;
-    const plim__exact_slice_t *slice;
+    const plim__exact_panel_t *panel;
     int64_t first;             /* position of the first row in memory */
     plim__exact_chunk_t chunk; /* of this peer's sources */
     int64_t whole;             /* position of its first among all sources */
     const char *data;
 } fill_t;
 
-/* Packs the slice's part of the front weight, attention's scores before it. */
-static void pack_front(plim__exact_t *exact, const plim__exact_slice_t *slice)
+/* Packs the panel's part of the front weight, attention's scores before it. */
+static void pack_front(plim__exact_t *exact, const plim__exact_panel_t *panel)
 {
     const plim__exact_layer_t *layer = exact->layer;
-    const int64_t scores = 2 * (int64_t)slice->heads;
+    const int64_t scores = 2 * (int64_t)panel->heads;
     if (scores > 0)
-        plim__tile_pack(exact->scores + (int64_t)2 * slice->head * layer->in, layer->in, 0, scores,
+        plim__tile_pack(exact->scores + (int64_t)2 * panel->head * layer->in, layer->in, 0, scores,
                         exact->packed_front);
-    plim__tile_pack(layer->front + slice->first * layer->in, layer->in, scores, slice->count,
+    plim__tile_pack(layer->front + panel->first * layer->in, layer->in, scores, panel->count,
                     exact->packed_front);
 }
 
 /* Loads rows position … position+rows-1 of this peer's input: all columns to `x` if a product
- * follows, otherwise the slice's columns to `to`. */
+ * follows, otherwise the panel's columns to `to`. */
 static void load_rows(const fill_t *fill, int64_t position, int64_t rows, float *x, float *to)
 {
     const plim__exact_t *exact = fill->exact;
     const plim__exact_layer_t *layer = exact->layer;
-    const plim__exact_slice_t *slice = fill->slice;
-    const int64_t first = slice->first % layer->in; /* R-GCN's bases have the same columns */
+    const plim__exact_panel_t *panel = fill->panel;
+    const int64_t first = panel->first % layer->in; /* R-GCN's bases have the same columns */
     int64_t node = plim__exact_node_at(exact->held, position);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t place = plim__exact_position(exact->source.set, node);
@@ -68,7 +68,7 @@ static void load_rows(const fill_t *fill, int64_t position, int64_t rows, float 
         if (layer->front != NULL)
             plim__exact_load(exact, row, 0, layer->in, x + i * layer->in);
         else
-            plim__exact_load(exact, row, first, slice->row_width, to + i * slice->row_width);
+            plim__exact_load(exact, row, first, panel->row_width, to + i * panel->row_width);
         if (i + 1 < rows)
             node = plim__exact_node_after(exact->held, node);
     }
@@ -85,8 +85,8 @@ static void scale_rows(const fill_t *fill, int64_t position, int64_t rows, float
         const float scale =
             weighted ? plim__exact_weighted_src(exact, node)
                      : 1.0f / sqrtf((float)(plim__min_i64(degree, exact->layer->fanout) + 1));
-        float *row = to + i * fill->slice->width;
-        for (int64_t j = 0; j < fill->slice->width; j++)
+        float *row = to + i * fill->panel->width;
+        for (int64_t j = 0; j < fill->panel->width; j++)
             row[j] *= scale;
         if (i + 1 < rows)
             node = plim__exact_node_after(exact->held, node);
@@ -96,11 +96,11 @@ static void scale_rows(const fill_t *fill, int64_t position, int64_t rows, float
 /* Adds GATv2's bias to the columns of each row. */
 static void add_bias(const fill_t *fill, int64_t rows, float *to)
 {
-    const plim__exact_slice_t *slice = fill->slice;
-    const float *bias = fill->exact->layer->front_bias + slice->first;
+    const plim__exact_panel_t *panel = fill->panel;
+    const float *bias = fill->exact->layer->front_bias + panel->first;
     for (int64_t i = 0; i < rows; i++) {
-        float *row = to + i * slice->row_width + 2 * (int64_t)slice->heads;
-        for (int64_t j = 0; j < slice->count; j++)
+        float *row = to + i * panel->row_width + 2 * (int64_t)panel->heads;
+        for (int64_t j = 0; j < panel->count; j++)
             row[j] += bias[j];
     }
 }
@@ -112,7 +112,7 @@ static void fill_tile(void *context, int worker, int64_t tile)
     const plim__exact_layer_t *layer = exact->layer;
     const int64_t position = fill->chunk.first + tile * TILE;
     const int64_t rows = plim__min_i64(TILE, fill->chunk.end - position);
-    const int64_t width = fill->slice->row_width;
+    const int64_t width = fill->panel->row_width;
     float *x = plim__exact_tile(exact, worker);
     float *to = exact->resident + (fill->whole + tile * TILE - fill->first) * width;
     load_rows(fill, position, rows, x, to);
@@ -129,7 +129,7 @@ static void fill_tile(void *context, int worker, int64_t tile)
 static plim_status_t fill_until(fill_t *fill, int64_t end)
 {
     plim__exact_t *exact = fill->exact;
-    const int64_t cost = 100 + exact->layer->in * (fill->slice->row_width + 16) / 32;
+    const int64_t cost = 100 + exact->layer->in * (fill->panel->row_width + 16) / 32;
     for (;;) {
         const plim__exact_chunk_t *next = plim__exact_reader_peek(&exact->rows);
         char *data;
@@ -140,30 +140,30 @@ static plim_status_t fill_until(fill_t *fill, int64_t end)
         fill->whole = plim__exact_whole(exact->held, fill->chunk.first);
         plim__team_run(exact->team, (fill->chunk.end - fill->chunk.first + TILE - 1) / TILE,
                        TILE * cost, fill_tile, fill);
-        if (exact->choice.slices * exact->choice.blocks ==
+        if (exact->choice.panels * exact->choice.blocks ==
             1) /* with many passes, the progress of the lists is enough */
             plim__progress(exact->job, exact->reading, "rows", fill->chunk.end, exact->held->count);
     }
 }
 
-/* Computes the slice's columns of sources [first, end), each peer those of its own. */
-static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_slice_t *slice,
+/* Computes the panel's columns of sources [first, end), each peer those of its own. */
+static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_panel_t *panel,
                                int64_t first, int64_t end)
 {
     plim__exact_rows_t rows =
         plim__exact_rows_of(exact, exact->held, plim__exact_part_before(exact->held, first),
                             plim__exact_part_before(exact->held, end));
-    fill_t fill = {.exact = exact, .slice = slice, .first = first};
+    fill_t fill = {.exact = exact, .panel = panel, .first = first};
     if (exact->layer->front != NULL)
-        pack_front(exact, slice);
+        pack_front(exact, panel);
     plim__exact_reader_start(&exact->rows, exact->source.file, exact->source.memory,
                              plim__exact_rows_next, &rows);
     for (int64_t at = first; at < end;) {
         const plim__exact_group_t group = plim__exact_group_at(exact, at, end);
         const plim_status_t status =
             fill_until(&fill, plim__exact_part_before(exact->held, group.end));
-        PLIM_TRY(plim__exact_gather(exact, &group, status, slice->row_width,
-                                    exact->resident + (group.first - first) * slice->row_width));
+        PLIM_TRY(plim__exact_gather(exact, &group, status, panel->row_width,
+                                    exact->resident + (group.first - first) * panel->row_width));
         at = group.end;
     }
     return PLIM_OK;
@@ -335,21 +335,21 @@ static void aggregate_lists(void *context, int worker, int64_t task)
 }
 
 static plim__stream_aggregate_t rule_of(const plim__exact_t *exact,
-                                        const plim__exact_slice_t *slice)
+                                        const plim__exact_panel_t *panel)
 {
     const plim__exact_layer_t *layer = exact->layer;
     const bool v2 = layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION_V2;
     return (plim__stream_aggregate_t){.kind = layer->aggregate,
-                                      .width = slice->width,
-                                      .row_width = slice->row_width,
-                                      .heads = slice->heads,
+                                      .width = panel->width,
+                                      .row_width = panel->row_width,
+                                      .heads = panel->heads,
                                       .channels = layer->channels,
-                                      .first = slice->first,
+                                      .first = panel->first,
                                       .rows = exact->resident,
-                                      .terms = plim__exact_terms(exact, slice),
+                                      .terms = plim__exact_terms(exact, panel),
                                       .factors = layer->comp,
                                       .bases = layer->heads,
-                                      .att = v2 ? layer->att_src + slice->first : NULL,
+                                      .att = v2 ? layer->att_src + panel->first : NULL,
                                       .z_dst = exact->z};
 }
 
@@ -376,12 +376,12 @@ static plim_status_t take_edges(aggregation_t *aggregation)
 }
 
 /* Aggregates the lists of one range of destinations over the sources [first, end) in memory. */
-static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_slice_t *slice,
+static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_panel_t *panel,
                                      int64_t first, int64_t end, int64_t range, float *states)
 {
     const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
     aggregation_t aggregation = {.exact = exact,
-                                 .rule = rule_of(exact, slice),
+                                 .rule = rule_of(exact, panel),
                                  .first = first,
                                  .end = end,
                                  .first_state = range * exact->sizes.range_rows,
@@ -411,9 +411,9 @@ static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_sli
 /* One pass over the lists. */
 typedef struct exact_pass {
     plim__exact_t *exact;
-    plim__exact_slice_t slice;
+    plim__exact_panel_t panel;
     int64_t first, end; /* sources in memory */
-    bool begins, ends;  /* the slice's first pass, the layer's last */
+    bool begins, ends;  /* the panel's first pass, the layer's last */
     const plim__exact_sink_t *sink;
     int64_t range, offset, size; /* the part of each range of stored states that is read */
 } exact_pass_t;
@@ -431,15 +431,15 @@ static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
     return true;
 }
 
-/* Starts reading the states for this pass: those of its slice; in the last pass, those of all
- * slices. */
+/* Starts reading the states for this pass: those of its panel; in the last pass, those of all
+ * panels. */
 static void start_states(exact_pass_t *pass, const plim__exact_plan_t *plan)
 {
     plim__exact_t *exact = pass->exact;
     const int64_t slot =
-        plan->stored_slices > 0 ? exact->partial.range_bytes / plan->stored_slices : 0;
-    pass->offset = pass->ends ? 0 : pass->slice.offset;
-    pass->size = pass->ends ? slot * plan->stored_slices : pass->begins ? 0 : slot;
+        plan->stored_panels > 0 ? exact->partial.range_bytes / plan->stored_panels : 0;
+    pass->offset = pass->ends ? 0 : pass->panel.offset;
+    pass->size = pass->ends ? slot * plan->stored_panels : pass->begins ? 0 : slot;
     if (pass->size > 0)
         plim__exact_reader_start(&exact->states, &exact->partial.file, NULL, next_states, pass);
 }
@@ -466,11 +466,11 @@ static plim_status_t run_range(exact_pass_t *pass, int64_t range)
 {
     plim__exact_t *exact = pass->exact;
     const plim__stream_aggregate_t rule = {
-        .kind = exact->layer->aggregate, .width = pass->slice.width, .heads = pass->slice.heads};
+        .kind = exact->layer->aggregate, .width = pass->panel.width, .heads = pass->panel.heads};
     const int64_t rows =
         plim__min_i64(exact->sizes.range_rows, exact->to->count - range * exact->sizes.range_rows);
-    const int64_t size = rows * pass->slice.width * (int64_t)sizeof(float);
-    const int64_t place = range * exact->partial.range_bytes + pass->slice.offset;
+    const int64_t size = rows * pass->panel.width * (int64_t)sizeof(float);
+    const int64_t place = range * exact->partial.range_bytes + pass->panel.offset;
     void *states = exact->state;
     char *read = NULL;
     plim__exact_chunk_t chunk;
@@ -483,10 +483,10 @@ static plim_status_t run_range(exact_pass_t *pass, int64_t range)
     if (pass->begins)
         plim__stream_aggregate_begin(&rule, rows, states);
     else if (read != NULL)
-        memcpy(states, read + (pass->slice.offset - pass->offset), (size_t)size);
+        memcpy(states, read + (pass->panel.offset - pass->offset), (size_t)size);
     if (exact->layer->front_dst != NULL)
-        PLIM_TRY(plim__exact_output_dst(exact, &pass->slice, range, rows));
-    PLIM_TRY(aggregate_range(exact, &pass->slice, pass->first, pass->end, range, states));
+        PLIM_TRY(plim__exact_output_dst(exact, &pass->panel, range, rows));
+    PLIM_TRY(aggregate_range(exact, &pass->panel, pass->first, pass->end, range, states));
     if (pass->ends)
         return put_output(pass, range, rows, states, read);
     plim__exact_writer_put(&exact->writer, &exact->partial, place, size);
@@ -575,22 +575,22 @@ static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *
                                 const plim__exact_sink_t *sink)
 {
     const plim__exact_choice_t *choice = &plan->choice;
-    for (int64_t s = 0; s < choice->slices; s++) {
-        const plim__exact_slice_t slice = plim__exact_slice(exact, s);
+    for (int64_t s = 0; s < choice->panels; s++) {
+        const plim__exact_panel_t panel = plim__exact_panel(exact, s);
         for (int64_t b = 0; b < choice->blocks; b++) {
             exact_pass_t pass = {.exact = exact,
-                                 .slice = slice,
+                                 .panel = panel,
                                  .first = b * choice->rows,
                                  .end = plim__min_i64((b + 1) * choice->rows, exact->from->count),
                                  .begins = b == 0,
-                                 .ends = s == choice->slices - 1 && b == choice->blocks - 1,
+                                 .ends = s == choice->panels - 1 && b == choice->blocks - 1,
                                  .sink = sink};
             exact->edges_done = exact->edges_end;
             exact->edges_end += exact->to->edges;
-            if (choice->slices * choice->blocks > 1)
+            if (choice->panels * choice->blocks > 1)
                 plim__progress(exact->job, exact->phase, "edges", exact->edges_done,
                                exact->edges_total);
-            PLIM_TRY(fill_rows(exact, &slice, pass.first, pass.end));
+            PLIM_TRY(fill_rows(exact, &panel, pass.first, pass.end));
             PLIM_TRY(run_pass(&pass, plan));
         }
     }
@@ -626,7 +626,7 @@ static plim_status_t make_memory(plim__exact_t *exact, const plim__exact_plan_t 
     /* One thread touches the pages: if several threads fault on a huge page at once, the kernel
      * charges one to each of them. */
     plim__arena_touch(&exact->resident_arena);
-    if (plan->stored_slices == 0)
+    if (plan->stored_panels == 0)
         return PLIM_OK;
     return plim__exact_store_create(&exact->partial, exact->job, exact->params->scratch, false,
                                     plan->state_bytes / ranges, ranges);
@@ -642,7 +642,7 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index, const plim_
     exact->to = &exact->parts[index + 1];
     exact->choice = plan->choice;
     exact->edges_done = exact->edges_end = 0;
-    exact->edges_total = exact->to->edges * plan->choice.slices * plan->choice.blocks;
+    exact->edges_total = exact->to->edges * plan->choice.panels * plan->choice.blocks;
     if (exact->sets[index + 1].count == 0)
         return PLIM_OK;
     pack(exact, exact->layer);

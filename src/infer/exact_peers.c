@@ -2,7 +2,7 @@
  * What the ranks of a job exchange in an exact evaluation, with the bytes that each receives:
  *
  *     unite    members of a set, N/8 bytes and a little more, twice
- *     gather   each layer's product, once however many slices and blocks there are: its sources
+ *     gather   each layer's product, once however many panels and blocks there are: its sources
  *              times the columns that are aggregated, 4 bytes each
  *     collect  the requested outputs, to peer 0
  *

@@ -1,18 +1,18 @@
 /*
- * The plan of exact evaluation: buffer sizes and layouts, then for each layer the number of slices
+ * The plan of exact evaluation: buffer sizes and layouts, then for each layer the number of panels
  * of columns and of blocks of sources.
  *
- * A pass holds (rows of a block) x (columns of a slice) in memory and streams the lists once. With
- * S slices and B blocks, X bytes of input, I bytes of lists, E edges, and D bytes of states of all
+ * A pass holds (rows of a block) x (columns of a panel) in memory and streams the lists once. With
+ * S panels and B blocks, X bytes of input, I bytes of lists, E edges, and D bytes of states of all
  * columns, a layer costs
  *
  *     disk    S X + S B I + 2 D (B - 1) + 2 D (S - 1) / S
  *     memory  S E random fetches of rows of W/S columns, some cache lines each; S B E list entries
  *
- * A slice reads the input again, a block reads and writes the states again: where states are small
+ * A panel reads the input again, a block reads and writes the states again: where states are small
  * beside the input, blocks are cheaper, and their rows fill whole cache lines; where states are
- * large, slices are. papers100M, 128 columns of f16 to 16 of f32, in 4 GiB: two blocks (28 + 13 +
- * 14 GB if all nodes are destinations) beat two slices (57 + 13 + 7 GB), and take half the fetches.
+ * large, panels are. papers100M, 128 columns of f16 to 16 of f32, in 4 GiB: two blocks (28 + 13 +
+ * 14 GB if all nodes are destinations) beat two panels (57 + 13 + 7 GB), and take half the fetches.
  */
 #include "infer/exact_internal.h"
 
@@ -32,7 +32,7 @@
 #define ENTRY_RATE 800e6
 
 #define BLOCKS_MAX 4096
-#define SLICES_MAX 64 /* attention may have more, since it has no blocks */
+#define PANELS_MAX 64 /* attention may have more, since it has no blocks */
 
 #define PARTS_MAX 16 /* of a basis */
 
@@ -137,67 +137,67 @@ size_t plim__exact_resident_bytes(const plim__exact_choice_t *choice)
 }
 
 /* Floats of a state of so many columns. */
-static int64_t slice_width(const plim__exact_layer_t *layer, int64_t columns)
+static int64_t panel_width(const plim__exact_layer_t *layer, int64_t columns)
 {
     if (!plim__exact_attends(layer))
         return columns;
-    /* Whole heads, or a part of one: see slice_columns. */
+    /* Whole heads, or a part of one: see panel_columns. */
     const int64_t heads = (columns + layer->channels - 1) / layer->channels;
     return columns + 2 * heads;
 }
 
 /* Floats of a row: R-GCN's bases have the same. */
-static int64_t slice_row_width(const plim__exact_layer_t *layer, int64_t columns)
+static int64_t panel_row_width(const plim__exact_layer_t *layer, int64_t columns)
 {
     return layer->aggregate == PLIM__STREAM_AGGREGATE_TYPED
                ? plim__min_i64(columns, layer->channels)
-               : slice_width(layer, columns);
+               : panel_width(layer, columns);
 }
 
-/* Whether slices are whole heads (or bases), or a part of one. */
+/* Whether panels are whole heads (or bases), or a part of one. */
 static bool by_heads(const plim__exact_layer_t *layer)
 {
     return plim__exact_attends(layer) || layer->aggregate == PLIM__STREAM_AGGREGATE_TYPED;
 }
 
-/* Columns of each of `slices` of about equal width; a slice of attention is whole heads, or a part
+/* Columns of each of `panels` of about equal width; a panel of attention is whole heads, or a part
  * of one head. */
-static int64_t slice_columns(const plim__exact_layer_t *layer, int64_t slices)
+static int64_t panel_columns(const plim__exact_layer_t *layer, int64_t panels)
 {
     if (!by_heads(layer))
-        return (layer->wide + slices - 1) / slices;
-    if (slices <= layer->heads)
-        return (layer->heads + slices - 1) / slices * layer->channels;
-    const int64_t parts = (slices + layer->heads - 1) / layer->heads;
+        return (layer->wide + panels - 1) / panels;
+    if (panels <= layer->heads)
+        return (layer->heads + panels - 1) / panels * layer->channels;
+    const int64_t parts = (panels + layer->heads - 1) / layer->heads;
     return (layer->channels + parts - 1) / parts;
 }
 
-static int64_t count_slices(const plim__exact_layer_t *layer, int64_t columns)
+static int64_t count_panels(const plim__exact_layer_t *layer, int64_t columns)
 {
     if (!by_heads(layer) || columns >= layer->channels)
         return (layer->wide + columns - 1) / columns;
     return layer->heads * ((layer->channels + columns - 1) / columns);
 }
 
-static int64_t slices_max(const plim__exact_layer_t *layer)
+static int64_t panels_max(const plim__exact_layer_t *layer)
 {
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
         return layer->wide;
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION_V2) /* logits need whole heads */
         return layer->heads;
-    return plim__min_i64(layer->wide, by_heads(layer) ? layer->heads * PARTS_MAX : SLICES_MAX);
+    return plim__min_i64(layer->wide, by_heads(layer) ? layer->heads * PARTS_MAX : PANELS_MAX);
 }
 
 static double seconds(const plim__exact_layer_t *layer, const plim__exact_choice_t *choice,
                       int64_t num_dst, int64_t edges, int64_t input_bytes, int64_t index_bytes)
 {
-    const double slices = (double)choice->slices, blocks = (double)choice->blocks;
-    const double states = (double)num_dst * (double)(slice_width(layer, layer->wide) * 4);
-    const double disk = slices * (double)input_bytes + slices * blocks * (double)index_bytes +
-                        2 * states * (blocks - 1 + (slices - 1) / slices);
+    const double panels = (double)choice->panels, blocks = (double)choice->blocks;
+    const double states = (double)num_dst * (double)(panel_width(layer, layer->wide) * 4);
+    const double disk = panels * (double)input_bytes + panels * blocks * (double)index_bytes +
+                        2 * states * (blocks - 1 + (panels - 1) / panels);
     const double lines = (double)(choice->row_width * 4 + 48) / 64; /* mean over all alignments */
-    return disk / DISK_RATE + slices * (double)edges * (lines < 1 ? 1 : lines) / FETCH_RATE +
-           slices * blocks * (double)edges / ENTRY_RATE;
+    return disk / DISK_RATE + panels * (double)edges * (lines < 1 ? 1 : lines) / FETCH_RATE +
+           panels * blocks * (double)edges / ENTRY_RATE;
 }
 
 /* The minimum of floats that a pass over the layer holds. */
@@ -209,27 +209,27 @@ static int64_t minimum_floats(const plim__exact_layer_t *layer, int64_t num_src)
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
         return plim__mul_saturating_i64(num_src, 3);
     if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION_V2) {
-        const int64_t width = slice_width(layer, layer->channels);
+        const int64_t width = panel_width(layer, layer->channels);
         return plim__mul_saturating_i64(num_src / (BLOCKS_MAX / 2) + 1, width) + 1024;
     }
     const int64_t wide = layer->aggregate == PLIM__STREAM_AGGREGATE_TYPED
-                             ? layer->channels * (SLICES_MAX / PARTS_MAX)
+                             ? layer->channels * (PANELS_MAX / PARTS_MAX)
                              : layer->wide;
-    return plim__max_i64(num_src / 16, (wide + SLICES_MAX - 1) / SLICES_MAX) + 1024;
+    return plim__max_i64(num_src / 16, (wide + PANELS_MAX - 1) / PANELS_MAX) + 1024;
 }
 
-/* The fastest choice within `capacity` floats; 0 slices if that is too little. */
+/* The fastest choice within `capacity` floats; 0 panels if that is too little. */
 static plim__exact_choice_t choose(const plim__exact_layer_t *layer, int64_t num_src,
                                    int64_t num_dst, int64_t edges, int64_t input_bytes,
                                    int64_t index_bytes, int64_t capacity)
 {
     plim__exact_choice_t best = {0};
     double best_seconds = 0;
-    for (int64_t slices = 1; slices <= slices_max(layer); slices++) {
-        plim__exact_choice_t choice = {.columns = slice_columns(layer, slices)};
-        choice.slices = count_slices(layer, choice.columns);
-        choice.width = slice_width(layer, choice.columns);
-        choice.row_width = slice_row_width(layer, choice.columns);
+    for (int64_t panels = 1; panels <= panels_max(layer); panels++) {
+        plim__exact_choice_t choice = {.columns = panel_columns(layer, panels)};
+        choice.panels = count_panels(layer, choice.columns);
+        choice.width = panel_width(layer, choice.columns);
+        choice.row_width = panel_row_width(layer, choice.columns);
         choice.rows = plim__min_i64(capacity / choice.row_width, num_src);
         if (choice.rows < 1 ||
             (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION && choice.rows < num_src))
@@ -239,7 +239,7 @@ static plim__exact_choice_t choose(const plim__exact_layer_t *layer, int64_t num
         if (choice.blocks > BLOCKS_MAX)
             continue;
         const double took = seconds(layer, &choice, num_dst, edges, input_bytes, index_bytes);
-        if (best.slices == 0 || took < best_seconds) {
+        if (best.panels == 0 || took < best_seconds) {
             best = choice;
             best_seconds = took;
         }
@@ -247,43 +247,43 @@ static plim__exact_choice_t choose(const plim__exact_layer_t *layer, int64_t num
     return best;
 }
 
-plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
+plim__exact_panel_t plim__exact_panel(const plim__exact_t *exact, int64_t index)
 {
     const plim__exact_layer_t *layer = exact->layer;
     const plim__exact_choice_t *choice = &exact->choice;
-    plim__exact_slice_t slice = {.first = index * choice->columns};
+    plim__exact_panel_t panel = {.first = index * choice->columns};
     int64_t end = layer->wide;
     if (by_heads(layer) && choice->columns < layer->channels) {
-        const int64_t parts = choice->slices / layer->heads;
+        const int64_t parts = choice->panels / layer->heads;
         const int64_t head = index / parts;
-        slice.first = head * layer->channels + index % parts * choice->columns;
+        panel.first = head * layer->channels + index % parts * choice->columns;
         end = (head + 1) * layer->channels;
     }
-    slice.count = plim__min_i64(choice->columns, end - slice.first);
-    slice.width = slice.count;
-    slice.row_width = slice_row_width(layer, slice.count);
-    slice.offset = index * matrix_bytes(exact->sizes.range_rows, choice->width);
+    panel.count = plim__min_i64(choice->columns, end - panel.first);
+    panel.width = panel.count;
+    panel.row_width = panel_row_width(layer, panel.count);
+    panel.offset = index * matrix_bytes(exact->sizes.range_rows, choice->width);
     if (plim__exact_attends(layer)) {
-        slice.head = (int)(slice.first / layer->channels);
-        slice.heads = (int)((slice.first + slice.count - 1) / layer->channels) - slice.head + 1;
-        slice.width += 2 * (int64_t)slice.heads;
-        slice.row_width = slice.width;
+        panel.head = (int)(panel.first / layer->channels);
+        panel.heads = (int)((panel.first + panel.count - 1) / layer->channels) - panel.head + 1;
+        panel.width += 2 * (int64_t)panel.heads;
+        panel.row_width = panel.width;
     }
-    return slice;
+    return panel;
 }
 
 /* Floats of a state, and of a row, of all columns. */
 static int64_t state_floats(const plim__exact_layer_t *layer)
 {
-    return layer->aggregates ? slice_width(layer, layer->wide) : 0;
+    return layer->aggregates ? panel_width(layer, layer->wide) : 0;
 }
 
 static int64_t row_floats(const plim__exact_layer_t *layer)
 {
-    return layer->aggregates ? slice_row_width(layer, layer->wide) : 0;
+    return layer->aggregates ? panel_row_width(layer, layer->wide) : 0;
 }
 
-/* Maximum floats of the states of all slices: every slice of attention repeats the scores. */
+/* Maximum floats of the states of all panels: every panel of attention repeats the scores. */
 static int64_t stored_floats(const plim__exact_layer_t *layer)
 {
     if (!layer->aggregates)
@@ -318,7 +318,7 @@ static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *lay
     const int64_t rows = sizes->range_rows, states = state_floats(layer);
     sizes->chunk = plim__max_i64(sizes->chunk, layer->in * (int64_t)sizeof(float));
     sizes->states = plim__max_i64(sizes->states, matrix_bytes(rows, stored_floats(layer)) +
-                                                     (layer->aggregates ? slices_max(layer) : 0) *
+                                                     (layer->aggregates ? panels_max(layer) : 0) *
                                                          (int64_t)PLIM__PAGE);
     sizes->written =
         plim__max_i64(sizes->written, matrix_bytes(rows, plim__max_i64(layer->out, states)));
@@ -518,12 +518,12 @@ static bool fit_layer(const exact_work_t *work, int index, int64_t available, in
     if (floats > 0)
         plan->choice =
             choose(layer, from, to, edges, plim__mul_saturating_i64(from, row), lists, floats);
-    if (plan->choice.slices == 0) {
+    if (plan->choice.panels == 0) {
         *needed_out = available - left + matrix_bytes(minimum_floats(layer, from), 1);
         return false;
     }
-    plan->stored_slices = plan->choice.slices - (plan->choice.blocks > 1 ? 0 : 1);
-    plan->state_bytes = plan->stored_slices * store_bytes(work, index, plan->choice.width);
+    plan->stored_panels = plan->choice.panels - (plan->choice.blocks > 1 ? 0 : 1);
+    plan->state_bytes = plan->stored_panels * store_bytes(work, index, plan->choice.width);
     return true;
 }
 
@@ -597,7 +597,7 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
         .bytes = buffers + fit.held, .disk = fit.disk, .column_bytes = column.bytes};
     for (int i = 0; i < num_layers; i++) {
         const plim__exact_choice_t *choice = &fit.plans[i].choice;
-        cost_out->layers[i].slices = choice->slices;
+        cost_out->layers[i].panels = choice->panels;
         cost_out->layers[i].blocks = choice->blocks;
         cost_out->layers[i].columns = choice->columns;
         cost_out->layers[i].stored = i < num_layers - 1 && !fit.plans[i].in_memory;
@@ -626,7 +626,7 @@ static void log_layer(const plim__exact_t *exact, int index)
     const plim__exact_layer_t *layer = &exact->layers[index];
     const plim__exact_set_t *from = &exact->sets[index], *to = &exact->parts[index + 1];
     const plim__exact_choice_t *choice = &exact->plans[index].choice;
-    const int64_t passes = choice->slices * choice->blocks;
+    const int64_t passes = choice->panels * choice->blocks;
     if (passes > 0)
         plim__log(exact->job, PLIM_LOG_INFO,
                   "exact layer %d: %lld nodes, %lld edges, in %lld pass%s: %lld of %lld columns, "
@@ -637,7 +637,7 @@ static void log_layer(const plim__exact_t *exact, int index)
 }
 
 /*
- * Plans all layers. Peers must have the same blocks and slices: all take the least capacity of any,
+ * Plans all layers. Peers must have the same blocks and panels: all take the least capacity of any,
  * which fits on each, and so make the same choice.
  */
 static plim_status_t fit_peers(plim__exact_t *exact, exact_work_t *work, int64_t available,

@@ -3,8 +3,8 @@
  *
  *     bound    | fixed: process, model, slots, windows …  | caches, up to the target | reserve |
  *
- * The bound is the smallest of the job's line, of what each control group leaves beside its other
- * processes, and of what the host has available. Fixed is what the process holds without the
+ * The bound is the smallest of the job's line, of what each control group's limit leaves after its
+ * other processes, and of what the host has available. Fixed is what the process holds without the
  * caches, as counted by the kernel: memory that the host process or a library takes counts like a
  * neighbour's, and the line is kept also where no control group enforces it. The caches' target is
  * what remains of the bound without fixed and reserve, at most the size that they were made for.

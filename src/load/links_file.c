@@ -13,20 +13,20 @@
 #include <string.h>
 
 #define CHUNK 4096 /* pairs that are read at once */
-#define STRETCHES 3
-#define PLACE_BITS 18 /* of a place in a stretch */
+#define WINDOWS 3
+#define PLACE_BITS 18 /* of a place in a window */
 #define HEADER_BUFFER 4096
 #define CHECKED ((int64_t)1 << 20) /* bytes at either end that a checksum covers */
 
-/* The pairs of some places of an epoch. */
-typedef struct stretch {
+/* The pairs of PLIM__LINKS_AHEAD places of an epoch, or of its last places. */
+typedef struct pair_window {
     int64_t epoch, first; /* its first place */
     int64_t count;        /* 0: none */
     int64_t used;         /* when it was used last */
     int64_t *sources;     /* (capacity) */
     int64_t *targets;     /* (capacity) */
     int64_t *types;       /* (capacity); NULL without */
-} stretch_t;
+} pair_window_t;
 
 struct plim__links_file {
     plim__arena_t arena;
@@ -43,10 +43,10 @@ struct plim__links_file {
     plim__read_t *reads;  /* (columns, CHUNK) */
     char *entries;        /* (columns, CHUNK) of the file's type */
     int64_t *positions;   /* (CHUNK) */
-    int64_t capacity;     /* places of a stretch; 0: not shuffled */
+    int64_t capacity;     /* places of a window; 0: not shuffled */
     uint64_t *keys;       /* (capacity) position << PLACE_BITS | place */
     uint64_t *scratch;    /* (capacity) */
-    stretch_t stretches[STRETCHES];
+    pair_window_t windows[WINDOWS];
     int64_t uses;
 };
 
@@ -62,12 +62,12 @@ static void lay_out(plim__arena_t *arena, void *draft)
     const size_t capacity = (size_t)file->capacity;
     file->keys = plim__arena_carve(arena, capacity, sizeof *file->keys, 1);
     file->scratch = plim__arena_carve(arena, capacity, sizeof *file->scratch, 1);
-    for (int i = 0; i < STRETCHES; i++) {
-        stretch_t *stretch = &file->stretches[i];
-        stretch->sources = plim__arena_carve(arena, capacity, sizeof *stretch->sources, 1);
-        stretch->targets = plim__arena_carve(arena, capacity, sizeof *stretch->targets, 1);
+    for (int i = 0; i < WINDOWS; i++) {
+        pair_window_t *window = &file->windows[i];
+        window->sources = plim__arena_carve(arena, capacity, sizeof *window->sources, 1);
+        window->targets = plim__arena_carve(arena, capacity, sizeof *window->targets, 1);
         if (file->num_types > 0)
-            stretch->types = plim__arena_carve(arena, capacity, sizeof *stretch->types, 1);
+            window->types = plim__arena_carve(arena, capacity, sizeof *window->types, 1);
     }
 }
 
@@ -260,7 +260,8 @@ static int64_t place_at(const uint64_t *keys, int64_t i)
     return keys != NULL ? (int64_t)(keys[i] & (((uint64_t)1 << PLACE_BITS) - 1)) : i;
 }
 
-/* Hands out the types of a chunk, of which a file's are among its entries. */
+/* Writes the types of a chunk's pairs to their places. A file has been read into `entries`, types
+ * included; the types of edges are read here. */
 static plim_status_t read_types(plim__links_file_t *file, const int64_t *positions, int64_t count,
                                 const uint64_t *keys, int64_t *types_out)
 {
@@ -326,52 +327,51 @@ plim_status_t plim__links_file_read(plim__links_file_t *file, const plim__offset
     return status;
 }
 
-/* Reads the pairs of a stretch, by ascending position. */
+/* Reads the pairs of a window, by ascending position. */
 static plim_status_t fill(plim__links_file_t *file, const plim__offsets_t *offsets,
                           plim__links_order_t order, const void *context, int64_t count,
-                          stretch_t *stretch)
+                          pair_window_t *window)
 {
-    const int bits = 64 - __builtin_clzll((unsigned long long)file->num_pairs);
-    order(context, stretch->epoch, stretch->first, count, stretch->sources);
+    const int bits = plim__radix_bits(file->num_pairs);
+    order(context, window->epoch, window->first, count, window->sources);
     for (int64_t i = 0; i < count; i++)
-        file->keys[i] = (uint64_t)stretch->sources[i] << PLACE_BITS | (uint64_t)i;
+        file->keys[i] = (uint64_t)window->sources[i] << PLACE_BITS | (uint64_t)i;
     const uint64_t *sorted = plim__radix_sort(file->keys, file->scratch, count, bits + PLACE_BITS);
     for (int64_t done = 0; done < count; done += CHUNK) {
         const int64_t chunk = plim__min_i64(CHUNK, count - done);
         for (int64_t i = 0; i < chunk; i++)
             file->positions[i] = (int64_t)(sorted[done + i] >> PLACE_BITS);
-        PLIM_TRY(
-            read_chunk(file, offsets, file->positions, chunk, sorted + done,
-                       (plim__links_out_t){stretch->sources, stretch->targets, stretch->types}));
+        PLIM_TRY(read_chunk(file, offsets, file->positions, chunk, sorted + done,
+                            (plim__links_out_t){window->sources, window->targets, window->types}));
     }
-    stretch->count = count;
+    window->count = count;
     return PLIM_OK;
 }
 
-/* The stretch with that place of an epoch, read if it is not there. */
+/* The window with that place of an epoch, read if it is not there. */
 static plim_status_t find(plim__links_file_t *file, const plim__offsets_t *offsets,
                           plim__links_order_t order, const void *context, int64_t epoch,
-                          int64_t place, stretch_t **stretch_out)
+                          int64_t place, pair_window_t **window_out)
 {
     const int64_t first = place / file->capacity * file->capacity;
-    stretch_t *stretch = &file->stretches[0];
-    for (int i = 0; i < STRETCHES; i++) {
-        stretch_t *one = &file->stretches[i];
+    pair_window_t *window = &file->windows[0];
+    for (int i = 0; i < WINDOWS; i++) {
+        pair_window_t *one = &file->windows[i];
         const bool has = one->count > 0 && one->epoch == epoch && one->first == first;
-        if (has || one->used < stretch->used)
-            stretch = one;
+        if (has || one->used < window->used)
+            window = one;
         if (has)
             break;
     }
-    stretch->used = ++file->uses;
-    *stretch_out = stretch;
-    if (stretch->count > 0 && stretch->epoch == epoch && stretch->first == first)
+    window->used = ++file->uses;
+    *window_out = window;
+    if (window->count > 0 && window->epoch == epoch && window->first == first)
         return PLIM_OK;
-    stretch->count = 0;
-    stretch->epoch = epoch;
-    stretch->first = first;
+    window->count = 0;
+    window->epoch = epoch;
+    window->first = first;
     return fill(file, offsets, order, context,
-                plim__min_i64(file->capacity, file->num_pairs - first), stretch);
+                plim__min_i64(file->capacity, file->num_pairs - first), window);
 }
 
 plim_status_t plim__links_file_take(plim__links_file_t *file, const plim__offsets_t *offsets,
@@ -381,19 +381,19 @@ plim_status_t plim__links_file_take(plim__links_file_t *file, const plim__offset
     plim_status_t status = PLIM_OK;
     pthread_mutex_lock(&file->lock);
     while (count > 0) {
-        stretch_t *stretch;
-        status = find(file, offsets, order, context, epoch, first, &stretch);
+        pair_window_t *window;
+        status = find(file, offsets, order, context, epoch, first, &window);
         if (status != PLIM_OK)
             break;
-        const int64_t from = first - stretch->first;
-        const int64_t taken = plim__min_i64(count, stretch->count - from);
+        const int64_t from = first - window->first;
+        const int64_t taken = plim__min_i64(count, window->count - from);
         const size_t bytes = (size_t)taken * sizeof *out.sources;
         if (out.sources != NULL) {
-            memcpy(out.sources, stretch->sources + from, bytes);
-            memcpy(out.targets, stretch->targets + from, bytes);
+            memcpy(out.sources, window->sources + from, bytes);
+            memcpy(out.targets, window->targets + from, bytes);
         }
         if (out.types != NULL)
-            memcpy(out.types, stretch->types + from, bytes);
+            memcpy(out.types, window->types + from, bytes);
         out = behind(out, taken);
         first += taken;
         count -= taken;

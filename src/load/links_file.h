@@ -4,7 +4,8 @@
  *
  * In a shuffled order a pair would be a read by itself. So the pairs of PLIM__LINKS_AHEAD places of
  * the epoch are read at once, by ascending position, where close ones are one read. Some such
- * stretches are kept: batches are built from one while a window lists a later one.
+ * windows of pairs are kept: batches are built from one while the loader lists seeds of a later
+ * one.
  */
 #ifndef PLIM_LOAD_LINKS_FILE_H
 #define PLIM_LOAD_LINKS_FILE_H

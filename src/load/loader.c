@@ -200,7 +200,7 @@ static void govern(plim_loader_t *loader)
     loader->stale |= shrank && loader->builder != NULL;
 }
 
-static plim_status_t check_room(const plim_loader_t *loader)
+static plim_status_t check_headroom(const plim_loader_t *loader)
 {
     if (!loader->yields || !loader->governor.tight)
         return PLIM_OK;
@@ -224,7 +224,7 @@ static plim_status_t obtain(plim_loader_t *loader, int64_t sequence, int64_t dea
         govern(loader);
         status = plim__job_check(loader->context.asked);
         if (status == PLIM_OK)
-            status = check_room(loader);
+            status = check_headroom(loader);
         if (status != PLIM_OK || atomic_load(&loader->ring.failed_at) <= sequence)
             break;
         plim__slot_t *slot = waiting.works ? claim(loader) : NULL;
@@ -486,7 +486,7 @@ PLIM_API plim_status_t plim_stream_next(plim_stream_t *stream, double timeout,
     const int64_t deadline = deadline_of(timeout);
     govern(loader);
     PLIM_TRY(plim__job_check(loader->context.asked));
-    PLIM_TRY(check_room(loader));
+    PLIM_TRY(check_headroom(loader));
     if (!stream->started)
         return plim__fail(PLIM_ERR_USAGE, "the stream was not started: call plim_stream_start");
     if (!is_served(stream))

@@ -214,10 +214,11 @@ plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *datas
     return status;
 }
 
-/* Admits nothing; what is wanted is the count of nodes. */
-static plim_status_t weigh(const plim_job_t *job, const plim_dataset_t *dataset,
-                           const plim_recipe_t *recipe, const plim__offsets_t *offsets,
-                           const plim__seeds_t *seeds, int64_t together, plim__reach_t *reach_out)
+/* Estimates the nodes that `together` seeds reach. Admits nothing to a cache. */
+static plim_status_t estimate_reach(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim_recipe_t *recipe, const plim__offsets_t *offsets,
+                                    const plim__seeds_t *seeds, int64_t together,
+                                    plim__reach_t *reach_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int64_t num_seeds = plim__seeds_count(seeds, PLIM_TRAIN);
@@ -235,7 +236,8 @@ static plim_status_t weigh(const plim_job_t *job, const plim_dataset_t *dataset,
     plim__access_t access;
     memcpy(params.fanout, recipe->fanout, sizeof params.fanout);
     if (plim__access_needs_file(job, info->num_nodes, params.work_bytes))
-        return plim__fail(PLIM_ERR_BUDGET, "weighing %lld nodes does not fit in memory",
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "access probabilities of %lld nodes do not fit in memory",
                           (long long)info->num_nodes);
     PLIM_TRY(plim__access_find(job, dataset, offsets, &params, &access));
     *reach_out = access.reach;
@@ -254,7 +256,7 @@ plim_status_t plim__probe_reach(const plim_job_t *job, const plim_dataset_t *dat
     if (status == PLIM_OK)
         status = plim__seeds_create(job, dataset, 0, &seeds);
     if (status == PLIM_OK)
-        status = weigh(job, dataset, recipe, offsets, seeds, together, reach_out);
+        status = estimate_reach(job, dataset, recipe, offsets, seeds, together, reach_out);
     plim__seeds_destroy(seeds);
     plim__offsets_destroy(offsets);
     return status;

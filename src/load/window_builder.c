@@ -148,9 +148,9 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     *steps_out = 0;
     if (left <= 0)
         return PLIM_OK;
-    const int64_t room = builder->num_entries >= left ? left : builder->num_entries / size * size;
-    const int64_t wanted = plim__min_i64(builder->window_steps, room / size + (room % size != 0));
-    const int64_t count = plim__min_i64(room, wanted * size);
+    const int64_t fit = builder->num_entries >= left ? left : builder->num_entries / size * size;
+    const int64_t wanted = plim__min_i64(builder->window_steps, fit / size + (fit % size != 0));
+    const int64_t count = plim__min_i64(fit, wanted * size);
     int64_t steps = 0, used = 0;
     if (stream->shuffled)
         plim__seeds_prepare(stream->seeds, target->epoch);

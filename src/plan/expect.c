@@ -311,7 +311,7 @@ static misses_t lists_missed(const expect_view_t *view, const population_t *popu
     return (misses_t){count, count * view->list_bytes};
 }
 
-/* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
+/* `count` chunks of `bytes` each, spread over a file and read in ascending order: those near each
  * other in one. */
 static void add_reads(const expect_view_t *view, double count, double bytes, double file_bytes,
                       double times, reads_t *reads_out)
@@ -621,14 +621,14 @@ static double exact_layer_bytes(const expect_view_t *view, const plim_model_t *m
 {
     const bool first = index == 0;
     const double nodes = (double)view->info->num_nodes;
-    const double slices = fmax((double)cost->layers[index].slices, 1);
+    const double panels = fmax((double)cost->layers[index].panels, 1);
     const double blocks = fmax((double)cost->layers[index].blocks, 1);
     const double columns = (double)cost->layers[index].columns;
     const double edges = rows / fmax(nodes, 1) * (double)view->info->num_edges;
     const double ids = edges * (double)plim__index_bytes(view->info->index_type);
     const double lists = ids + edges * (double)cost->column_bytes;
     const double states = /* written by a pass, read by the next */
-        rows * slices * columns * sizeof(float) * (blocks - 1 + (slices - 1) / slices);
+        rows * panels * columns * sizeof(float) * (blocks - 1 + (panels - 1) / panels);
     const double own =
         model->kind == PLIM_SAGE || model->kind == PLIM_RGCN || model->kind == PLIM_GATV2
             ? rows / fmax(sources, 1)
@@ -638,7 +638,7 @@ static double exact_layer_bytes(const expect_view_t *view, const plim_model_t *m
                               ? sources * (double)model->hidden * sizeof(float)
                               : 0;
     const double needed = rows < nodes ? ids : 0; /* to find whose inputs are needed */
-    return (slices + own) * inputs + slices * blocks * lists + states + needed;
+    return (panels + own) * inputs + panels * blocks * lists + states + needed;
 }
 
 /* Bytes that an exact pass reads, layer by layer: all splits, what their neighbours need, and

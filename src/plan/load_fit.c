@@ -733,7 +733,7 @@ static plim__working_size_t working_size(const plim__load_facts_t *facts, bool *
 }
 
 /* Packs rows and lists in scratch where that needs little memory. Without a training split any node
- * may be a seed, and none are worth it. */
+ * may be a seed, and a packed one would hardly be read again. */
 static void take_working_set(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
     const int64_t before = total_of(facts, plan);

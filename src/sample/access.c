@@ -118,11 +118,11 @@ static plim_status_t choose_layout(const plim_job_t *job, int64_t num_nodes, siz
     }
     layout.workers = (int)plim__max_i64(1, plim__min_i64(fit, most));
     int64_t all = plim__access_chunks(num_nodes) * PLIM__ACCESS_CHUNK;
-    size_t room = work_bytes - layout_bytes(&layout) - (size_t)layout.workers * engine;
-    layout.in_file = room / 6 < (size_t)all;
+    size_t rest = work_bytes - layout_bytes(&layout) - (size_t)layout.workers * engine;
+    layout.in_file = rest / 6 < (size_t)all;
     layout.capacity = all;
     if (layout.in_file)
-        layout.capacity = plim__min_i64(all, (int64_t)(room / sizeof(uint32_t)) /
+        layout.capacity = plim__min_i64(all, (int64_t)(rest / sizeof(uint32_t)) /
                                                  PLIM__ACCESS_CHUNK * PLIM__ACCESS_CHUNK);
     *layout_out = layout;
     return PLIM_OK;

@@ -33,7 +33,7 @@ typedef struct plim__pick {
     int64_t position;
 } plim__pick_t;
 
-/* One draw. A list's values are given once or twice, in pieces from first to last. */
+/* One draw. A list's values are given once or twice, in chunks from first to last. */
 typedef struct plim__choosing {
     plim__choice_t choice;
     const plim__hop_t *hop;

@@ -4,7 +4,7 @@
  *
  *     nodes ─► numbers of their entries ─► values of the column ─► positions chosen ─► ids
  *
- * A list that is longer than a group is taken in pieces: it may be given twice, never held whole.
+ * A list that is longer than a group is read in chunks: they may be read twice, never held whole.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#define GROUP_ENTRIES 16384        /* entries of a group's lists, or of a piece of a long list */
+#define GROUP_ENTRIES 16384        /* entries of a group's lists, or of a chunk of a long list */
 #define LIST_MOST PLIM__FANOUT_MAX /* a longer list is a long one */
 #define GROUP_DRAWS 512
 #define AHEAD 16 /* nodes between a prefetch and its use */
@@ -127,7 +127,7 @@ static void take_all(column_draws_t *all, plim__list_t list)
 }
 
 /* Gives a long list's values, once or twice. */
-static plim_status_t choose_pieces(const by_column_t *column, const column_draws_t *all,
+static plim_status_t choose_chunks(const by_column_t *column, const column_draws_t *all,
                                    plim__list_t list, plim__choosing_t *choosing, bool again)
 {
     const int64_t *node = &all->draws->nodes[all->taken];
@@ -159,9 +159,9 @@ static plim_status_t draw_long(const by_column_t *column, column_draws_t *all, p
     if (is_whole(column, all->draws->hop, list.degree)) {
         take_all(all, list);
     } else {
-        PLIM_TRY(choose_pieces(column, all, list, &choosing, false));
+        PLIM_TRY(choose_chunks(column, all, list, &choosing, false));
         if (plim__choose_twice(&choosing))
-            PLIM_TRY(choose_pieces(column, all, list, &choosing, true));
+            PLIM_TRY(choose_chunks(column, all, list, &choosing, true));
         end_draw(all, list, plim__choose_end(&choosing));
     }
     for (int64_t at = first; at < all->used; at += LIST_MOST) {
