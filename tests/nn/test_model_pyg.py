@@ -1,3 +1,4 @@
+# labels: together
 """Models forward and back against PyTorch Geometric's, with the same weights, rows and blocks."""
 import os
 import subprocess

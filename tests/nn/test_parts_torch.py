@@ -1,3 +1,4 @@
+# labels: together
 """Optimisers, schedules, losses and norms against PyTorch's own."""
 import os
 import subprocess

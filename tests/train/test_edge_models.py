@@ -1,3 +1,4 @@
+# labels: together
 """Models that read columns of edges, on graphs: their runs learn from them, weights are PyTorch Geometric's there and back."""
 import pathlib
 import sys

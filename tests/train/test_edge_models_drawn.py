@@ -1,3 +1,4 @@
+# labels: together
 """Models that read columns of edges, on one graph: PyTorch Geometric's gradients and outputs; the same bits however they are computed."""
 import json
 import pathlib

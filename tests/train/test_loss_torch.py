@@ -1,3 +1,4 @@
+# labels: together
 """Losses, gradients and updates against PyTorch with the very same batches: seeds without a label, values known in part,
 batches without any label, gradients accumulated over batches."""
 import json

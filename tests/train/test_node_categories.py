@@ -1,3 +1,4 @@
+# labels: together
 """Models over integer features of nodes: embeddings as OGB's AtomEncoder has them, against PyTorch Geometric on the same weights."""
 import pathlib
 import sys

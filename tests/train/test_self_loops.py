@@ -1,3 +1,4 @@
+# labels: together
 """Self-loops in the data mean what they mean in PyTorch Geometric, in training, evaluation and prediction; older runs keep their meaning."""
 import json
 import pathlib
