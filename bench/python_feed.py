@@ -2,16 +2,18 @@
 """Batches from plimsoll.NeighborLoader, from PyTorch Geometric's NodeLoader with our sampler and stores, or from PyTorch Geometric alone;
 by themselves or into a PyG model. For tools/prove python.
 
-    bench/python_feed.py plimsoll|sampler|pyg DATASET --workload A|B --what load|train|profile|leak [--memory SIZE] [--seconds 5] [--repeats 3]
+    bench/python_feed.py plimsoll|sampler|pyg DATASET --workload A|B --what load|train|profile|leak [--draw uniform|weighted|temporal] [--memory SIZE]
+                         [--seconds 5] [--repeats 3]
 
 DATASET is a directory that `plimsoll generate` or `import` made. PyG gets its best case: the CSC in memory, handed to its sampler, float32
-rows in memory, no worker processes. The last line is one JSON object: batches/s of each window, sizes of batches, peak of
+rows and columns of edges in memory, no worker processes. --draw: by `edge_weight`, or nothing later than the seed, by the times of nodes. The last line is one JSON object: batches/s of each window, sizes of batches, peak of
 resident memory. `profile` also says which share of a batch's time is spent outside of the library; `leak` reads --batches batches from three
 loaders and lists the resident memory every thousandth.
 """
 import argparse
 import gc
 import json
+import os
 import resource
 import time
 
@@ -25,6 +27,8 @@ WORKLOADS = {
     'B': {'batch': 1024, 'fanout': [15, 10, 5], 'model': GraphSAGE, 'hidden': 256},
 }
 CHUNK = 1 << 20
+DRAWS = {'uniform': {}, 'weighted': {'weight_attr': 'edge_weight'}, 'temporal': {'time_attr': 'time'}}
+COLUMNS = {'edge_attr': ('edge_features', torch.float32), 'edge_weight': ('edge_weight', torch.float32), 'edge_time': ('edge_time', torch.int64)}
 
 
 def widened(path, name, kind):
@@ -37,7 +41,22 @@ def widened(path, name, kind):
     return out
 
 
-def pyg_loader(path, load):
+def sort_lists(indptr, row, time, columns):
+    """Sorts each list by the times of its nodes, as PyG's temporal sampler needs it, and the columns with them; some lists at a time."""
+    ends = indptr.numpy()
+    span = int(time.max()) - int(time.min()) + 1
+    first = 0
+    while first < len(ends) - 1:
+        last = max(int(np.searchsorted(ends, ends[first] + CHUNK, 'right')) - 1, first + 1)
+        piece = slice(int(ends[first]), int(ends[last]))
+        lists = np.repeat(np.arange(last - first), np.diff(ends[first:last + 1]))
+        order = torch.from_numpy(np.argsort(lists * span + (time[row[piece]] - time.min()).numpy()))
+        for column in (row, *columns):
+            column[piece] = column[piece][order]
+        first = last
+
+
+def pyg_loader(path, load, draw):
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
     from torch_geometric.sampler import NeighborSampler
@@ -46,14 +65,25 @@ def pyg_loader(path, load):
     data = Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=len(indptr) - 1, y=labels.long())
     sampler = NeighborSampler(data, num_neighbors=load['fanout'], is_sorted=True)
     sampler.colptr, sampler.row = indptr, widened(path, 'indices', torch.int64)
+    columns = {name: widened(path, file, kind) for name, (file, kind) in COLUMNS.items() if os.path.exists(f'{path}/{file}.npy')}
+    times = {}
+    if draw == 'weighted':
+        sampler.edge_weight = columns['edge_weight']
+    elif draw == 'temporal':
+        time = sampler.node_time = data.time = torch.from_numpy(np.load(f'{path}/node_time.npy'))
+        sort_lists(indptr, sampler.row, time, columns.values())
+        times = {'time_attr': 'time', 'input_time': time[train]}
+    if columns:  # PyG counts edges by edge_index: one edge, repeated in no memory
+        data.edge_index = torch.zeros(2, 1, dtype=torch.int64).expand(2, len(sampler.row))
+        data.update(columns)
     data.x = widened(path, 'features', torch.float32)
-    return NeighborLoader(data, load['fanout'], train, neighbor_sampler=sampler, batch_size=load['batch'], shuffle=True)
+    return NeighborLoader(data, load['fanout'], train, neighbor_sampler=sampler, batch_size=load['batch'], shuffle=True, **times)
 
 
-def plimsoll_loader(path, load, memory):
+def plimsoll_loader(path, load, draw, memory):
     import plimsoll
 
-    return plimsoll.NeighborLoader(plimsoll.open(path), load['fanout'], 'train', batch_size=load['batch'], shuffle=True, memory=memory)
+    return plimsoll.NeighborLoader(plimsoll.open(path), load['fanout'], 'train', batch_size=load['batch'], shuffle=True, memory=memory, **DRAWS[draw])
 
 
 def sampler_loader(path, load, memory):
@@ -192,25 +222,29 @@ def main():
     parser.add_argument('dataset')
     parser.add_argument('--workload', choices=WORKLOADS, default='A')
     parser.add_argument('--what', choices=['load', 'train', 'profile', 'leak'], default='load')
+    parser.add_argument('--draw', choices=DRAWS, default='uniform')
     parser.add_argument('--memory')
+    parser.add_argument('--threads', type=int, help="PyTorch's")
     parser.add_argument('--seconds', type=float, default=5)
     parser.add_argument('--repeats', type=int, default=3)
     parser.add_argument('--batches', type=int, default=100_000)
     options = parser.parse_args()
     torch.manual_seed(0)
+    if options.threads:
+        torch.set_num_threads(options.threads)
     load = WORKLOADS[options.workload]
     if options.what == 'leak':
         found = leak(options.dataset, load, options.memory, options.batches)
     else:
         began = time.perf_counter()
         if options.loader == 'pyg':
-            loader = pyg_loader(options.dataset, load)
+            loader = pyg_loader(options.dataset, load, options.draw)
             num_features, num_classes = loader.data.num_features, int(loader.data.y.max()) + 1
         elif options.loader == 'sampler':
             ds, loader = sampler_loader(options.dataset, load, options.memory)
             num_features, num_classes = ds.num_features, ds.num_classes
         else:
-            loader = plimsoll_loader(options.dataset, load, options.memory)
+            loader = plimsoll_loader(options.dataset, load, options.draw, options.memory)
             num_features, num_classes = loader.data.num_features, loader.data.num_classes
         batches = endless(loader)
         next(batches)
@@ -219,8 +253,9 @@ def main():
             found = profile(loader, len(loader), options.seconds * options.repeats)
         elif options.what == 'train':
             found = windows(batches, 5, options.repeats, options.seconds, Trainer(load, num_features, num_classes).step)
-        else:  # an epoch first, so that caches are full
-            found = windows(batches, len(loader), options.repeats, options.seconds)
+        else:  # an epoch first, so that our caches are full; PyG has none
+            warmup = min(len(loader), 20) if options.loader == 'pyg' else len(loader)
+            found = windows(batches, warmup, options.repeats, options.seconds)
         found['start_seconds'] = start_seconds
     print(json.dumps({'engine': engine(options.loader), 'torch': torch.__version__, **found,
                       'peak_bytes': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10}))

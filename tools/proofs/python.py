@@ -2,6 +2,7 @@
 
     tools/prove python accuracy   [--seeds 5] [--epochs N]     each example of examples/python with PyG's loader and with ours
     tools/prove python speed      [--rounds 3] [--seconds 5]   the loader beside PyG's NeighborLoader on 10 million nodes
+    tools/prove python edges      [--rounds 3] [--seconds 5]   the same with columns of edges, also drawn by weight and by time, on 6.7 million nodes
     tools/prove python full       --dataset DIR                papers100M's shape at full size in a cgroup of 4 GiB, both
     tools/prove python leak       [--batches 100000]           resident memory stays flat
     tools/prove python neighbours [N] [--limits 2G,4G,8G]      N (default 40) random scripts that take memory by torch beside the loader
@@ -15,6 +16,9 @@ accuracy: for each seed the test accuracy that the two scripts print; the means 
 speed: workload A (batch 128, fan-out 3,2; GCN, hidden 16) and B (batch 1,024, fan-out 15,10,5; GraphSAGE, hidden 256), by turns in processes
 of their own, medians over all windows: batches/s without a model must be at least 3 times PyG's on A and 2.5 times on B; those of PyG's NodeLoader with our sampler, it/s with the model,
 peaks and Python's share of a batch's time are recorded. Without pyg-lib, PyG's recorded figures stand in its place.
+edges: as speed, without a model, on graphs whose edges have 8 features, which batches carry as edge_attr: the same bounds. PyG has
+all of PyTorch's threads or one, which suits a busy machine; the better counts. With weights or times besides,
+and draws by them, both are recorded. Needs pyg-lib.
 full: ours reads and trains within the limit; how PyG ends is recorded.
 leak: the largest resident memory of the last tenth is within 1 MiB of that of the second tenth, and no object of Python is left over.
 neighbours: torch imported before the package or after it, a line given or the job's limit, one to three loaders, memory taken in one tensor, in many, by
@@ -32,7 +36,7 @@ blocks mapped one by one, as after a rehearsal; with the batch_size that it name
 
 --pyg (default: $PLIMSOLL_PYG_PYTHON, else this Python) is a Python with torch, torch_geometric and pyg-lib (or torch-sparse). The package under test is the one beside the
 binary under test ($PLIMSOLL, else the release build). Datasets and results so far are kept in --dir (default: a temporary directory): the same command goes on
-where it was interrupted. Disk: speed 3.3 GB, neighbours 9.2 GB. full and neighbours need root and exit 77 without.
+where it was interrupted. Disk: speed 3.3 GB, edges 4.5 GB (one dataset after the other), neighbours 9.2 GB. full and neighbours need root and exit 77 without.
 Results: bench/results/python-WHAT.json.
 """
 import collections
@@ -43,6 +47,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -67,6 +72,8 @@ DATASETS = {
     'molesol_gine': ['import', 'graphs/ogbg_molesol', None, '--symmetrise'],
 }
 FACTORS = {'A': 3, 'B': 2.5}
+DRAWS = {'uniform': 'features:8', 'weighted': 'features:8,weight', 'temporal': 'features:8,time'}
+SIDES = {'plimsoll': ('plimsoll', sys.executable), 'pyg': ('pyg', None), 'pyg, one thread': ('pyg', None, '--threads', 1)}
 RECORDED = {'A': {'load': 1230, 'train': 255}, 'B': {'load': 6.7, 'train': 0.59}}  # with pyg-lib 0.9.0 on 2 cores, and a graph as large
 FULL_LIMIT, FULL_SECONDS = 4 * GIB, 900
 FLAT = MIB
@@ -164,8 +171,8 @@ def accuracy(options):
     return held
 
 
-def feed(loader, python, dataset, workload, what, options):
-    words = [python, FEED, loader, dataset, '--workload', workload, '--what', what, '--seconds', options.seconds]
+def feed(loader, python, dataset, workload, what, options, *more):
+    words = [python, FEED, loader, dataset, '--workload', workload, '--what', what, '--seconds', options.seconds, *more]
     return prooflib.last_json(run(*words))
 
 
@@ -199,6 +206,33 @@ def speed(options):
                f'at least {factor}'] = middle['plimsoll']['load'] >= factor * theirs['load']
         print(workload, json.dumps(found['summary']))
     return prooflib.record(options.json, claims, dataset=dataset.name, sampler=sampler, rounds=options.rounds, workloads=facts)
+
+
+def edges(options):
+    sampler, scale = sampler_of(options.pyg), options.scale or 0.06
+    if sampler != 'pyg_lib':
+        prooflib.skip(f'{options.pyg} has no pyg-lib: name a Python that has by --pyg')
+    log, claims, facts = Log(options.dir / 'edges.jsonl', scale=scale, seconds=options.seconds), {}, {}
+    for draw, columns in DRAWS.items():
+        def measure(side, workload):
+            dataset = make_dataset(options, f'papers-{scale}-{draw}', 'generate', 'papers100M', None, '--scale', scale, '--edge-columns', columns)
+            loader, python, *threads = SIDES[side]
+            return feed(loader, python or options.pyg, dataset, workload, 'load', options, '--draw', draw, *threads)
+        facts[draw] = {'columns': columns}
+        for workload, factor in FACTORS.items():
+            found = {side: [] for side in SIDES}
+            for number, side in itertools.product(range(options.rounds), SIDES):
+                found[side].append(log.get(f'{draw} {workload} {number} {side}', lambda: measure(side, workload)))
+            rates = {side: statistics.median(rate for one in found[side] for rate in one['rates']) for side in SIDES}
+            ours, theirs = rates.pop('plimsoll'), max(rates.values())
+            facts[draw][workload] = {'batches_per_second': ours, 'pyg_batches_per_second': theirs, 'times': round(ours / theirs, 2),
+                                     'peak_bytes': {side: max(one['peak_bytes'] for one in found[side]) for side in found}, **found}
+            print(draw, workload, f'{ours:,.1f} batches/s, PyG {theirs:,.1f}')
+            if draw == 'uniform':
+                claims[f'{workload} with edge_attr: {ours:,.1f} batches/s, {ours / theirs:.2f} times PyG\'s with pyg-lib ({theirs:,.1f}), '
+                       f'at least {factor}'] = ours >= factor * theirs
+        shutil.rmtree(options.dir / f'papers-{scale}-{draw}', ignore_errors=True)
+    return prooflib.record(options.json, claims, sampler=sampler, scale=scale, rounds=options.rounds, draws=facts)
 
 
 def full(options):
@@ -434,7 +468,7 @@ def parse_size(text):
 
 def main():
     parser = prooflib.parser(__doc__)
-    proofs = {proof.__name__: proof for proof in (accuracy, speed, full, leak, neighbours, inference, guard, rehearse)}
+    proofs = {proof.__name__: proof for proof in (accuracy, speed, edges, full, leak, neighbours, inference, guard, rehearse)}
     parser.add_argument('what', choices=proofs)
     parser.add_argument('cases', type=int, nargs='?')
     parser.add_argument('--pyg', default=os.environ.get('PLIMSOLL_PYG_PYTHON', sys.executable))
