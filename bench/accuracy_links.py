@@ -3,23 +3,26 @@
 
     bench/accuracy_links.py split DATA/SET PLACE
     bench/accuracy_links.py train PLACE SIDE --seeds 0,1,2 [--epochs 20]
-    bench/accuracy_links.py score PLACE ROWS.npy
+    bench/accuracy_links.py score PLACE ROWS.npy...
 
-split: RandomLinkSplit; PLACE/graph is the dataset of the training edges, PLACE/pairs.npy the pairs to learn, PLACE/test.npy those to tell.
-train: SIDE is `loader` (plimsoll.LinkNeighborLoader), `pyg` (PyG's LinkLoader with the same draws made by torch, as its own sampler is an
-extension of its own; a batch's target edges leave it in the script, as exclude='reverse' has it) or `leaking` (the same script without
+split: RandomLinkSplit; or, where papers have years, two references of each of the last year's papers, drawn from those that have three,
+are told and 20,000 of all other citations are learnt, as ogbl-citation2 splits them. PLACE/graph is the dataset of the training edges, PLACE/pairs.npy the pairs to learn, PLACE/test.npy those to tell.
+train: SIDE is `loader` (plimsoll.LinkNeighborLoader), `pyg` (PyG's LinkNeighborLoader where its sampler, an extension of its own, is
+installed, else its LinkLoader with the same draws made by torch; a batch's target edges leave it in the script, as exclude='reverse' has it) or `leaking` (the same script without
 that). score: rows of any side. Prints a line of JSON with the AUC of the test pairs for each seed.
 """
 import argparse
 import json
 import pathlib
+import sys
 import time
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch_geometric.data import Data
-from torch_geometric.loader import LinkLoader
+import torch_geometric.typing
+from torch_geometric.loader import LinkLoader, LinkNeighborLoader
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler import BaseSampler, SamplerOutput
 from torch_geometric.sampler.neighbor_sampler import edge_sample
@@ -27,6 +30,7 @@ from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import to_undirected
 
 HIDDEN, BATCH, RATE, FANOUT = 64, 512, 0.01, [10, 10]
+LEARNT = 20_000  # citations of papers with years
 
 
 def split(source, place):
@@ -34,6 +38,9 @@ def split(source, place):
 
     arrays = np.load(source / 'raw' / 'data.npz')
     edges = torch.from_numpy(arrays['edge_index'])
+    if 'node_year' in arrays:
+        split_by_year(arrays, place)
+        return
     edges = to_undirected(edges[:, edges[0] != edges[1]])
     data = Data(x=torch.from_numpy(arrays['node_feat']), edge_index=edges)
     torch.manual_seed(0)
@@ -42,6 +49,25 @@ def split(source, place):
     np.save(place / 'pairs.npy', train.edge_label_index.numpy())
     np.save(place / 'test.npy', test.edge_label_index.numpy())
     np.save(place / 'test_label.npy', test.edge_label.numpy())
+
+
+def split_by_year(arrays, place):
+    import plimsoll
+
+    draw = np.random.default_rng(0)
+    edges, year = arrays['edge_index'], arrays['node_year'][:, 0]  # from the citing paper
+    edges = edges[:, draw.permutation(edges.shape[1])]
+    edges = edges[:, np.argsort(edges[0], kind='stable')]
+    count = np.bincount(edges[0], minlength=len(year))
+    nth = np.arange(edges.shape[1]) - (np.cumsum(count) - count)[edges[0]]
+    told = (year == year.max())[edges[0]] & (count >= 3)[edges[0]] & (nth < 2)
+    kept, told = edges[:, ~told], edges[:, told]
+    kept = kept[:, kept[0] != kept[1]]
+    both = to_undirected(torch.from_numpy(kept))
+    plimsoll.from_pyg(Data(x=torch.from_numpy(arrays['node_feat']), edge_index=both), place / 'graph', quiet=True)
+    np.save(place / 'pairs.npy', kept[:, draw.choice(kept.shape[1], LEARNT, replace=False)])
+    np.save(place / 'test.npy', np.concatenate([told, np.stack([told[0], draw.integers(0, len(year), told.shape[1])])], axis=1))
+    np.save(place / 'test_label.npy', np.repeat([1, 0], told.shape[1]))
 
 
 def score(place, rows):
@@ -115,7 +141,10 @@ def loader_of(place, side, data, seed):
         import plimsoll
 
         return plimsoll.LinkNeighborLoader(plimsoll.open(place / 'graph'), FANOUT, exclude='reverse', memory='2G', threads=1, seed=seed, **options)
-    return LinkLoader(data, Drawn(data.edge_index, data.num_nodes), transform=without_targets if side == 'pyg' else None, **options)
+    options['transform'] = without_targets if side == 'pyg' else None
+    if torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE:
+        return LinkNeighborLoader(data, FANOUT, **options)
+    return LinkLoader(data, Drawn(data.edge_index, data.num_nodes), **options)
 
 
 def train(place, side, seed, epochs):
@@ -140,19 +169,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('what', choices=['split', 'train', 'score'])
     parser.add_argument('first', type=pathlib.Path)
-    parser.add_argument('second')
+    parser.add_argument('second', nargs='+')
     parser.add_argument('--seeds', type=lambda text: [int(seed) for seed in text.split(',')], default=[0])
     parser.add_argument('--epochs', type=int, default=20)
     options = parser.parse_args()
     torch.set_num_threads(1)
     began = time.perf_counter()
     if options.what == 'split':
-        split(options.first, pathlib.Path(options.second))
+        split(options.first, pathlib.Path(options.second[0]))
         scores = []
     elif options.what == 'score':
-        scores = [score(options.first, np.load(options.second))]
+        scores = [score(options.first, np.load(rows)) for rows in options.second]
     else:
-        scores = [train(options.first, options.second, seed, options.epochs) for seed in options.seeds]
+        scores = []
+        for seed in options.seeds:
+            scores.append(train(options.first, options.second[0], seed, options.epochs))
+            print(options.second[0], seed, scores[-1], file=sys.stderr, flush=True)
     print(json.dumps({'scores': scores, 'seconds': time.perf_counter() - began}))
 
 

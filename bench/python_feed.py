@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Batches from plimsoll.NeighborLoader, from PyTorch Geometric's NodeLoader with our sampler and stores, or from PyTorch Geometric alone;
-by themselves or into a PyG model. For tools/prove python.
+"""Batches from plimsoll.NeighborLoader or, with --pairs, LinkNeighborLoader, from PyTorch Geometric's NodeLoader with our sampler and stores, or from PyTorch Geometric alone;
+by themselves or into a PyG model. For tools/prove python and links.
 
-    bench/python_feed.py plimsoll|sampler|pyg DATASET --workload A|B --what load|train|profile|leak [--draw uniform|weighted|temporal] [--memory SIZE]
-                         [--seconds 5] [--repeats 3]
+    bench/python_feed.py plimsoll|sampler|pyg DATASET --workload A|B|L [--pairs FILE.npy [--first N]] --what load|train|profile|leak
+                         [--draw uniform|weighted|temporal] [--memory SIZE] [--seconds 5] [--repeats 3]
 
 DATASET is a directory that `plimsoll generate` or `import` made. PyG gets its best case: the CSC in memory, handed to its sampler, float32
-rows and columns of edges in memory, no worker processes. --draw: by `edge_weight`, or nothing later than the seed, by the times of nodes. The last line is one JSON object: batches/s of each window, sizes of batches, peak of
+rows and columns of edges in memory, no worker processes. --draw: by `edge_weight`, or nothing later than the seed, by the times of nodes. Of --pairs ([pairs, 2];
+--first N: so many of them for PyG, in memory) each has a drawn negative pair. The last line is one JSON object: batches/s of each window, sizes of batches, peak of
 resident memory. `profile` also says which share of a batch's time is spent outside of the library; `leak` reads --batches batches from three
 loaders and lists the resident memory every thousandth.
 """
@@ -25,6 +26,7 @@ from torch_geometric.nn import GCN, GraphSAGE
 WORKLOADS = {
     'A': {'batch': 128, 'fanout': [3, 2], 'model': GCN, 'hidden': 16},
     'B': {'batch': 1024, 'fanout': [15, 10, 5], 'model': GraphSAGE, 'hidden': 256},
+    'L': {'batch': 512, 'fanout': [10, 5], 'model': GraphSAGE, 'hidden': 64},
 }
 CHUNK = 1 << 20
 DRAWS = {'uniform': {}, 'weighted': {'weight_attr': 'edge_weight'}, 'temporal': {'time_attr': 'time'}}
@@ -56,9 +58,9 @@ def sort_lists(indptr, row, time, columns):
         first = last
 
 
-def pyg_loader(path, load, draw):
+def pyg_loader(path, load, draw, pairs, first):
     from torch_geometric.data import Data
-    from torch_geometric.loader import NeighborLoader
+    from torch_geometric.loader import LinkNeighborLoader, NeighborLoader
     from torch_geometric.sampler import NeighborSampler
 
     indptr, train, labels = (torch.from_numpy(np.load(f'{path}/{name}.npy')) for name in ('indptr', 'train', 'labels'))
@@ -77,12 +79,22 @@ def pyg_loader(path, load, draw):
         data.edge_index = torch.zeros(2, 1, dtype=torch.int64).expand(2, len(sampler.row))
         data.update(columns)
     data.x = widened(path, 'features', torch.float32)
+    if pairs:
+        mapped = np.load(pairs, mmap_mode='r')[:first]
+        index = torch.empty((2, len(mapped)), dtype=torch.int64)
+        for at in range(0, len(mapped), CHUNK):
+            index[:, at:at + CHUNK] = torch.from_numpy(np.array(mapped[at:at + CHUNK]).T)
+        return LinkNeighborLoader(data, load['fanout'], edge_label_index=index, neg_sampling='binary', neighbor_sampler=sampler,
+                                  batch_size=load['batch'], shuffle=True)
     return NeighborLoader(data, load['fanout'], train, neighbor_sampler=sampler, batch_size=load['batch'], shuffle=True, **times)
 
 
-def plimsoll_loader(path, load, draw, memory):
+def plimsoll_loader(path, load, draw, memory, pairs):
     import plimsoll
 
+    if pairs:
+        return plimsoll.LinkNeighborLoader(plimsoll.open(path), load['fanout'], pairs, neg_sampling='binary', batch_size=load['batch'], shuffle=True,
+                                           memory=memory)
     return plimsoll.NeighborLoader(plimsoll.open(path), load['fanout'], 'train', batch_size=load['batch'], shuffle=True, memory=memory, **DRAWS[draw])
 
 
@@ -225,6 +237,8 @@ def main():
     parser.add_argument('--draw', choices=DRAWS, default='uniform')
     parser.add_argument('--memory')
     parser.add_argument('--threads', type=int, help="PyTorch's")
+    parser.add_argument('--pairs')
+    parser.add_argument('--first', type=int)
     parser.add_argument('--seconds', type=float, default=5)
     parser.add_argument('--repeats', type=int, default=3)
     parser.add_argument('--batches', type=int, default=100_000)
@@ -238,13 +252,13 @@ def main():
     else:
         began = time.perf_counter()
         if options.loader == 'pyg':
-            loader = pyg_loader(options.dataset, load, options.draw)
+            loader = pyg_loader(options.dataset, load, options.draw, options.pairs, options.first)
             num_features, num_classes = loader.data.num_features, int(loader.data.y.max()) + 1
         elif options.loader == 'sampler':
             ds, loader = sampler_loader(options.dataset, load, options.memory)
             num_features, num_classes = ds.num_features, ds.num_classes
         else:
-            loader = plimsoll_loader(options.dataset, load, options.draw, options.memory)
+            loader = plimsoll_loader(options.dataset, load, options.draw, options.memory, options.pairs)
             num_features, num_classes = loader.data.num_features, loader.data.num_classes
         batches = endless(loader)
         next(batches)
@@ -253,8 +267,8 @@ def main():
             found = profile(loader, len(loader), options.seconds * options.repeats)
         elif options.what == 'train':
             found = windows(batches, 5, options.repeats, options.seconds, Trainer(load, num_features, num_classes).step)
-        else:  # an epoch first, so that our caches are full; PyG has none
-            warmup = min(len(loader), 20) if options.loader == 'pyg' else len(loader)
+        else:  # an epoch first, so that our caches are full; PyG has none, and pairs have long epochs
+            warmup = min(len(loader), 20) if options.loader == 'pyg' or options.pairs else len(loader)
             found = windows(batches, warmup, options.repeats, options.seconds)
         found['start_seconds'] = start_seconds
     print(json.dumps({'engine': engine(options.loader), 'torch': torch.__version__, **found,
