@@ -29,6 +29,13 @@
  */
 #define PACKED_SHARE (1.0 / 16)
 
+/*
+ * Choosing what to cache reads at most as much as so many passes over the dataset. Where memory is
+ * shorter, it takes longer than the epochs that it would serve: 2.2 G nodes in 4 GiB, 0.7 TB for
+ * epochs of 35 GB.
+ */
+#define CHOOSING_PASSES 8
+
 /* Upper bound of a cache's own tables and padding for so many bytes of lists, or of rows. */
 static size_t overhead(size_t bytes)
 {
@@ -242,6 +249,17 @@ static bool lacks_file(const plim__load_context_t *context, const plim__access_p
            plim__access_needs_file(context->asked, context->info->num_nodes, params->work_bytes);
 }
 
+static bool takes_long(const plim__load_context_t *context, const plim__access_params_t *params)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(context->dataset);
+    int64_t bytes = 0;
+    for (int i = 0; i < manifest->num_files; i++)
+        bytes = plim__add_saturating_i64(bytes, manifest->files[i].bytes);
+    return plim__access_reads(context->asked, context->info, params->num_hops, params->work_bytes) /
+               CHOOSING_PASSES >
+           bytes;
+}
+
 static plim_status_t choose_by_access(plim__load_context_t *context)
 {
     plim__access_params_t params = weighing(context);
@@ -256,6 +274,14 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
                   "bytes, and neither $TMPDIR nor /var/tmp is on a disk with so much space; set "
                   "`scratch` to a directory on a disk",
                   (long long)plim__access_file_bytes(context->info->num_nodes));
+        return PLIM_OK;
+    }
+    if (!known && takes_long(context, &params)) {
+        plim__log(
+            context->asked, PLIM_LOG_INFO,
+            "lists and rows are not cached: choosing them in so little memory would read more "
+            "than %d passes over the dataset; a larger line is faster",
+            CHOOSING_PASSES);
         return PLIM_OK;
     }
     params.share = (double)together / (double)steps;
@@ -352,7 +378,7 @@ static plim_status_t make_working_set(plim__load_context_t *context)
 {
     const plim__load_plan_t *plan = &context->plan;
     plim__access_params_t params = weighing(context);
-    if (lacks_file(context, &params))
+    if (lacks_file(context, &params) || takes_long(context, &params))
         return PLIM_OK;
     add_splits(context, &params);
     params.share = PACKED_SHARE;

@@ -128,6 +128,23 @@ static plim_status_t choose_layout(const plim_job_t *job, int64_t num_nodes, siz
     return PLIM_OK;
 }
 
+static int64_t ranges_of(const plim__access_layout_t *layout, int64_t num_nodes)
+{
+    return (plim__access_chunks(num_nodes) * PLIM__ACCESS_CHUNK - 1) / layout->capacity + 1;
+}
+
+int64_t plim__access_reads(const plim_job_t *job, const plim_dataset_info_t *info, int num_hops,
+                           size_t work_bytes)
+{
+    plim__access_layout_t layout;
+    if (choose_layout(job, info->num_nodes, work_bytes, &layout) != PLIM_OK)
+        return INT64_MAX;
+    const int64_t indices = info->num_edges * (int64_t)plim__index_bytes(info->index_type);
+    const int64_t codes = layout.in_file ? plim__access_file_bytes(info->num_nodes) / 2 : 0;
+    return plim__mul_saturating_i64(num_hops * ranges_of(&layout, info->num_nodes),
+                                    indices + codes);
+}
+
 bool plim__access_needs_file(const plim_job_t *job, int64_t num_nodes, size_t work_bytes)
 {
     plim__access_layout_t layout;
@@ -198,8 +215,7 @@ static plim_status_t open_files(plim__access_work_t *work, const plim_dataset_t 
 static plim_status_t run_hops(plim__access_work_t *work, const plim_dataset_t *dataset,
                               plim__node_set_t *scratch)
 {
-    int64_t ranges =
-        (plim__access_chunks(work->num_nodes) * PLIM__ACCESS_CHUNK - 1) / work->layout.capacity + 1;
+    const int64_t ranges = ranges_of(&work->layout, work->num_nodes);
     /* The last hop matters only for rows: its destinations are not drawn from. */
     int hops = work->params->row_bytes > 0 ? work->num_hops : work->num_hops - 1;
     work->edges_total = plim__max_i64(hops, 0) * ranges * work->num_edges;

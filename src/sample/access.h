@@ -75,6 +75,10 @@ size_t plim__access_work_minimum(const plim_job_t *job, int64_t num_nodes);
 bool plim__access_needs_file(const plim_job_t *job, int64_t num_nodes, size_t work_bytes);
 int64_t plim__access_file_bytes(int64_t num_nodes);
 
+/* Bytes that computing the result reads, of lists and codes; INT64_MAX below the minimum. */
+int64_t plim__access_reads(const plim_job_t *job, const plim_dataset_info_t *info, int num_hops,
+                           size_t work_bytes);
+
 /* Computes the result, which is the same for every number of threads, engine and work_bytes.
  * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. */
 plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -390,6 +390,22 @@ static void is_the_same_however_it_is_found(void **state)
     world_end(&world);
 }
 
+/* In little memory the counters of many nodes take many passes over the lists. */
+static void estimates_what_it_reads(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(LINE, 2, PLIM_IO_AUTO);
+    const plim_dataset_info_t info = {
+        .num_nodes = 2200000000, .num_edges = 2200000000, .index_type = PLIM_U32};
+    const int64_t lists = 4 * info.num_edges, codes = 2 * info.num_nodes;
+    const int64_t few = plim__access_reads(&job, &info, 2, (size_t)16 << 30);
+    const int64_t many = plim__access_reads(&job, &info, 2, (size_t)240 << 20);
+    assert_int_equal(few, 2 * lists);
+    assert_true(many > 60 * (lists + codes) && many < 90 * (lists + codes));
+    assert_true(plim__access_reads(&job, &info, 2, 1) == INT64_MAX);
+    test_job_end(&job);
+}
+
 /* Draws an epoch as the sampler does and marks whose lists and rows it needs. */
 static void draw_epoch(const world_t *world, const plim__access_params_t *params, int64_t epoch,
                        bool *lists, bool *rows)
@@ -761,6 +777,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_brute_force),
+        cmocka_unit_test(estimates_what_it_reads),
         cmocka_unit_test(keeps_to_each_room),
         cmocka_unit_test(leaves_room_for_misses),
         cmocka_unit_test(is_the_same_however_it_is_found),

@@ -8,7 +8,6 @@ killed by SIGKILL in the middle and resumed: the same weights; evaluates the tra
 or pass its plan. And by `plan` A's minimum, with papers100M's own labelled nodes, grows by at most 0.3 bytes a node from 0.11 to 1.0 billion nodes.
 Takes an hour, 42 GB of disk and 14 more while the graph is made, and root; exits 77 without. Results: bench/results/billion.json.
 """
-import json
 import pathlib
 import shutil
 import signal
