@@ -5,6 +5,7 @@
 #include "base/job.h"
 #include "load/loader.h"
 #include "load/loader_params.h"
+#include "load/negatives.h"
 #include "load/slot_ring.h"
 #include "load/slots.h"
 #include "peers/share_tree.h"
@@ -77,6 +78,27 @@ void plim__session_end(plim__session_t *session)
     session->team = NULL;
 }
 
+/* Checks that the buffers for scores hold the pairs, and that the decoder has their types. Streams
+ * that the caller opened may have other links than the training. */
+static plim_status_t check_pairs(const plim__session_t *session, const plim_batch_t *batch)
+{
+    const plim_training_t *training = &session->training;
+    const plim_links_t links = plim__plan_settings_links(training);
+    const plim_array_t *array;
+    const int64_t pairs = batch->num_pairs;
+    bool same = pairs + batch->num_negatives <= plim__plan_settings_pairs(training) &&
+                batch->num_negatives == plim__negatives_count(&links, pairs) &&
+                (pairs == 0 || (batch->pair_types != NULL) == (links.num_types > 0));
+    for (int i = 0; (array = plim_batch_array(batch, i)) != NULL; i++)
+        same = same && (array->data != batch->pair_index || array->ndim == 2);
+    for (int64_t i = 0; same && batch->pair_types != NULL && i < pairs; i++)
+        same = batch->pair_types[i] < links.num_types;
+    return same ? PLIM_OK
+                : plim__fail(PLIM_ERR_USAGE,
+                             "the batch has more pairs, other negatives or other types of pairs "
+                             "than the training: take it from the stream of the trainer's plan");
+}
+
 plim_status_t plim__session_check_batch(const plim__session_t *session, const plim_batch_t *batch)
 {
     const plim__slots_t *slots = ((const plim__slot_t *)(const void *)batch)->slots;
@@ -91,7 +113,7 @@ plim_status_t plim__session_check_batch(const plim__session_t *session, const pl
         slots->recipe.degrees >= wanted.degrees && slots->recipe.skip_loops == wanted.skip_loops &&
         (wanted.columns & ~slots->recipe.columns) == 0 && wanted.draw_by == slots->recipe.draw_by &&
         wanted.latest == slots->recipe.latest)
-        return PLIM_OK;
+        return links ? check_pairs(session, batch) : PLIM_OK;
     return plim__fail(PLIM_ERR_USAGE,
                       "the batch is of another dataset, or of a recipe whose types or arrays are "
                       "not those of the model: take it from a loader of the trainer's plan");

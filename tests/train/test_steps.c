@@ -500,6 +500,69 @@ static void test_batches_that_the_model_cannot_read_are_refused(void **state)
 }
 
 /* After a batch that failed nothing goes on until it is discarded; then all is as before. */
+/* Pairs (i, i + 1) of type i. */
+static void write_typed_pairs(const char *path, int64_t count)
+{
+    char header[128];
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    memset(header, ' ', sizeof header);
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+    const int used = snprintf(header + 10, sizeof header - 10,
+                              "{'descr': '<i8', 'fortran_order': False, 'shape': (%lld, 3), }",
+                              (long long)count);
+    header[10 + used] = ' ';
+    header[sizeof header - 1] = '\n';
+    assert_int_equal(fwrite(header, 1, sizeof header, out), sizeof header);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t pair[] = {i, i + 1, i};
+        assert_int_equal(fwrite(pair, sizeof pair[0], 3, out), 3);
+    }
+    assert_int_equal(fclose(out), 0);
+}
+
+/* A decoder of one vector, and streams with the places that were planned: typed pairs, negative
+ * targets, whose pairs and negatives are more, and pairs alone. */
+static void test_pairs_that_were_not_planned_are_refused(void **state)
+{
+    enum { PAIRS = 500, PLANNED, TYPED, TARGETS, ALONE, STREAMS };
+    plim_training_t training = test_training_small();
+    char path[700];
+    double loss;
+    test_bed_t bed;
+    (void)state;
+    training.task = PLIM_TASK_LINK;
+    training.decoder = PLIM_DECODER_DISTMULT;
+    training.eval_every = 0;
+    open_bed(&training, &bed);
+    test_training_path("typed.npy", path);
+    write_typed_pairs(path, PAIRS);
+    for (int i = PLANNED; i < STREAMS; i++) {
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_links_t links = PLIM_LINKS_INIT;
+        plim_stream_t *stream;
+        plim_batch_t *batch;
+        links.all_edges = i != TYPED;
+        links.path = i == TYPED ? path : NULL;
+        links.num_pairs = i == TYPED ? PAIRS : plim_dataset_info(bed.dataset)->num_edges;
+        links.num_types = i == TYPED ? PAIRS : 0;
+        links.negatives = i == TARGETS ? PLIM_NEGATIVE_TARGETS
+                          : i == ALONE ? PLIM_NEGATIVES_NONE
+                                       : PLIM_NEGATIVE_PAIRS;
+        links.amount = i == TARGETS ? 2 : 1;
+        params.links = &links;
+        params.batch_size = i == ALONE ? 200 : 100;
+        assert_ok(plim_loader_stream(bed.loader, &params, &stream));
+        assert_ok(plim_stream_start(stream, 0, 0));
+        assert_ok(plim_stream_next(stream, -1, &batch));
+        assert_int_equal(plim_trainer_backward(bed.trainer, batch, 1, &loss),
+                         i == PLANNED ? PLIM_OK : PLIM_ERR_USAGE);
+        plim_batch_release(batch);
+        plim_stream_release(stream);
+    }
+    test_bed_close(&bed);
+}
+
 static void test_a_failed_batch_must_be_discarded(void **state)
 {
     static const plim_status_t failures[] = {PLIM_ERR_NOMEM, PLIM_ERR_DIVERGED};
@@ -608,6 +671,7 @@ int main(void)
         cmocka_unit_test(test_weights_are_one_array),
         cmocka_unit_test(test_own_loop_saved_and_resumed_ends_as_plim_train),
         cmocka_unit_test(test_batches_that_the_model_cannot_read_are_refused),
+        cmocka_unit_test(test_pairs_that_were_not_planned_are_refused),
         cmocka_unit_test(test_a_failed_batch_must_be_discarded),
         cmocka_unit_test(test_resuming_forgets_the_batch_under_way),
         cmocka_unit_test(test_resuming_other_settings_is_refused),
