@@ -257,13 +257,13 @@ const cli_option_t train_sampling_options[] = {
      "One number a layer; one number with --layers is for every layer. '[3,2]', '3 2' and "
      "separate words, as '--num_neighbors 3 2', are taken too.",
      AT(training.recipe.fanout), CLI_BY(take_fanout), .plans = true},
-    {"temporal", "HOW",
-     "draw only what is not later than its seed, any of it or the latest: %s; default none",
-     "As PyTorch Geometric's temporal_strategy. Of a seed's neighbourhood no edge is later, by "
-     "edge_time.npy, than the seed is, by node_time.npy; in a dataset without the first, no "
-     "neighbour is. Each seed has a tree of its own, so batches have more nodes. Evaluations and "
-     "predictions are drawn in the same way, never exact. Not with gcn, which weighs edges by "
-     "degrees in the whole graph, nor with '--task link'.",
+    {"temporal", "HOW", "how times limit the neighbours of a seed: %s; default none",
+     "As PyTorch Geometric's temporal_strategy. uniform: draws edges that are not later than the "
+     "seed. last: takes the latest of them. The seed's time is in node_time.npy, an edge's in "
+     "edge_time.npy; without that file, an edge has the time of its neighbour. Each seed has a "
+     "tree of its own, so batches have more nodes. Evaluations and predictions are drawn in the "
+     "same way, never exact. Not with gcn, which weighs edges by degrees in the whole graph, nor "
+     "with '--task link'.",
      AT(training.temporal), CLI_LIST_OF(PLIM_WORDS_TEMPORAL), .plans = true},
     {"seed", "S", "seed of initial weights, order, draws and dropout; default 0",
      AT(training.recipe.seed), .kind = CLI_SEED},

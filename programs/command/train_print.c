@@ -156,9 +156,9 @@ void train_print_recipe(const train_t *train, const plim_dataset_info_t *info)
                  (unread & PLIM_EDGE_WEIGHT) != 0 ? " edge_weight" : "",
                  (unread & PLIM_EDGE_TYPE) != 0 ? " edge_type" : "");
     if ((info->columns & PLIM_NODE_TIME) != 0 && training->temporal == PLIM_TEMPORAL_NONE &&
-        training->recipe.num_hops > 0)
-        cli_remark("the dataset has times, and neighbours that are later than their seed are drawn "
-                   "too; --temporal uniform or last draws none");
+        training->task == PLIM_TASK_LABELS && training->recipe.num_hops > 0)
+        cli_remark("the dataset has times, but neighbours that are later than their seed are drawn "
+                   "too; --temporal uniform (or last) leaves them out");
 }
 
 /* A row of the table at the end: "" or a phase, and "" or an account. */

@@ -435,9 +435,9 @@ static const cli_option_t predict_options[] = {
      "last layer, by which pairs are scored.",
      AT(kind), .kind = CLI_WORD, .words = kinds},
     {"sampled", NULL,
-     "sampled neighbourhoods, as in the training's evaluations; default: whole ones, but of a run "
-     "with --temporal sampled",
-     "Those are drawn by its --eval-fanout, else its --fanout. Not with '--split all'.",
+     "sampled neighbourhoods, as in the training's evaluations; default: whole ones, except for "
+     "runs with --temporal",
+     "Sampled ones are drawn by its --eval-fanout, else its --fanout. Not with '--split all'.",
      AT(sampled)},
     CLI_OPTIONS_END};
 

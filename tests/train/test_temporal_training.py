@@ -184,6 +184,12 @@ def test_a_plan_counts_a_tree_for_each_seed(graph):
     call(*words, '--temporal', 'last', '--for', 'pyg', code=2)
 
 
+@pytest.mark.parametrize('task', ['labels', 'link'])
+def test_the_option_is_proposed_where_it_is_possible(graph, task, tmp_path):
+    done = call('train', graph, '--task', task, '--model', 'sage', '--fanout', 2, '--hidden', 4, '--epochs', 1, '--run', tmp_path / 'run')
+    assert ('--temporal' in done.stderr) == (task == 'labels')
+
+
 def test_what_times_cannot_decide_is_refused(graph, whole, tmp_path):
     run, words = whole[0], ['--temporal', 'last', '--run', tmp_path / 'run']
     for more, named in {'--model gcn': 'sage', '--model mlp': '--temporal', '--model sage --eval-exact 1': '--eval-fanout -1',
