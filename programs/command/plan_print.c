@@ -143,9 +143,10 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
         (void)printf("%-10s up to %s: rows and lists packed once, then read many at a time\n",
                      "scratch", plim_size_text(info->scratch_bytes, run));
     if (found->packed_bytes > 0)
-        (void)printf("%-10s none; --scratch DIR (local disk, up to %s) makes it about %s reads\n",
-                     "scratch", plim_size_text(found->packed_bytes, run),
-                     cli_count_text((double)found->packed_reads, reads));
+        (void)printf(
+            "%-10s not used; --scratch DIR (local disk, up to %s): about %s reads an epoch\n",
+            "scratch", plim_size_text(found->packed_bytes, run),
+            cli_count_text((double)found->packed_reads, reads));
     (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
                  plim_size_text(info->disk_bytes, run),
                  plim_size_text(info->predict_disk_bytes, predict));

@@ -227,7 +227,7 @@ static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, p
     return status;
 }
 
-/* Finds what a working set would save where --scratch is not given. */
+/* Plans again with --scratch, to tell how many reads that would save. */
 static plim_status_t plan_with_scratch(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const train_t *train, plan_found_t *found)
 {

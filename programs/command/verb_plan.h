@@ -64,8 +64,8 @@ typedef struct plan_found {
     int64_t line;
     bool planned;         /* `plan` is set */
     cli_plan_t plan;      /* under the line, or under the minimum if it does not fit */
-    int64_t packed_bytes; /* what --scratch would hold; 0: it was given, or nothing */
-    int64_t packed_reads; /* reads of an epoch with it */
+    int64_t packed_bytes; /* disk space of --scratch; 0: it was given, or would save no reads */
+    int64_t packed_reads; /* reads of an epoch with --scratch */
     bool tried;           /* `trial` is a trial of this training under the line */
     plim_trial_t trial;
     plim_dataset_info_t info;

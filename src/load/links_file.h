@@ -19,12 +19,12 @@
 
 typedef struct plim__links_file plim__links_file_t;
 
-/* Where the nodes and types of pairs go; NULL: nowhere. */
+/* Output arrays for pairs; NULL: not wanted. Sources and targets are wanted together. */
 typedef struct plim__links_out {
     int64_t *sources, *targets, *types;
 } plim__links_out_t;
 
-/* The numbers of a pair in a file. */
+/* Columns of a file of pairs: source, target and, with types, the type. */
 static inline int64_t plim__links_columns(int64_t num_types)
 {
     return num_types > 0 ? 3 : 2;

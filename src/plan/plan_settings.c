@@ -418,7 +418,7 @@ static plim_status_t check_evaluation(const plim_dataset_info_t *info,
     return PLIM_OK;
 }
 
-/* What of the draws `temporal` decides, and what it needs. */
+/* Checks `temporal`, and that the recipe leaves to it the fields that it sets. */
 static plim_status_t check_draws(const plim_dataset_t *dataset, const plim_training_t *training)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);

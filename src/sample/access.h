@@ -85,8 +85,9 @@ plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dat
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
                                 plim__access_t *access_out);
 
-/* The same, without sets, for caches that begin a complete working set: their bytes follow from its
- * classes, and nothing is weighed. Takes lists to be packed if params->list_bytes. */
+/* The same from the expected needs in a complete working set, without reading the graph. For caches
+ * of the set's first places, so access_out has no sets. If params->list_bytes > 0, the set must
+ * have lists. */
 void plim__access_of_set(const plim__working_set_t *set, const plim__access_params_t *params,
                          plim__access_t *access_out);
 void plim__access_free(plim__access_t *access); /* a zeroed one is harmless */

@@ -6,8 +6,8 @@
  *     cuts      the bin at which lists end, and rows: items above it are admitted, none below it
  *     sweep 2   the sets; items in the cut's own bin in ascending order of nodes, while they fit
  *
- * Caches that begin a working set need no sets, and its classes tell their density: then these are
- * the bins, and nothing is swept.
+ * Caches of a working set's first places need no sets of nodes: the set's classes are the bins, and
+ * nothing is swept.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -291,7 +291,7 @@ static uint64_t class_bytes(const plim__working_set_t *set, const plim__access_p
            params->list_bytes;
 }
 
-/* The densest class that is left of either kind gets the next bin below. */
+/* Assigns bins from the last one down, each to the denser of the next classes of the two kinds. */
 static void add_classes(const plim__working_set_t *set, const plim__access_params_t *params,
                         classes_t *classes)
 {

@@ -325,8 +325,8 @@ static const char *read_header(const plim_dataset_t *dataset, uint64_t key,
     return NULL;
 }
 
-/* Whether no class of lists, or of rows, is needed more often than by each window, or by a longer
- * window less often. */
+/* Whether expected needs are possible: at most one for each member and window, and no fewer for a
+ * longer window. */
 static bool are_needs(const plim__node_order_t *order,
                       const uint64_t needs[PLIM__ORDER_CLASSES][PLIM__WORKING_SHARES])
 {

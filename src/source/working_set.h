@@ -9,8 +9,8 @@
  *
  * A place holds a row rounded up to 8 bytes, as in the cache; lists lie entry by entry, as in
  * indices.npy; classes begin on pages. Lists have classes of their own, of which the first has no
- * lists: those of its nodes are not packed. Where a list begins follows from the degrees. The
- * header tells how often each class is needed, so that caches are divided without weighing.
+ * lists: those of its nodes are not packed. Where a list begins follows from the degrees. From the
+ * expected needs in the header later starts choose the sizes of caches without reading the graph.
  *
  * The file depends on the dataset, the fan-outs and nothing else, so all lines and jobs can share
  * it. It appears complete or not at all. Whoever reads pages of it compares their checksums;
@@ -32,8 +32,8 @@
 #define PLIM__WORKING_SHARES 16
 #define PLIM__WORKING_ONE ((double)(1 << 28))
 
-/* How many members of each class a window of 2^-i of the seeds is expected to need, in units of
- * 2^-28. The first class of lists has those that are needed and not packed. */
+/* [class][i]: how many members of a class a window of 2^-i of the seeds is expected to need, in
+ * units of 2^-28. Class 0 of lists counts those that are needed but not packed. */
 typedef struct plim__working_needs {
     uint64_t rows[PLIM__ORDER_CLASSES][PLIM__WORKING_SHARES];
     uint64_t lists[PLIM__ORDER_CLASSES][PLIM__WORKING_SHARES];

@@ -83,7 +83,6 @@ def test_training_by_time_knows_no_more_than_it_may(tmp_path):
     """Late edges carry the labels' noise: a model that draws them passes what can be known at the time of a seed."""
     generate(tmp_path / 'set', '--edge-columns', ALL)
     found = {how: accuracy(tmp_path / 'set', tmp_path / how, '--model', 'gine', '--temporal', how) for how in ('none', 'uniform', 'last')}
-    print(found)
     assert found['none'] > 1 - NOISE + 0.08 and 0.4 < min(found.values()) and max(found['uniform'], found['last']) < 1 - NOISE + 0.03
 
 

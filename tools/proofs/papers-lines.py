@@ -55,6 +55,7 @@ def main():
     parser.add_argument('--dir', type=pathlib.Path)
     options = parser.parse_args()
     claims, runs, scratch = {}, [], (options.dir or options.dataset.resolve().parent) / 'papers-lines-scratch'
+    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was ended
     scratch.mkdir()
     for name, least in RUNS.items():
         if options.only and name not in options.only:
