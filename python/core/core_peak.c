@@ -1,8 +1,9 @@
 /*
  * The peak of the process's anonymous memory between two readings, and how long the calling thread
- * waited for pages of mapped files, sampled by a thread of its own. The kernel keeps only the peak
- * since the process began. A step of a training takes its memory within milliseconds and frees most
- * of it before the next batch is asked for.
+ * waited for pages of mapped files, sampled by a thread of its own. A step of a training takes its
+ * memory within milliseconds and frees most of it before the next batch is asked for, so a sample
+ * can come too late, most of all on a busy machine. The kernel keeps only the peak of resident
+ * memory since the process began: where that has grown, the new peak is between the two readings.
  */
 #include "core.h"
 
@@ -29,6 +30,8 @@ typedef struct peak_object {
     pthread_t thread;
     atomic_bool ending;
     atomic_llong peak;
+    atomic_llong shared;    /* the most resident memory of files seen since the last reading */
+    int64_t maximum;        /* the peak of resident memory since the process began */
     atomic_int caller;      /* the thread that called take() last */
     atomic_llong wait_ns;   /* of the caller for pages, since then */
     long long processor_ns; /* of the caller's own code until then */
@@ -48,27 +51,44 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static void raise_to(atomic_llong *most, int64_t value)
+{
+    long long before = atomic_load(most);
+    while (value > before && !atomic_compare_exchange_weak(most, &before, value)) {
+    }
+}
+
 /* Anonymous bytes in memory: resident pages that belong to no file and no shared memory. */
-static int64_t anonymous_bytes(int file)
+static int64_t sample(peak_object_t *self)
 {
     char text[128];
-    const ssize_t size = pread(file, text, sizeof text - 1, 0);
+    const ssize_t size = pread(self->file, text, sizeof text - 1, 0);
     if (size <= 0)
         return 0;
     text[size] = '\0';
     char *end;
     (void)strtoll(text, &end, 10); /* all mappings */
     const long long resident = strtoll(end, &end, 10), shared = strtoll(end, NULL, 10);
-    return (resident - shared) * sysconf(_SC_PAGESIZE);
+    const int64_t page = sysconf(_SC_PAGESIZE), bytes = (resident - shared) * page;
+    raise_to(&self->shared, shared * page);
+    raise_to(&self->peak, bytes);
+    return bytes;
 }
 
-static int64_t sample(peak_object_t *self)
+static int64_t maximum_bytes(void)
 {
-    const int64_t bytes = anonymous_bytes(self->file);
-    long long peak = atomic_load(&self->peak);
-    while (bytes > peak && !atomic_compare_exchange_weak(&self->peak, &peak, bytes)) {
-    }
-    return bytes;
+    struct rusage usage;
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return (int64_t)usage.ru_maxrss << 10;
+}
+
+/* Raises the peak to what no sample saw. */
+static void add_maximum(peak_object_t *self)
+{
+    const int64_t maximum = maximum_bytes();
+    if (maximum > self->maximum)
+        raise_to(&self->peak, maximum - atomic_load(&self->shared));
+    self->maximum = maximum;
 }
 
 static void open_watched(watched_t *watched, int caller)
@@ -136,6 +156,7 @@ PyObject *core_peak(PyObject *module, PyObject *none)
     if (self == NULL)
         return NULL;
     self->file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    self->maximum = maximum_bytes();
     if (self->file >= 0 && start_thread(self)) {
         self->process = getpid();
         return (PyObject *)self;
@@ -162,6 +183,9 @@ static PyObject *peak_take(peak_object_t *self, PyObject *none)
 {
     struct rusage usage;
     (void)none;
+    (void)sample(self);
+    add_maximum(self);
+    atomic_store(&self->shared, 0);
     const int64_t now = sample(self);
     (void)getrusage(RUSAGE_THREAD, &usage);
     const long long before = self->processor_ns, wait = atomic_exchange(&self->wait_ns, 0);
@@ -176,6 +200,7 @@ static PyObject *peak_take(peak_object_t *self, PyObject *none)
 static PyObject *peak_bytes(peak_object_t *self, void *none)
 {
     (void)none;
+    add_maximum(self);
     return PyLong_FromLongLong(atomic_load(&self->peak));
 }
 

@@ -305,6 +305,26 @@ class Faults:
         self.call(self.ZERO, self.address, mmap.PAGESIZE, 0, 0)
 
 
+def test_a_peak_between_two_samples_is_seen():
+    """Memory that is there for less time than lies between two samples of a quiet process."""
+    script = '''
+        import json, mmap, time, plimsoll
+        def take(size):
+            return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        kept = take(256 << 20)  # more than importing took
+        peak, found = plimsoll._core.peak(), []
+        for i in range(8):
+            time.sleep(0.3)
+            before, size = peak.take()[0], 16 + 4 * i << 20
+            take(size).close()
+            found.append((peak.take()[0] - before) / size)
+        print(json.dumps(found))
+    '''
+    done = subprocess.run([sys.executable, '-c', textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert sum(one > 0.5 for one in found) >= 4, found  # where files are dropped from memory meanwhile, resident memory has no new peak
+
+
 def test_time_that_a_thread_waits_for_pages_is_measured():
     faults, peak, found = Faults(), plimsoll._core.peak(), []
 
