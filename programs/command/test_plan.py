@@ -67,6 +67,14 @@ def test_scratch_is_proposed_where_it_saves_reads():
     assert max(map(len, plimsoll('plan', *words).stdout.splitlines())) <= 100
 
 
+def test_memory_does_not_grow_with_the_pairs_of_an_epoch():
+    """All edges of papers100M, 1.6 G pairs: windows list the seeds of a part of them."""
+    words = 'papers100M', '--task', 'link', '--model', 'sage', '--fanout', '10,5', '--batch', 64, '--memory', '4G'
+    found = plan(*words)
+    assert found['fits'] and found['minimum_bytes'] < 1 << 30
+    assert found['window_steps'] < found['expect']['epoch_steps']
+
+
 def test_train_does_what_plan_says(graph, tmp_path):
     planned = plan(graph, *RECIPE, '--memory', '300M')
     trained = json.loads(plimsoll('train', graph, *RECIPE, '--memory', '300M', '--epochs', 1, '--json',

@@ -86,6 +86,11 @@ enum {
     /* Draws are larger than those of an expected epoch: one that draws more takes another window.
      */
     DRAWS_MARGIN_PERCENT = 10,
+    /* The seeds that a window lists, 8 bytes each: one for so many draws, since a fan-out of 10,5
+     * takes 61 for a seed; the list is then at most an eighth of the draws of both windows. But a
+     * list of 32 MiB is always made, more than the training splits of named shapes need. */
+    SEEDS_PART = 8,
+    SEEDS_MIN = 1 << 22,
     /* The windows' rows, of what is free then, so that draws and rows are for the same part of an
      * epoch: papers100M in 2 GiB made 521 batches/s, and 390 with 40 % and the loader of that time;
      * 8 % read more. */
@@ -206,6 +211,20 @@ static int64_t epoch_steps(const plim__load_facts_t *facts)
     return plim__max_i64((facts->epoch_seeds - 1) / facts->recipe->batch_size + 1, 1);
 }
 
+/* The most steps of a window, however large. */
+static int64_t wanted_steps(const plim__load_facts_t *facts)
+{
+    const int64_t steps = epoch_steps(facts);
+    return facts->params->window > 0 ? plim__min_i64(facts->params->window, steps) : steps;
+}
+
+/* The steps whose seeds a window of so many draws lists: an epoch may have any number. */
+static int64_t listed_steps(const plim__load_facts_t *facts, int64_t draws)
+{
+    const int64_t seeds = plim__max_i64(draws / SEEDS_PART, SEEDS_MIN);
+    return plim__min_i64(wanted_steps(facts), seeds / facts->recipe->batch_size + 1);
+}
+
 /* The seeds of a window of that many steps. */
 static int64_t window_seeds(const plim__load_facts_t *facts, int64_t steps)
 {
@@ -300,12 +319,10 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
     if (reads && plan->recipe.disjoint) {
         plan->window_steps = 1; /* each batch reads for itself */
     } else if (reads) {
-        plan->window_steps = epoch_steps(facts);
-        if (params->window > 0)
-            plan->window_steps = plim__min_i64(params->window, plan->window_steps);
         const plim__load_size_t minimum = window_minimum(facts);
         plan->window_sparse = tight != AMPLE;
         plan->window_draws = minimum.edges;
+        plan->window_steps = listed_steps(facts, minimum.edges);
         plan->window_rows = plan->rows_in_memory ? 0 : minimum.nodes;
     }
     plan->offsets_on_disk = tight == TIGHTEST && reads && spares_offsets(facts, plan);
@@ -500,10 +517,13 @@ static int64_t total_of(const plim__load_facts_t *facts, plim__load_plan_t *plan
 /* Choices that grow to the largest value that fits. */
 typedef enum quantity { WINDOW_DRAWS, WINDOW_ROWS, LIST_CACHE, ROW_CACHE } quantity_t;
 
-static void set(plim__load_plan_t *plan, quantity_t quantity, int64_t value)
+static void set(const plim__load_facts_t *facts, plim__load_plan_t *plan, quantity_t quantity,
+                int64_t value)
 {
-    if (quantity == WINDOW_DRAWS)
+    if (quantity == WINDOW_DRAWS) {
         plan->window_draws = value;
+        plan->window_steps = listed_steps(facts, value);
+    }
     if (quantity == WINDOW_ROWS)
         plan->window_rows = value;
     if (quantity == LIST_CACHE)
@@ -518,13 +538,13 @@ static void grow(const plim__load_facts_t *facts, plim__load_plan_t *plan, quant
 {
     while (low < most) {
         int64_t middle = most - (most - low) / 2;
-        set(plan, quantity, middle);
+        set(facts, plan, quantity, middle);
         if (total_of(facts, plan) <= limit)
             low = middle;
         else
             most = middle - 1;
     }
-    set(plan, quantity, low);
+    set(facts, plan, quantity, low);
 }
 
 /* `from` and a part of what is free between it and the line. */
@@ -767,7 +787,7 @@ static void drop_small_set(const plim__load_facts_t *facts, plim__load_plan_t *p
 
 static void grow_windows(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    const plim__load_size_t most = window_expected(facts, window_seeds(facts, plan->window_steps));
+    const plim__load_size_t most = window_expected(facts, window_seeds(facts, wanted_steps(facts)));
     const int64_t draws = scaled(most.edges, 100 + DRAWS_MARGIN_PERCENT, 100);
     grow(facts, plan, WINDOW_DRAWS, plan->window_draws, draws,
          share(facts, total_of(facts, plan), DRAWS_PART));
