@@ -22,6 +22,18 @@ DATA_OFFSET = 4096  # where the values begin in every file of a dataset
 _SPLITS = {'train': 'train', 'valid': 'valid', 'val': 'valid', 'validation': 'valid', 'test': 'test'}
 
 
+# Attributes of a Data object, and what to use.
+_INSTEAD = {
+    'x': "batches of plimsoll.NeighborLoader have x; ds.array('features') maps the file",
+    'y': "use ds.array('labels'), or y of a batch",
+    'edge_index': "batches of plimsoll.NeighborLoader have edge_index; ds.array('indptr') and 'indices' have all in-edges",
+    'edge_attr': 'batches of plimsoll.NeighborLoader have edge_attr',
+    'train_mask': "use ds.array('train'), or plimsoll.NeighborLoader(ds, [15, 10], 'train')",
+    'val_mask': "use ds.array('valid'), or plimsoll.NeighborLoader(ds, [15, 10], 'valid')",
+    'test_mask': "use ds.array('test'), or plimsoll.NeighborLoader(ds, [15, 10], 'test')",
+}
+
+
 def log(level: int, text: str) -> None:
     """Hands a line of the library to the logger 'plimsoll'."""
     _logger.log(logging.WARNING if level > 0 else logging.INFO, '%s', in_words(text))
@@ -88,6 +100,13 @@ class Dataset:
         for name, value in self._core.info().items():
             setattr(self, name, value)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Of an attribute of a Data object, which a dataset on disk does not have: what to use."""
+            instead = f': {_INSTEAD[name]}' if name in _INSTEAD else ''
+            raise AttributeError(f'a dataset on disk has no attribute {name!r}{instead}', name=name, obj=self)
+
     def files(self) -> list[tuple[str, str, tuple[int, ...], int]]:
         """Name, NumPy type, shape and bytes of each file."""
         return self._core.files()
@@ -141,6 +160,11 @@ def open(path: str | os.PathLike[str]) -> Dataset:
     >>> plimsoll.open('cora').num_nodes
     2708
     """
+    if os.path.isfile(path):
+        raise UsageError(
+            f"{os.fspath(path)!r} is a file, not the directory of a dataset: plimsoll.from_pyg(data, 'DIR') writes a Data object that "
+            "torch.load reads as one, plimsoll.import_(path, 'DIR') other files; then plimsoll.open('DIR')"
+        )
     return Dataset(path)
 
 

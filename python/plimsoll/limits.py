@@ -4,8 +4,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import _core
+from .errors import UsageError
 
 __all__ = ['Limits', 'limit', 'size_of']
+
+WITHOUT_UNIT = 1_000_000  # smaller numbers need a unit, as on the command line
 
 
 def size_of(size: str | int | None) -> int:
@@ -17,10 +20,14 @@ def size_of(size: str | int | None) -> int:
     if size is None:
         return 0
     if isinstance(size, str):
-        return _core.size_parse(size)
-    if isinstance(size, bool) or size < 1:
+        found = _core.size_parse(size)
+    elif isinstance(size, bool) or size < 1:
         raise ValueError(f'memory is {size!r}; it must be a number of bytes, or a size such as "4G"')
-    return int(size)
+    else:
+        found = int(size)
+    if 0 < found < WITHOUT_UNIT and not str(size).strip()[-1:].isalpha():
+        raise UsageError(f'memory: in which unit is {size}? Write "{size}G", "{size}M", "{size}K" or "{size}B"')
+    return found
 
 
 @dataclass(frozen=True)

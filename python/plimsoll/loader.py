@@ -458,7 +458,9 @@ class _StreamLoader:
     def _begin(self, data: Any, input_nodes: Any, settings: dict[str, Any], seed: int | None, generator: Any) -> None:
         """Checks what all loaders take, and joins the dataset's loaders."""
         dataset = checked(data)
-        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+        if not isinstance(self.batch_size, int):
+            raise TypeError(f'batch_size is {self.batch_size!r}, a {type(self.batch_size).__name__}; give a whole number')
+        if self.batch_size < 1:
             raise ValueError(f'batch_size is {self.batch_size!r}; it must be at least 1')
         self._total = dataset.num_graphs or dataset.num_nodes
         self._tools = _Tools()
@@ -850,6 +852,18 @@ def _row_bits(dataset: Any, x_dtype: Any) -> int:
     return 16 if name in ('float16', 'half') else 32
 
 
+def _hops(num_neighbors: Any) -> tuple[int, ...]:
+    """The neighbours of each hop, which must be whole numbers."""
+    advice = 'give a list of whole numbers, the neighbours of each hop, such as [15, 10]'
+    if isinstance(num_neighbors, str) or not hasattr(num_neighbors, '__iter__'):
+        raise TypeError(f'num_neighbors is {num_neighbors!r}, a {type(num_neighbors).__name__}; {advice}')
+    hops = list(num_neighbors)
+    wrong = next((hop for hop in hops if not hasattr(hop, '__index__')), None)
+    if wrong is not None:
+        raise TypeError(f'num_neighbors has {wrong!r}, a {type(wrong).__name__}; {advice}')
+    return tuple(operator.index(hop) for hop in hops)
+
+
 class NeighborLoader(_StreamLoader):
     """PyTorch Geometric's NeighborLoader over a dataset on disk, under a memory line.
 
@@ -942,9 +956,7 @@ class NeighborLoader(_StreamLoader):
         )
         if isinstance(num_neighbors, dict):
             raise UsageError('num_neighbors by edge type is for heterogeneous graphs, which Plimsoll does not have: give a list of numbers')
-        if not hasattr(num_neighbors, '__iter__'):
-            raise TypeError(f'num_neighbors is {type(num_neighbors).__name__}; give the neighbours of each hop, such as [15, 10]')
-        self._fanout = tuple(operator.index(number) for number in num_neighbors)
+        self._fanout = _hops(num_neighbors)
         if not self._fanout:
             raise UsageError('num_neighbors is empty: give a number of neighbours for each hop, such as [15, 10]; -1 takes all of them')
         if isinstance(data, Dataset) and data.num_graphs:

@@ -908,3 +908,20 @@ def test_loaders_end(path):
         use()
     gc.collect()
     assert (threads(), len(os.listdir('/proc/self/fd'))) == before
+
+
+@pytest.mark.parametrize('arguments', [('15,10', 'train'), (['15', '10'], 'train'), ('train', [15, 10]), ([1.5], 'train'), (15, 'train')])
+def test_num_neighbors_must_be_whole_numbers(path, arguments):
+    with pytest.raises(TypeError, match='num_neighbors'):
+        plimsoll.NeighborLoader(plimsoll.open(path), *arguments)
+
+
+def test_a_batch_size_in_words_is_named_with_its_type(path):
+    with pytest.raises(TypeError, match='str'):
+        plimsoll.NeighborLoader(plimsoll.open(path), [3, 2], 'train', batch_size='64')
+
+
+@pytest.mark.parametrize('memory', ['4', 4])
+def test_a_line_needs_a_unit(path, memory):
+    with pytest.raises(plimsoll.UsageError, match='unit'):
+        plimsoll.NeighborLoader(plimsoll.open(path), [3, 2], 'train', memory=memory)

@@ -118,6 +118,29 @@ def test_limits():
         plimsoll.limit(memory=0.5)
 
 
+@pytest.mark.parametrize('memory', ['4', 4, '999999'])
+def test_small_numbers_need_a_unit(path, memory):
+    with pytest.raises(plimsoll.UsageError, match='unit'):
+        plimsoll.limit(memory=memory)
+    assert plimsoll.limit(memory='1000000B').line_bytes == plimsoll.limit(memory=1000000).line_bytes == 1000000
+
+
+@pytest.mark.parametrize('name', ['x', 'y', 'edge_index', 'train_mask', 'val_mask'])
+def test_attributes_of_a_data_object_name_what_to_use(path, name):
+    ds = plimsoll.open(path)
+    assert not hasattr(ds, name) and not hasattr(ds, 'node_types')
+    with pytest.raises(AttributeError, match='NeighborLoader|array') as caught:
+        getattr(ds, name)
+    assert caught.value.name == name
+    assert pickle.loads(pickle.dumps(ds)).num_nodes == ds.num_nodes
+
+
+def test_a_file_is_no_dataset(tmp_path):
+    (tmp_path / 'papers100M.pt').touch()
+    with pytest.raises(plimsoll.UsageError, match='from_pyg'):
+        plimsoll.open(tmp_path / 'papers100M.pt')
+
+
 def test_ranks_of_a_node_share_its_limits():
     text = 'import plimsoll; print(plimsoll.limit().local_ranks, plimsoll.limit().line_bytes)'
     lines = []
