@@ -72,7 +72,6 @@ def make_inputs(directory):
         np.savetxt(table / (name + '.csv'), rows, '%g', ',')
     np.savez(directory / 'adj.npz', row=edge_index[0], col=edge_index[1], format=np.array(b'coo'), shape=np.array([nodes, nodes]),
              data=np.ones(edges))  # as scipy.sparse.save_npz writes it
-    np.save(directory / 'pairs.npy', edge_index.T)
     with gzip.open(directory / 'edges.tsv.gz', 'wt') as out:
         out.writelines('%d\t%d\n' % (a * 1000003, b * 1000003) for a, b in edge_index.T)
 
