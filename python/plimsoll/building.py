@@ -417,6 +417,9 @@ class Builder:
             labels = self._spools.get('y', self._spools.get('graph_label'))
             if labels is not None and labels.dtype.kind == 'f' and not self._options.get('targets'):
                 self._options['targets'] = 'values'
+                if _class_like(labels.path):
+                    command.warn("y is a regression, as it is of floats, though it has only whole numbers and NaN: give targets='classes' "
+                                 "for classes, with NaN as unlabelled, or targets='values'")
             return make('import', os.path.basename(self._directory), self.path, self._options, cwd=os.path.dirname(self._directory))
         finally:
             self.close()
@@ -458,6 +461,22 @@ def _counts_to_offsets(path: str) -> None:
         offsets.append(piece)
     offsets.finish((offsets.rows,))
     os.replace(offsets.path, path)
+
+
+def _class_like(path: str) -> bool:
+    """Whether a file of floats is one column of whole numbers from 0 on, with some NaN."""
+    numpy = _numpy()
+    values, unlabelled = numpy.load(path, mmap_mode='r'), False
+    if values.size != len(values):
+        return False
+    step = _PIECE_BYTES // 8
+    for at in range(0, len(values), step):
+        piece = values[at:at + step]
+        none = numpy.isnan(piece)
+        unlabelled = unlabelled or bool(none.any())
+        if not (none | ((piece >= 0) & (piece == numpy.floor(piece)))).all():
+            return False
+    return unlabelled
 
 
 _TAKEN = ('edge_index', 'x', 'y', 'num_nodes', 'batch', 'ptr', 'time', 'node_time', *_COLUMNS)
@@ -521,7 +540,8 @@ def from_pyg(data: Any, path: Path, *, train: Array | None = None, valid: Array 
     `x`, `y`, `edge_index`, `edge_attr`, `edge_weight`, `edge_type`, `edge_time`, `time` (of nodes or edges) and the masks `train_mask`,
     `val_mask`, `test_mask` are taken; `train`, `valid` and `test` give other splits, as ids or masks of nodes or graphs. Other attributes
     are left out with a warning. `edge_ids=True` keeps the number of each edge, so that batches have `e_id`.
-    Floating-point `y` are values, for regression, and integers are classes; `targets='classes'` or `targets='values'` says otherwise.
+    Floating-point `y` are values, for regression, and integers are classes; `targets='classes'` or `targets='values'` says otherwise, and
+    spares the warning that whole numbers with NaN among them bring.
     Integer `x` and `edge_attr` stay integers unless `features='f32'` says to convert them. An iterator is read once, and holds one graph
     at a time. `options` are those of `Builder`.
 

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import numpy as np
 import pytest
@@ -319,6 +320,19 @@ def test_the_dtype_decides_between_classes_and_values(tmp_path, shape):
         builder.add_labels(floats[:20])
         builder.add_labels(floats[20:])
     assert np.array_equal(plimsoll.open(tmp_path / 'built').array('labels'), floats, equal_nan=True)
+
+
+@pytest.mark.parametrize('labels, told, warns', [
+    ([0, 2, np.nan, 1], {}, True), ([[0], [2], [np.nan], [1]], {}, True), ([0, 2, 3, 1], {}, False), ([0, 2.5, np.nan, 1], {}, False),
+    ([-1, 2, np.nan, 1], {}, False), ([[0, 1], [np.nan, 1], [1, 1], [1, 0]], {}, False), ([0, 2, np.nan, 1], {'targets': 'values'}, False),
+    ([0, 2, np.nan, 1], {'targets': 'classes'}, False)], ids=str)
+def test_a_regression_that_may_be_meant_as_classes_warns(tmp_path, labels, told, warns):
+    data = {'edge_index': [[0, 1], [1, 2]], 'x': np.ones((4, 2), np.float32), 'y': np.array(labels, np.float32)}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        plimsoll.from_pyg(data, tmp_path / 'made', quiet=True, **told)
+    assert ["targets='classes'" in str(warning.message) for warning in caught] == [True] * warns
+    assert all(warning.filename == __file__ for warning in caught)
 
 
 @pytest.mark.parametrize('shape', [(40,), (40, 1)], ids=str)
