@@ -248,6 +248,14 @@ bool cli_parse_fanout(const cli_common_t *common, const char *option, const char
                             "%s: '%s' is not one number a hop, like 15,10,5 (at most %d hops; "
                             "-1: all neighbours)",
                             option, joined, PLIM_HOPS_MAX);
+    for (int i = 0; valid && i < recipe->num_hops; i++)
+        if (recipe->fanout[i] == 0) {
+            (void)cli_wrong_use(common,
+                                "%s: '%s' draws nothing at hop %d; give 1 or more neighbours, or "
+                                "-1 for all, at each hop",
+                                option, joined, i + 1);
+            return false;
+        }
     return valid;
 }
 

@@ -125,6 +125,8 @@ def test_wrong_use(words):
 def test_recipes_that_the_dataset_cannot_serve(data):
     assert run('load', data, '--fanout', '3,-2').returncode == 2
     assert run('load', data, '--fanout', '5000').returncode == 2
+    done = run('load', data, '--fanout', '3,0')
+    assert done.returncode == 2 and '--fanout' in done.stderr and 'hop 2' in done.stderr
     done = run('load', data / 'missing', '--json')
     assert done.returncode == 2 and json.loads(done.stdout)['exit_code'] == 2
 

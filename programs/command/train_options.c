@@ -36,12 +36,6 @@ static bool take_eval_fanout(void *context, char *value, char ***next)
     plim_recipe_t drawn = PLIM_RECIPE_INIT;
     if (!cli_parse_fanout(&train->common, "--eval-fanout", value, next, &drawn))
         return false;
-    for (int i = 0; i < drawn.num_hops; i++)
-        if (drawn.fanout[i] == 0) {
-            (void)cli_wrong_use(&train->common,
-                                "--eval-fanout: give 1 or more neighbours, or -1 for all");
-            return false;
-        }
     memset(training->eval_fanout, 0, sizeof training->eval_fanout);
     memcpy(training->eval_fanout, drawn.fanout, (size_t)drawn.num_hops * sizeof drawn.fanout[0]);
     return true;

@@ -153,7 +153,7 @@ def test_what_decides_scores_is_kept(data, tmp_path):
         assert words[0] in printed.stdout + printed.stderr
 
 
-@pytest.mark.parametrize('words', [('--eval-fanout', '4,4,4'), ('--eval-fanout', '0,3'), ('--eval-splits', 'validation'),
+@pytest.mark.parametrize('words', [('--eval-fanout', '4,4,4'), ('--eval-fanout', '0,3'), ('--fanout', '3,0'), ('--eval-splits', 'validation'),
                                    ('--eval-splits', ''), ('--eval-exact', 2, '--eval-every', 1), ('--eval-every', 1, '--eval-exact', 2),
                                    ('--eval-exact', 2, '--eval-fanout', '4,4'),
                                    ('--eval-splits', 'test', '--patience', 2), ('--model', 'mlp', '--layers', 2, '--eval-exact', 1)])
