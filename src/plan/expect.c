@@ -502,7 +502,7 @@ static double column_on_disk(const expect_view_t *view, unsigned column)
 
 /* Columns on disk, for `times` parts of batches of `seeds` seeds each: entries of drawn edges or of
  * nodes. One that decides draws is read beside the lists, and entry by entry only if batches carry
- * it. */
+ * it; the seeds' own times limit draws by time. */
 static void add_columns(const expect_view_t *view, double seeds, double times, reads_t *reads)
 {
     const batch_hops_t hops = batch_hops(view, seeds);
@@ -523,6 +523,8 @@ static void add_columns(const expect_view_t *view, double seeds, double times, r
             add_reads(view, expanded, degree * bytes, file, times, reads);
         else if (view->recipe.draw_by == column)
             add_reads(view, expanded * degree, bytes, file, times, reads);
+        if (column == PLIM_NODE_TIME && (view->recipe.draw_by == column || view->recipe.own_times))
+            add_reads(view, hops.nodes[0], bytes, file, times, reads);
     }
 }
 

@@ -447,6 +447,35 @@ static void test_disk_space_without_lists(void **state)
     test_place_close(&place);
 }
 
+/* Draws by times of edges, with times of nodes on disk: those of an epoch's seeds are read. */
+static void test_own_times_are_read(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 200000,
+                                       .num_features = 8,
+                                       .num_classes = 3,
+                                       .columns = PLIM_EDGE_TIME | PLIM_NODE_TIME,
+                                       .drawable = true};
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim_recipe_t recipe = small_recipe();
+    plim__load_plan_t own;
+    plim_plan_params_t wanted = {.topology = PLIM_PLACE_DISK, .rows = PLIM_PLACE_DISK};
+    recipe.disjoint = true;
+    recipe.draw_by = PLIM_EDGE_TIME;
+    recipe.own_times = true;
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &own));
+    wanted.memory = own.minimum;
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &own));
+    assert_false(own.columns_in_memory & PLIM_NODE_TIME);
+    plim__load_plan_t given = own;
+    given.recipe.own_times = false;
+    plim__load_expect(place.dataset, &given);
+    assert_true(own.expect.epoch_reads > given.expect.epoch_reads);
+    assert_true(own.expect.epoch_read_bytes > given.expect.epoch_read_bytes);
+    test_place_close(&place);
+}
+
 static void test_what_is_wanted_is_kept(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 5000, .num_features = 32, .num_classes = 3};
@@ -673,6 +702,7 @@ int main(void)
         cmocka_unit_test(test_more_memory_never_hurts),
         cmocka_unit_test(test_packed_rows_outlast_the_process),
         cmocka_unit_test(test_disk_space_without_lists),
+        cmocka_unit_test(test_own_times_are_read),
         cmocka_unit_test(test_what_is_wanted_is_kept),
         cmocka_unit_test(test_a_window_holds_an_epoch),
         cmocka_unit_test(test_a_batch_is_at_most_an_epoch),
