@@ -227,7 +227,7 @@ static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, p
     return status;
 }
 
-/* Plans again with --scratch, to tell how many reads that would save. */
+/* Plans again with --scratch, to tell how many reads that would save: none if that does not fit. */
 static plim_status_t plan_with_scratch(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const train_t *train, plan_found_t *found)
 {
@@ -239,7 +239,7 @@ static plim_status_t plan_with_scratch(const plim_job_t *job, const plim_dataset
         found->packed_bytes = other.plan.info.scratch_bytes;
         found->packed_reads = other.plan.info.epoch_reads;
     }
-    return status;
+    return status == PLIM_ERR_BUDGET ? PLIM_OK : status;
 }
 
 /* Resolves and plans `train` under the line. PLIM_ERR_BUDGET without a plan: it does not fit. */
