@@ -206,6 +206,8 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
         for (int split = 0; split < 3; split++)
             if (info->num_split[split] == 0)
                 splits &= ~(1U << split);
+    if (splits == 0)
+        splits = PLIM_SPLITS_VALID; /* refused with the names of those that are not empty */
     plim_loss_t trained;
     plim_metric_t scored;
     plim_training_task(info, &run->training, &trained, &scored);

@@ -300,6 +300,24 @@ static plim_status_t check_exact(const plim__session_t *session, const char *run
                       run);
 }
 
+/* Names the splits to choose instead of an empty one. */
+static plim_status_t fail_empty_split(const plim__session_t *session, int empty)
+{
+    static const char *const words[] = {"train", "valid", "test"};
+    const char *path = plim__dataset_path(session->dataset);
+    char others[32] = "";
+    size_t used = 0;
+    for (int split = 0; split < 3; split++)
+        if (session->info->num_split[split] > 0)
+            used += (size_t)snprintf(others + used, sizeof others - used, "%s%s",
+                                     used > 0 ? " or " : "", words[split]);
+    if (used == 0)
+        return plim__fail(PLIM_ERR_USAGE, "%s: all its splits are empty; import it with splits",
+                          path);
+    return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty; give `split` %s", path,
+                      split_names[empty], others);
+}
+
 static plim_status_t check_splits(const plim__session_t *session, const char *run, unsigned splits)
 {
     if (session->training.task == PLIM_TASK_LINK)
@@ -309,8 +327,7 @@ static plim_status_t check_splits(const plim__session_t *session, const char *ru
         return plim__fail(PLIM_ERR_USAGE, "no split was given");
     for (int split = 0; split < 3; split++)
         if ((splits >> split & 1) != 0 && session->info->num_split[split] == 0)
-            return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
-                              plim__dataset_path(session->dataset), split_names[split]);
+            return fail_empty_split(session, split);
     return PLIM_OK;
 }
 
@@ -454,7 +471,7 @@ static plim_status_t check_prediction(const plim__session_t *session, const char
             session->training.temporal == PLIM_TEMPORAL_NONE ? "all of them exactly, or " : "");
     *rows_out = split == PLIM_ALL_NODES ? info->num_nodes : info->num_split[split];
     if (*rows_out == 0)
-        return plim__fail(PLIM_ERR_USAGE, "%s: that split is empty", path);
+        return fail_empty_split(session, split);
     return PLIM_OK;
 }
 

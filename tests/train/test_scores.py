@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 
+import numpy as np
 import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
@@ -166,3 +167,19 @@ def test_what_cannot_be_is_refused(data, tmp_path, words):
 def test_an_exact_evaluation_that_does_not_fit_is_refused_first(data, tmp_path):
     call('train', data, '--run', tmp_path / 'run', *RECIPE, '--eval-exact', 1, '--memory', '60M', code=3)
     assert not (tmp_path / 'run').exists()
+
+
+def test_scores_of_empty_splits_name_the_way_out(tmp_path):
+    """By default those of the splits that are not empty."""
+    source = tmp_path / 'source'
+    source.mkdir()
+    draw = np.random.default_rng(1)
+    np.save(source / 'edge_index.npy', draw.integers(0, 60, (2, 300)))
+    np.save(source / 'x.npy', draw.random((60, 4), dtype=np.float32))
+    np.save(source / 'y.npy', draw.integers(0, 2, 60))
+    np.save(source / 'train.npy', np.arange(30))
+    call('import', source, tmp_path / 'data', '--quiet')
+    call('train', tmp_path / 'data', '--run', tmp_path / 'run', '--fanout', '2,2', '--hidden', 4, '--epochs', 1, '--quiet')
+    for words in ('evaluate',), ('evaluate', '--split', 'test'), ('predict', '--out', tmp_path / 'out.npy'):
+        assert '--split train' in call(words[0], tmp_path / 'run', *words[1:], '--quiet', code=2).stderr
+    assert 'train: accuracy' in call('evaluate', tmp_path / 'run', '--split', 'all', '--quiet').stdout
