@@ -66,10 +66,11 @@ static void set_training(const doctor_recipe_t *recipe, case_t *script)
         draws->fanout[i] = i < recipe->num_hops ? recipe->fanout[i] : 10;
     model->num_layers = draws->num_hops;
     model->hidden = recipe->hidden > 0 ? recipe->hidden : 256;
-    model->kind = strcmp(recipe->model, "gcn") == 0   ? PLIM_GCN
-                  : strcmp(recipe->model, "gat") == 0 ? PLIM_GAT
-                  : strcmp(recipe->model, "gin") == 0 ? PLIM_GIN
-                                                      : PLIM_SAGE;
+    const char *kind = doctor_recipe_model(recipe);
+    model->kind = strcmp(kind, "gcn") == 0   ? PLIM_GCN
+                  : strcmp(kind, "gat") == 0 ? PLIM_GAT
+                  : strcmp(kind, "gin") == 0 ? PLIM_GIN
+                                             : PLIM_SAGE;
     script->pyg.num_workers = (int)or_else(recipe->workers, 0);
     script->pyg.prefetch = recipe->prefetch > 0 ? (int)recipe->prefetch : 2;
     script->pyg.persistent_workers = recipe->persistent > 0;
@@ -181,13 +182,17 @@ static void write_command(const doctor_recipe_t *recipe, doctor_verdict_t *verdi
     char *to = verdict->command;
     size_t used = 0;
     const bool graph = recipe->edges > 0 || recipe->shape[0] != '\0';
-    const bool gnn = recipe->gnn || recipe->model[0] != '\0';
+    const char *model = doctor_recipe_model(recipe);
+    const bool gnn = recipe->gnn || model[0] != '\0';
     if (recipe->ours)
         return;
     if (!graph && recipe->num_hops == 0 && !(gnn && recipe->batch_size > 0))
         return;
     used += (size_t)snprintf(to, DOCTOR_SENTENCE, "plimsoll train DIR --model %s",
-                             recipe->model[0] != '\0' ? recipe->model : "sage");
+                             model[0] != '\0' ? model : "sage");
+    if (model[0] == '\0')
+        doctor_verdict_unknown(verdict, "the model: the texts do not name one of sage, gcn, gat "
+                                        "and gin; sage was assumed");
     if (recipe->hidden > 0)
         used += (size_t)snprintf(to + used, DOCTOR_SENTENCE - used, " --hidden %" PRId64,
                                  recipe->hidden);

@@ -224,7 +224,7 @@ static json_t *json_recipe(const doctor_recipe_t *recipe)
         (void)json_object_set(object, "num_neighbors", fanout);
     json_decref(fanout);
     set_text(object, "shape", recipe->shape);
-    set_text(object, "model", recipe->model);
+    set_text(object, "model", doctor_recipe_model(recipe));
     set_text(object, "dataset", recipe->dataset);
     return object;
 }

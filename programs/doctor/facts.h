@@ -169,6 +169,7 @@ typedef struct doctor_recipe {
     bool ours;        /* it reads a dataset of plimsoll, so that its data is not in memory */
     char shape[24];   /* "papers100M", "products", …; "" */
     char model[16];   /* "sage", "gcn", "gat", "gin"; "" */
+    char layer[16];   /* the same by its layers, or "several" */
     char dataset[64]; /* as the texts write it */
 } doctor_recipe_t;
 
@@ -307,6 +308,8 @@ bool doctor_slurm_line(doctor_t *doctor, const char *line, size_t length);
 /* recipe.c */
 void doctor_recipe_line(doctor_recipe_t *recipe, const char *line, size_t length, bool script);
 doctor_recipe_t doctor_recipe_none(void);
+/* "sage", "gcn", "gat" or "gin": as the texts name it, else by its layers; "": neither. */
+const char *doctor_recipe_model(const doctor_recipe_t *recipe);
 
 /* growth.c: a line of timeline.jsonl. True: the line was one. */
 bool doctor_growth_line(doctor_t *doctor, const char *line, size_t length);

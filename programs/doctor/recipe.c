@@ -110,7 +110,7 @@ static void take_word(const char *at, const char *end, char *word_out, size_t si
         plim__text_printable(at, (size_t)(stop - at), word_out, size);
 }
 
-static void take_model(doctor_recipe_t *recipe, const char *at, const char *end)
+static void take_model(const char *at, const char *end, char model_out[16])
 {
     enum { GCN = 1 };
     static const char *const models[] = {"sage", [GCN] = "gcn", "gat", "gin"};
@@ -123,8 +123,30 @@ static void take_model(doctor_recipe_t *recipe, const char *at, const char *end)
             (found == word || i == GCN || !isalpha((unsigned char)found[-1]) ||
              (islower((unsigned char)found[-1]) && isupper((unsigned char)*found)) ||
              (found - word >= 5 && strncasecmp(found - 5, "graph", 5) == 0)))
-            (void)snprintf(recipe->model, sizeof recipe->model, "%s", models[i]);
+            (void)snprintf(model_out, 16, "%s", models[i]);
     }
+}
+
+/* A layer of PyG or DGL that is made: "GCNConv(100, 256)". */
+static void take_layer(doctor_recipe_t *recipe, const char *line, const char *end)
+{
+    static const char *const layers[] = {"SAGEConv(", "GCNConv(", "GATConv(", "GINConv("};
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        char model[16] = "";
+        const char *at = memmem(line, (size_t)(end - line), layers[i], strlen(layers[i]));
+        if (at == NULL || (at > line && letter(at[-1])))
+            continue;
+        take_model(at, end, model);
+        const bool other = recipe->layer[0] != '\0' && strcmp(recipe->layer, model) != 0;
+        (void)snprintf(recipe->layer, sizeof recipe->layer, "%s", other ? "several" : model);
+    }
+}
+
+const char *doctor_recipe_model(const doctor_recipe_t *recipe)
+{
+    if (recipe->model[0] != '\0' || strcmp(recipe->layer, "several") == 0)
+        return recipe->model;
+    return recipe->layer;
 }
 
 /* A setting's name stands at [begin, end), its value at `value`. */
@@ -145,7 +167,7 @@ static void take_setting(doctor_recipe_t *recipe, const char *begin, const char 
     if (same(begin, end, "pin_memory"))
         recipe->pinned = value < stop && *value == 'T';
     if (same(begin, end, "model") || same(begin, end, "gnn"))
-        take_model(recipe, value, stop);
+        take_model(value, stop, recipe->model);
     if (same(begin, end, "dataset"))
         take_word(value, stop, recipe->dataset, sizeof recipe->dataset);
 }
@@ -242,6 +264,7 @@ void doctor_recipe_line(doctor_recipe_t *recipe, const char *line, size_t length
     recipe->ours = recipe->ours || (script && calls_ours(line, length));
     take_shape(recipe, line, end);
     recipe->gnn = recipe->gnn || names_gnn(line, length);
+    take_layer(recipe, line, end);
     if (memchr(line, '=', length) == NULL && memmem(line, length, "--", 2) == NULL &&
         memmem(line, length, "': ", 3) == NULL && memmem(line, length, "\": ", 3) == NULL)
         return;

@@ -183,6 +183,19 @@ def test_advice_is_estimated_from_the_recipe():
     assert '--fanout 15,10' in found['command'] and '--batch 1024' in found['command']
 
 
+@pytest.mark.parametrize('lines, model', [
+    (['self.conv1 = GCNConv(100, 256)', 'self.conv2 = GCNConv(256, 47)'], 'gcn'), (['conv = gnn.SAGEConv(in_channels, 256)'], 'sage'),
+    (['a = GCNConv(100, 256)', 'b = GATConv(256, 47)'], None), (['a = MyGCNConv(100, 256)', 'from torch_geometric.nn import GATConv'], None),
+    (['a = GCNConv(100, 256)', "model = 'gat'"], 'gat')], ids=str)
+def test_a_model_is_known_by_its_layers(lines, model, tmp_path):
+    (tmp_path / 'train.py').write_text('\n'.join([*lines, 'NeighborLoader(data, num_neighbors=[15, 10], batch_size=1024)']))
+    (tmp_path / 'log').write_text('slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch. Some of the step tasks have been OOM Killed.\n')
+    found = doctor('', tmp_path / 'log', '--script', tmp_path / 'train.py')
+    assert found['recipe'].get('model') == model
+    assert f"--model {model or 'sage'} " in found['command']
+    assert any('sage was assumed' in one for one in found['unknown']) == (model is None)
+
+
 @pytest.mark.parametrize('text', [
     'Data(num_nodes=169343, edge_index=[2, 1166243], x=[169343, 128], node_year=[169343, 1], y=[169343, 1])',  # ogb 1.3
     'Data(edge_index=[2, 1166243], x=[169343, 128])', 'Data(y=[169343, 1], x=[169343, 128], edge_index=[2, 1166243])',

@@ -271,7 +271,11 @@ static void print_text(const doctor_t *doctor, const doctor_verdict_t *verdict)
         (void)printf("%-13s--mem=%s (%s)\n", "next", doctor_next_mem_text(verdict, next_mem),
                      bases[verdict->next_mem_basis]);
     if (verdict->command[0] != '\0') {
+        const char *memory = strstr(verdict->command, " --memory ");
+        const bool trains = strncmp(verdict->command, "plimsoll train DIR ", 19) == 0;
         print_title("or", true);
+        if (trains)
+            (void)printf("plimsoll import DATA DIR%s\n%-13s", memory != NULL ? memory : "", "");
         cli_print_text(stdout, verdict->command);
         (void)printf("\n");
     }
