@@ -649,9 +649,10 @@ class _StreamLoader:
         needed, limit, more = self._shared.remedy(found.needed_bytes)
         takes = max(found.step_bytes, found.evaluate_bytes)
         smaller = f'use batch_size={found.batch_size} in all loaders, ' if found.batch_size else 'use '
+        step = f'a step takes {_core.size_text(takes)}, and gradients and the optimiser keep {_core.size_text(found.kept_bytes)}'
         error = MemoryLineError(
-            f'{self._terms()} needs {needed}: the largest batch has {found.nodes:,} nodes and {found.edges:,} edges, a step takes '
-            f'{_core.size_text(takes)}, and gradients and the optimiser keep {_core.size_text(found.kept_bytes)}; {limit}: '
+            f'{self._terms()} needs {"" if found.steps else "at least "}{needed}: the largest batch has {found.nodes:,} nodes and '
+            f'{found.edges:,} edges, {step if found.steps else "and no step could be measured"}; {limit}: '
             f'{smaller}{self._smaller()} or a smaller model, or {more}'
         )
         error.needed_bytes, error.available_bytes, error.batch_size = found.needed_bytes, found.available_bytes, found.batch_size

@@ -44,7 +44,7 @@ class Estimate(NamedTuple):
     """What a training takes beside its loaders, in bytes."""
 
     fits: bool
-    needed_bytes: int  # the memory limit under which it fits, with the smallest loaders
+    needed_bytes: int  # the memory limit under which it fits, with the smallest loaders; at least, where no step could be run
     available_bytes: int  # the limit that there is
     batch_size: int  # the largest that fits; 0: none
     step_bytes: int  # the most that a step takes and frees again

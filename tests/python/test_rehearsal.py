@@ -168,7 +168,7 @@ def test_an_estimate_is_figures_whatever_does_not_fit(path):
     taken = torch.ones(1 << 28)  # all that the line leaves: not even a loader fits
     found = script.train.estimate(script.step, script.model, script.optimizer)
     assert not found.fits and found.batch_size == found.steps == 0 and found.needed_bytes > found.available_bytes
-    with pytest.raises(plimsoll.MemoryLineError) as refused:
+    with pytest.raises(plimsoll.MemoryLineError, match='at least') as refused:
         script.rehearse()
     assert refused.value.needed_bytes > refused.value.available_bytes
     del taken
