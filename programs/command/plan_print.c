@@ -159,13 +159,15 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     (void)putchar('\n');
 }
 
-/* The peak and a margin, but no more than the line, which may be all that nodes have. */
-static int64_t ask_mebibytes(const plan_found_t *found)
+/* The peak and a margin, but no more than the line, which may be all that nodes have: then
+ * *line_out. */
+static int64_t ask_mebibytes(const plan_found_t *found, bool *line_out)
 {
     const int64_t mib = (int64_t)1 << 20, peak = found->plan.info.peak;
     const int64_t asked = peak + peak / PLAN_MEMORY_SHARE + PLAN_MEMORY_MARGIN;
     const int64_t least = (peak - 1) / mib + 1;
-    if (!found->fits || found->line >= asked)
+    *line_out = found->fits && found->line < asked;
+    if (!*line_out)
         return (asked - 1) / mib + 1;
     return found->line / mib > least ? found->line / mib : least;
 }
@@ -174,9 +176,10 @@ plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found)
 {
     const double seconds = PLAN_TIME_MARGIN * found->trial.run_s + TIME_MARGIN_SECONDS;
     const double minutes = seconds / 60 < 1e9 ? seconds / 60 : 1e9;
-    return (plan_ask_t){.mebibytes = ask_mebibytes(found),
-                        .minutes = found->tried ? (int64_t)minutes + 1 : 0,
-                        .cpus = plan->limits.threads[plan->limits.threads_line].value};
+    plan_ask_t ask = {.minutes = found->tried ? (int64_t)minutes + 1 : 0,
+                      .cpus = plan->limits.threads[plan->limits.threads_line].value};
+    ask.mebibytes = ask_mebibytes(found, &ask.line);
+    return ask;
 }
 
 const char *plan_time_text(int64_t minutes, char text_out[32])

@@ -117,6 +117,7 @@ typedef struct plan_ask {
     int64_t mebibytes;
     int64_t minutes; /* 0: not known without a trial */
     int64_t cpus;
+    bool line; /* the memory is the line's: the peak leaves no margin under it */
 } plan_ask_t;
 plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found);
 

@@ -79,6 +79,16 @@ def test_the_plan_is_what_is_asked_for(graph):
     assert '--resume' in script and '"-$SLURM_JOB_ID"' in script  # one command begins and continues
 
 
+def test_memory_of_this_machine_is_named():
+    """Caches of papers100M's shape take all of it; nodes may have other memory."""
+    words = [PLIMSOLL, 'slurm', '--time', '1:00:00']
+    recipe = ['train', 'papers100M', '--batch', '128', '--fanout', '3,2', '--hidden', '16']
+    for given in [], ['--memory', '2G']:
+        done = subprocess.run(['bash', '-c', 'ulimit -v 3000000; exec "$@"', 'bash', *words, *given, *recipe],
+                              capture_output=True, text=True, check=True, timeout=1500)
+        assert ('--memory' in done.stderr) == (not given) and '5 %' not in done.stdout
+
+
 def test_memory_and_threads_stand_once(graph):
     """Wherever they are given, they are Slurm's, and no option of the command: the two cannot disagree."""
     for words in (['--memory', '300M', '--threads', 4, 'train', graph], ['train', graph, '--memory=300M', '--threads', 4],

@@ -148,12 +148,22 @@ static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *fo
         (void)snprintf(script->notes[0], sizeof script->notes[0],
                        "--mem: as --memory says. The plan's peak under it is %s, the minimum %s.",
                        total, minimum);
-    } else {
+    } else if (ask.line) {
         script->mebibytes = ask.mebibytes;
         (void)snprintf(script->notes[0], sizeof script->notes[0],
-                       "--mem: the plan's peak, %s, and a margin of 5 %% and 32 MiB, but no more "
-                       "than this machine allows. The minimum is %s.",
-                       total, minimum);
+                       "--mem: all the memory of the machine that planned, for caches. The "
+                       "minimum is %s.",
+                       minimum);
+        cli_warn("--mem=%lldM is the memory here (%s), which caches would fill; give --memory SIZE "
+                 "for the nodes, from %s on",
+                 (long long)ask.mebibytes, plan->line_source, minimum);
+    } else {
+        script->mebibytes = ask.mebibytes;
+        (void)snprintf(
+            script->notes[0], sizeof script->notes[0],
+            "--mem: the plan's peak, %s, and a margin of 5 %% and 32 MiB. The minimum is "
+            "%s.",
+            total, minimum);
     }
     if (slurm->minutes == 0) {
         script->minutes = ask.minutes + SLURM_SIGNAL_MINUTES;
