@@ -142,11 +142,11 @@ static void print_head(const plan_t *plan)
         plan_pyg_print_head();
     else
         (void)printf("%10s %10s  %-4s %10s  %s\n", "total", "minimum", "fits", "reads",
-                     "steps down");
+                     "reduced to fit");
 }
 
 /* Choices of the planner that save memory and keep the result. */
-static void print_steps_down(const cli_plan_t *made, const train_t *train)
+static void print_reduced(const cli_plan_t *made, const train_t *train)
 {
     const int64_t seeds = train_part_seeds(made, &train->training);
     const bool rows = made->info.rows == PLIM_PLACE_DISK;
@@ -190,7 +190,7 @@ static void print_row(const plan_t *plan, const row_t *row, const train_t *train
     (void)printf("%10s  ",
                  row->found->fits ? plim_size_text(made->info.epoch_read_bytes, read) : "-");
     if (row->found->fits)
-        print_steps_down(made, train);
+        print_reduced(made, train);
     (void)printf("\n");
     cli_flush();
 }

@@ -224,8 +224,6 @@ static void print_command(FILE *out, const slurm_script_t *script)
         (void)fprintf(out, " --shares %" PRId64, script->ranks);
     if (script->dataset != NULL)
         (void)fputs(script->ranks > 1 ? " --stage --scratch \"$stage\"" : " \"${copy[@]}\"", out);
-    if (script->continues && script->resume)
-        (void)fputs(" --resume", out);
     if (script->watched)
         (void)fputs(" --out \"watch-$SLURM_JOB_ID\" --", out);
     if (script->run != NULL) {
@@ -237,7 +235,7 @@ static void print_command(FILE *out, const slurm_script_t *script)
         (void)fputc(' ', out);
         print_argument(out, script, *word);
     }
-    (void)fputc('\n', out);
+    (void)fputs(script->continues && script->resume ? " --resume\n" : "\n", out);
 }
 
 char *slurm_script_text(const slurm_script_t *script)

@@ -112,7 +112,7 @@ def test_many_nodes(graph):
     for words in (['--scratch', '$TMPDIR/a b'], ['--scratch=$TMPDIR/a b']):  # train's own words, expanded on the node as well
         own = plimsoll('slurm', '--time', 60, 'train', graph, '--epochs', 3, '--stage', *words, '--ranks', 2).stdout
         check(own)
-        assert re.search(r""" --stage --scratch[ =]"\$\{TMPDIR:\?\}"'/a b'$""", own, re.M)
+        assert re.search(r""" --stage --scratch[ =]"\$\{TMPDIR:\?\}"'/a b' --resume$""", own, re.M)
     assert "--scratch '$(id)'" in plimsoll('slurm', '--time', 60, 'train', graph, '--stage', '--scratch', '$(id)').stdout
     plimsoll('slurm', '--stage', '/a', 'train', graph, '--stage', '--scratch', '/b', code=2)
     plimsoll('slurm', '--time', 60, 'train', graph, '--stage', code=2)

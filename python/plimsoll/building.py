@@ -36,6 +36,8 @@ _PIECE_BYTES = 8 << 20  # written at a time
 _PARQUET_ROWS = 1 << 14
 _SPLITS = ('train', 'valid', 'test')
 _CALLED = {'edge_index': 'edges', 'edge_index_local': 'edges', 'node_feat': 'x', 'graph_label': 'y'}  # files, as messages call them
+_ARGUMENTS = {'edge_index_local': 'edge_index', 'node_feat': 'x', 'graph_label': 'y', 'train_idx': 'train', 'valid_idx': 'valid',
+              'test_idx': 'test', 'node_time': 'time'}  # and as the importer's messages do
 _COLUMNS = ('edge_attr', 'edge_weight', 'edge_type', 'edge_time')  # of edges: PyG's names, and those of the files
 _log = logging.getLogger('plimsoll')
 
@@ -421,6 +423,9 @@ class Builder:
                     command.warn("y is a regression, as it is of floats, though it has only whole numbers and NaN: give targets='classes' "
                                  "for classes, with NaN as unlabelled, or targets='values'")
             return make('import', os.path.basename(self._directory), self.path, self._options, cwd=os.path.dirname(self._directory))
+        except errors.Error as error:
+            error.args = (re.sub(r'chunks/(\w+)\.npy', lambda found: _ARGUMENTS.get(found[1], found[1]), str(error)),)
+            raise
         finally:
             self.close()
 

@@ -272,12 +272,11 @@ static plim_status_t check_whole(const plim__import_t *import)
                           times->from, times->rows, import->nodes.from, import->nodes.value);
     for (int i = 0; i < 3; i++)
         if (import->splits[i].done && import->splits[i].most >= items->value)
-            return plim__fail(PLIM_ERR_DATA,
-                              "%s: entry %" PRId64 " is %" PRId64 ", but %s says %" PRId64
-                              " %s; correct the file",
-                              import->splits[i].from, import->splits[i].most_at,
-                              import->splits[i].most, items->from, items->value,
-                              graphs ? "graphs" : "nodes");
+            return plim__fail(
+                PLIM_ERR_DATA,
+                "%s: entry %" PRId64 " is %" PRId64 ", but %s says %" PRId64 " %s; correct it",
+                import->splits[i].from, import->splits[i].most_at, import->splits[i].most,
+                items->from, items->value, graphs ? "graphs" : "nodes");
     for (int i = 0; i < 3; i++)
         PLIM_TRY(plim__import_split_once(import, i, items->value));
     return PLIM_OK;

@@ -82,7 +82,7 @@ static plim_status_t bad_id(pump_t *pump, int64_t at, int64_t source, int64_t de
     pthread_mutex_unlock(&pump->lock);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %s: the %s's id %" PRId64 " is not in 0 … %" PRId64 " (%s says %" PRId64
-                      " nodes); correct the file, or give the right `num_nodes`",
+                      " nodes); correct it, or give the right `num_nodes`",
                       edges->name, place, first ? "source" : "destination",
                       first ? source : destination, nodes->value - 1, nodes->from, nodes->value);
 }
@@ -404,7 +404,7 @@ static plim_status_t spool_ids(plim__import_t *import, plim__ids_t *ids, plim__i
             if (chunk[i] < 0)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: edge %" PRId64 ": the %s's id is %" PRId64
-                                  "; ids cannot be negative, correct the file",
+                                  "; ids cannot be negative, correct it",
                                   ids->name, spool->count + i, what, chunk[i]);
         PLIM_TRY(plim__id_spool_write(spool, chunk, got));
         if (spool->count == total ||
@@ -428,8 +428,7 @@ static plim_status_t spool_edges(plim__import_t *import, plim__edge_source_t *ed
         PLIM_TRY(edges->read(edges, source, destination, PLIM__ID_CHUNK, &got));
         for (int64_t i = 0; i < got; i++)
             if (source[i] < 0 || destination[i] < 0)
-                return plim__fail(PLIM_ERR_DATA,
-                                  "%s: %s: id %" PRId64 " is negative; correct the file",
+                return plim__fail(PLIM_ERR_DATA, "%s: %s: id %" PRId64 " is negative; correct it",
                                   edges->name, plim__edge_place(edges, first + i, place),
                                   source[i] < 0 ? source[i] : destination[i]);
         PLIM_TRY(plim__id_spool_write(&import->sources, source, got));

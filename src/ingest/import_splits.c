@@ -43,7 +43,7 @@ static plim_status_t put(plim__import_t *import, int split, plim__column_t *colu
         if (ids[i] < 0)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: entry %" PRId64 " is %" PRId64
-                              "; ids cannot be negative, correct the file",
+                              "; ids cannot be negative, correct it",
                               import->splits[split].from, position + i, ids[i]);
         import->splits[split].unordered |= ids[i] <= import->splits[split].last;
         import->splits[split].last = ids[i];

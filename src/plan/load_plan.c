@@ -334,10 +334,11 @@ static plim_status_t refuse(const plim__load_facts_t *given)
         plim__whole_mib(plim__max_i64(accepted_line(&facts, least, false), least));
     char text[PLIM__SIZE_TEXT];
     (void)plim__fail(PLIM_ERR_BUDGET,
-                     "%s: %s of %lld%s %s at least %lld MiB, but the memory line is %s; raise "
+                     "%s: %s of %lld%s%s %s at least %lld MiB, but the memory line is %s; raise "
                      "`memory` to %lldM or more%s",
                      plim__dataset_path(facts.dataset), facts.client->what,
                      (long long)facts.recipe->batch_size,
+                     facts.streams->links ? " seeds (the ends of pairs and of negatives)" : "",
                      facts.recipe->form == PLIM_PYG ? " in PyG's form" : "",
                      facts.client->one ? "needs" : "need", (long long)minimum,
                      plim__size_text(facts.line, text), (long long)minimum, facts.client->remedies);

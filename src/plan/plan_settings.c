@@ -66,7 +66,9 @@ static plim_status_t check_labels(const plim_dataset_t *dataset)
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const char *path = plim__dataset_path(dataset);
     if (info->label_kind == PLIM_LABELS_NONE)
-        return plim__fail(PLIM_ERR_USAGE, "%s: it has no labels to train on; import it with them",
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: it has no labels to train on; import it with labels, or learn its "
+                          "edges (`task` link)",
                           path);
     if (info->label_kind == PLIM_LABELS_CLASSES && info->num_classes < 2)
         return plim__fail(PLIM_ERR_USAGE,

@@ -405,6 +405,12 @@ def not_finite(builder):
     builder.add_rows(np.full((3, 2), np.nan, np.float32))
 
 
+def wrong_train(builder):
+    builder.add_edges([[0, 1], [1, 2]])
+    builder.add_rows(np.ones((3, 2), np.float32))
+    builder.split(train=[0, 7])
+
+
 def both_kinds(builder):
     builder.add_edges([[0, 1], [1, 2]])
     builder.add_graph([[0], [0]], np.ones((1, 2)), 1)
@@ -419,7 +425,8 @@ def own_error(builder):
     (wrong_counts, plimsoll.UsageError, '3 rows, 2 labels'),
     (wrong_mask, plimsoll.UsageError, 'train has 2 entries'),
     (wrong_id, plimsoll.DataError, '77'),
-    (not_finite, plimsoll.DataError, '^chunks/x.npy'),
+    (not_finite, plimsoll.DataError, '^x: row 0'),
+    (wrong_train, plimsoll.DataError, '^train: entry 1 is 7, but x says'),
     (both_kinds, plimsoll.UsageError, 'not both'),
     (lambda builder: None, plimsoll.UsageError, 'nothing'),
     (lambda builder: builder.add_edges(np.zeros((3, 2), int)), plimsoll.UsageError, 'transpose'),
