@@ -238,8 +238,8 @@ const cli_option_t train_task_options[] = {
     {"valid-negatives", "FILE|N",
      "what they are scored against: a .npy file of pairs, for AUC; or of targets for each pair's "
      "source, (pairs, n), for MRR; or how many targets to draw for each",
-     "An array with an axis of 2 is one of pairs.", AT(training.valid_negatives),
-     CLI_BY(take_valid_negatives), .plans = true},
+     "An array with an axis of 2 is one of pairs; where pairs have types, one with an axis of 3.",
+     AT(training.valid_negatives), CLI_BY(take_valid_negatives), .plans = true},
     CLI_OPTIONS_END};
 
 const cli_option_t train_sampling_options[] = {

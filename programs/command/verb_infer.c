@@ -35,7 +35,9 @@ static const cli_option_t shared_options[] = {
      AT(inference.scratch), .kind = CLI_TEXT},
     {"verify", NULL, "verify the whole dataset first, as inspect --verify does", AT(verify)},
     {"pairs", "FILE",
-     "of a run over links, the pairs to score: a .npy file of integers, (2, pairs) or (pairs, 2)",
+     "of a run over links, the pairs to score: a .npy file of integers, (2, pairs) or (pairs, 2), "
+     "with "
+     "the types of distmult as a third number",
      "Of any size.", AT(inference.pairs), .kind = CLI_TEXT},
     CLI_OPTIONS_END};
 
@@ -338,7 +340,8 @@ static const cli_option_t evaluate_options[] = {
      "what --pairs are scored against: a .npy file of pairs, for AUC and hits@k; or of targets for "
      "each pair's source, (pairs, n), for MRR; or how many targets to draw for each",
      "As OGB's evaluators compute them. Drawn ones are any nodes, the same in every evaluation of "
-     "a run. An array with an axis of 2 is one of pairs.",
+     "a run. An array with an axis of 2 is one of pairs; where pairs have types, one with an axis "
+     "of 3.",
      AT(inference.negatives), CLI_BY(take_negatives)},
     CLI_OPTIONS_END};
 

@@ -339,4 +339,10 @@ def test_distmult(data, tmp_path):
         found = json.loads(run('evaluate', path, '--json', '--pairs', asked, '--negatives', data / 'targets.npy').stdout)
         assert found['mrr'] == pytest.approx(ogb_mrr(positive, wanted(own).reshape(PAIRS, 37))[0], abs=0.01)
     run('evaluate', tmp_path / 'run-typed', '--pairs', data / 'pairs.npy', '--negatives', 5, code=2)
+    asked, path = named['typed'][0], tmp_path / 'either.npy'
+    words = ('evaluate', tmp_path / 'run-typed', '--pairs', asked, '--negatives', path)
+    np.save(path, np.load(asked))
+    assert 'either.npy' in run(*words, code=2).stderr, 'three targets of each pair, or as many typed pairs'
+    np.save(path, np.load(asked).T)
+    assert 'auc' in json.loads(run(*words, '--json').stdout)
     run('predict', tmp_path / 'run-graph', '--pairs', named['typed'][0], '--out', tmp_path / 'out.npy', code=2)
