@@ -141,10 +141,12 @@ def test_the_same_bits(data, tmp_path):
     assert files(tmp_path / 'run') == whole
 
 
+@pytest.mark.parametrize(('place', 'decoder'), [('data', 'dot'), ('typed', 'distmult')])
 @pytest.mark.parametrize('mpi', MPIS)
-def test_the_bits_of_one_rank(data, tmp_path, mpi):
+def test_the_bits_of_one_rank(request, tmp_path, mpi, place, decoder):
     """Ranks compute shares of each batch's pairs; the last batch of an epoch has fewer, and shares without any."""
-    more = ['--epochs', 3, '--fanout', '4,3', '--dropout', '0.2', '--negatives', '1.5', '--threads', 1]
+    data = request.getfixturevalue(place)
+    more = ['--decoder', decoder, '--epochs', 3, '--fanout', '4,3', '--dropout', '0.2', '--negatives', '1.5', '--threads', 1]
     run(*words(data, *more, '--shares', 5, '--run', tmp_path / 'one'))
     whole = files(tmp_path / 'one')
     run(*words(data, *more, '--shares', 5, '--memory', '80M', '--row-cache', 'none', '--run', tmp_path / 'tight'))
