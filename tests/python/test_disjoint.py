@@ -1,3 +1,4 @@
+# labels: together
 """Disjoint batches, as PyG's disjoint=True asks for: each seed's tree by brute force from the files, refusals, and the state."""
 import numpy as np
 import pytest

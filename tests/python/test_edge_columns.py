@@ -1,3 +1,4 @@
+# labels: together
 """What edges carry, in batches: PyG's names, dtypes, shapes and values, of every loader, against a look-up in the source's own arrays."""
 import pathlib
 import sys

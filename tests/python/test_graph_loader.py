@@ -1,3 +1,4 @@
+# labels: together
 """plimsoll.GraphLoader: batches of whole graphs, against the dataset's own arrays."""
 import os
 import subprocess

@@ -1,3 +1,4 @@
+# labels: together
 """plimsoll.inference computes what the model's own code computes on the whole graph, or refuses the model by name; and it leaves no files."""
 import json
 import os

@@ -1,3 +1,4 @@
+# labels: together
 """LinkNeighborLoader beside PyTorch Geometric's own: every field, its dtype, shape and order; negatives by distribution; the same bits always.
 
 PyG's LinkLoader takes its batches from its own edge_sample, with a sampler in plain Python that draws all neighbours, and the negatives

@@ -1,3 +1,4 @@
+# labels: together
 """Archives in OGB's layout for link prediction: the graph, and every array of the split."""
 import gzip
 import os

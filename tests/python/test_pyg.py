@@ -1,3 +1,4 @@
+# labels: together
 """plimsoll.pyg and plimsoll.inference: PyTorch Geometric's own loaders over a dataset on disk, and its models on all nodes."""
 import copy
 import os

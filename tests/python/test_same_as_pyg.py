@@ -1,3 +1,4 @@
+# labels: together
 """Every attribute of a batch beside that of PyTorch Geometric's own loader: same values, dtype and shape, or absent, or refused by name.
 
 PyG's NodeLoader makes its batches from the same data with a sampler in plain Python that draws all neighbours.

@@ -1,3 +1,4 @@
+# labels: together
 """Draws by time, as PyG's time_attr, input_time and temporal_strategy ask for: by brute force from the source's arrays."""
 import numpy as np
 import pytest

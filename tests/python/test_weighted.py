@@ -1,3 +1,4 @@
+# labels: together
 """Neighbours in proportion to weights, as PyG's weight_attr asks for: exact inclusion probabilities, refusals, and the state."""
 import itertools
 
