@@ -8,11 +8,12 @@ of pairs, 100 million of its edges in a random order of blocks. Then in a real c
 by SIGTERM after --seconds (exit code 75), and plimsoll.LinkNeighborLoader in Python (batches of 512 pairs, a drawn pair each, fan-out 10,5, shuffled):
 neither is killed, and the training stays below its plan. With --pyg, a Python with PyTorch Geometric and its sampler, the same loader there, graph and
 float32 rows in memory, over the first N pairs (all unless given) in a cgroup of --pyg-memory (no limit): pairs/s beside ours, at least five times, and
-its peak. Takes 4 GB of disk, root, and a quiet machine for its rates.
+its peak. The loaders run by themselves, three times in turn; rates are medians. Takes 4 GB of disk, root, and a quiet machine for its rates.
 """
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 
@@ -25,6 +26,7 @@ BATCH = 512
 BLOCK = 1 << 16
 STOPPED = 75
 MORE = 5
+ROUNDS = 3
 
 
 def write_pairs(dataset, path, count):
@@ -40,6 +42,21 @@ def write_pairs(dataset, path, count):
         at += end - start
     out.flush()
     path.with_suffix('.partial').rename(path)
+
+
+def feed_in_turn(sides):
+    """What each side measured, the rates of all rounds together, and its report: of a failure, else of the largest peak."""
+    found = {}
+    for _ in range(ROUNDS):
+        for name, (limit, words) in sides.items():
+            report = prooflib.limited(limit, *words)
+            fed = prooflib.last_json(report.pop('stdout'))
+            if name in found:
+                before, worst = found[name]
+                fed = {**before, **fed, 'rates': before.get('rates', []) + fed.get('rates', [])}
+                report = max(worst, report, key=lambda one: (one['exit'] != 0, one['max_needed']))
+            found[name] = fed, report
+    return found
 
 
 def main():
@@ -81,23 +98,21 @@ def main():
     trained = round(steps * BATCH / report['seconds'])
     claims[f'train: plan {plan["total_bytes"] / prooflib.MIB:.0f} MiB above that'] = plan['total_bytes'] >= report['max_needed']
     claims[f'train: {steps} steps in {report["seconds"]:.0f} s with the start, {trained} pairs/s'] = steps > 0
-    feed = ['--workload', 'L', '--pairs', pairs, '--seconds', options.seconds / 3, '--repeats', 3]
+    feed = ['--workload', 'L', '--pairs', pairs, '--seconds', options.seconds / ROUNDS, '--repeats', 1]
     package = pathlib.Path(prooflib.plimsoll()).parent / 'python'
-    report = prooflib.limited(options.memory, 'env', f'PYTHONPATH={package}', sys.executable, FEED, 'plimsoll', dataset, *feed, '--memory', options.memory)
-    ours = prooflib.last_json(report.pop('stdout'))
-    alive('loader', report, 0)
-    rates = {'loader': round(sorted(ours['rates'])[1] * BATCH)}
-    peer = None
+    sides = {'loader': (options.memory, ['env', f'PYTHONPATH={package}', sys.executable, FEED, 'plimsoll', dataset, *feed, '--memory', options.memory])}
     if options.pyg:
-        report = prooflib.limited(options.pyg_memory, options.pyg, FEED, 'pyg', dataset, *feed, *(['--first', options.first] if options.first else []))
+        sides['pyg'] = options.pyg_memory, [options.pyg, FEED, 'pyg', dataset, *feed, *(['--first', options.first] if options.first else [])]
+    found = feed_in_turn(sides)
+    alive('loader', found['loader'][1], 0)
+    rates = {name: round(statistics.median(fed.get('rates') or [0]) * BATCH) for name, (fed, _) in found.items()}  # 0: it was killed
+    if options.pyg:
+        report = reports['pyg'] = found['pyg'][1]
         sys.stderr.write(report.pop('stderr')[-2000:])
-        peer = prooflib.last_json(report.pop('stdout'))
-        reports['pyg'] = report
-        rates['pyg'] = round(sorted(peer.get('rates', [0, 0, 0]))[1] * BATCH)  # 0: it was killed
         claims[f'loader: {rates["loader"]} pairs/s beside PyG\'s {rates["pyg"]} ({rates["loader"] / max(rates["pyg"], 1):.2f} times, at least {MORE}), in '
                f'{reports["loader"]["max_needed"] / prooflib.MIB:.0f} MiB beside {report["max_needed"] / prooflib.MIB:.0f}'] = rates['loader'] >= MORE * rates['pyg']
-    return 0 if prooflib.record(options.json, claims, pairs=options.pairs, first=options.first, pairs_per_second={'train': trained, **rates}, ours=ours,
-                                pyg=peer, runs=reports) else 1
+    return 0 if prooflib.record(options.json, claims, pairs=options.pairs, first=options.first, pairs_per_second={'train': trained, **rates}, ours=found['loader'][0],
+                                pyg=found.get('pyg', [None])[0], runs=reports) else 1
 
 
 if __name__ == '__main__':
