@@ -87,6 +87,7 @@ typedef struct plim_plan_info {
     int64_t window_steps; /* at most so many steps are sampled together */
     int64_t window_draws; /* entries of draws that a window holds */
     int64_t window_rows;  /* rows that it holds */
+    int64_t ahead_draws;  /* entries drawn for several windows at once; 0: each draws for itself */
     int64_t slot_nodes;   /* capacity of a slot */
     int64_t slot_edges;
     int64_t part_seeds; /* maximum seeds in a part of a batch; 0: as many as fit a slot */
@@ -97,7 +98,7 @@ typedef struct plim_plan_info {
                      largest graph is estimated from the mean */
     int io_depth; /* reads in flight */
     int64_t io_merge_bytes; /* reads closer than this are merged */
-    int64_t scratch_bytes;  /* maximum disk space of the working set */
+    int64_t scratch_bytes;  /* maximum disk space of the working set and of rows drawn ahead */
     /* A training; false and 0 for a loader alone. */
     bool trains;
     bool recompute; /* layers' inputs are computed again */

@@ -82,6 +82,7 @@ static void set_choices(json_t *object, const plim_plan_info_t *info)
     set_count(object, "window_steps", info->window_steps);
     set_count(object, "window_draws", info->window_draws);
     set_count(object, "window_rows", info->window_rows);
+    set_count(object, "ahead_draws", info->ahead_draws);
     set_count(object, "slots", info->slots);
     set_count(object, "slot_nodes", info->slot_nodes);
     set_count(object, "slot_edges", info->slot_edges);

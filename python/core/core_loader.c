@@ -391,7 +391,7 @@ static const char *place_name(plim_place_t place)
 static PyObject *plan_dict(const plim_plan_info_t *info)
 {
     PyObject *plan = Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:L,s:N,s:N,s:s,s:s,s:i,s:L,s:L,s:L,s:L,s:L,s:i,s:L,s:L,s:i,s:L,s:L,"
+        "{s:L,s:L,s:L,s:L,s:L,s:N,s:N,s:s,s:s,s:i,s:L,s:L,s:L,s:L,s:L,s:L,s:i,s:L,s:L,s:i,s:L,s:L,"
         "s:{s:L,s:L,s:L,s:L,s:L,s:L,s:L}}",
         "total_bytes", (long long)info->peak, "minimum_bytes", (long long)info->minimum,
         "part_seeds", (long long)info->part_seeds, "part_nodes", (long long)info->part_nodes,
@@ -400,14 +400,15 @@ static PyObject *plan_dict(const plim_plan_info_t *info)
         "features", place_name(info->rows), "workers", info->workers, "list_cache_bytes",
         (long long)info->list_cache_bytes, "row_cache_bytes", (long long)info->row_cache_bytes,
         "window_steps", (long long)info->window_steps, "window_draws",
-        (long long)info->window_draws, "window_rows", (long long)info->window_rows, "slots",
-        info->slots, "slot_nodes", (long long)info->slot_nodes, "slot_edges",
-        (long long)info->slot_edges, "io_depth", info->io_depth, "io_merge_bytes",
-        (long long)info->io_merge_bytes, "scratch_bytes", (long long)info->scratch_bytes, "expect",
-        "batch_nodes", (long long)info->batch_nodes, "batch_edges", (long long)info->batch_edges,
-        "batch_bytes", (long long)info->batch_bytes, "epoch_steps", (long long)info->epoch_steps,
-        "epoch_reads", (long long)info->epoch_reads, "epoch_read_bytes",
-        (long long)info->epoch_read_bytes, "disk_bytes", (long long)info->disk_bytes);
+        (long long)info->window_draws, "window_rows", (long long)info->window_rows, "ahead_draws",
+        (long long)info->ahead_draws, "slots", info->slots, "slot_nodes",
+        (long long)info->slot_nodes, "slot_edges", (long long)info->slot_edges, "io_depth",
+        info->io_depth, "io_merge_bytes", (long long)info->io_merge_bytes, "scratch_bytes",
+        (long long)info->scratch_bytes, "expect", "batch_nodes", (long long)info->batch_nodes,
+        "batch_edges", (long long)info->batch_edges, "batch_bytes", (long long)info->batch_bytes,
+        "epoch_steps", (long long)info->epoch_steps, "epoch_reads", (long long)info->epoch_reads,
+        "epoch_read_bytes", (long long)info->epoch_read_bytes, "disk_bytes",
+        (long long)info->disk_bytes);
     PyObject *line = info->line != PLIM_LINE_NONE ? PyLong_FromLongLong(info->line) : NULL;
     if (plan != NULL && line != NULL && PyDict_SetItemString(plan, "line_bytes", line) != 0)
         Py_CLEAR(plan);

@@ -229,7 +229,7 @@ plim_status_t plim__file_check_space(const char *directory, int64_t bytes, const
                                      const char *need, const char *remedy)
 {
     char need_text[PLIM__SIZE_TEXT], have_text[PLIM__SIZE_TEXT];
-    int64_t space;
+    int64_t space = 0;
     PLIM_TRY(plim__file_space(directory, &space));
     if (bytes <= space)
         return PLIM_OK;

@@ -103,7 +103,8 @@ static const char *tmp_of(const plim__load_context_t *context)
     return NULL;
 }
 
-/* Bytes of rows in the windows as planned, and the minimum that they keep. */
+/* Bytes of rows in the windows as planned, and the minimum that they keep: all where windows are
+ * drawn ahead, since smaller ones would only be more. */
 static size_t window_capacity(const plim__load_context_t *context)
 {
     const plim__load_window_params_t *window = &context->params.window;
@@ -113,7 +114,9 @@ static size_t window_capacity(const plim__load_context_t *context)
 static size_t window_capacity_minimum(const plim__load_context_t *context)
 {
     const plim__load_window_params_t *window = &context->params.window;
-    const int64_t rows = plim__min_i64(window->rows, context->plan.slot_nodes);
+    int64_t rows = window->rows;
+    if (context->plan.ahead_draws == 0)
+        rows = plim__min_i64(rows, context->plan.slot_nodes);
     return PLIM__LOAD_WINDOWS * (size_t)rows * window->row_bytes;
 }
 
@@ -147,7 +150,8 @@ static void share_room(const plim__load_context_t *context, plim__access_params_
     params->capacity = params->capacity < most ? params->capacity : most;
     params->miss_capacity = most - params->capacity + minimum;
     params->miss_min = minimum;
-    params->miss_bytes = PLIM__LOAD_WINDOWS * (row + row / PLIM__LOAD_SLACK_PART);
+    if (context->plan.ahead_draws == 0)
+        params->miss_bytes = PLIM__LOAD_WINDOWS * (row + row / PLIM__LOAD_SLACK_PART);
     params->row_capacity = most;
     if (params->list_bytes > 0)
         params->list_capacity = most;

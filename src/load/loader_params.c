@@ -418,6 +418,12 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
     parts.blocks.with_edge_ids = has_positions(recipe);
     parts.blocks.node_capacity = plan->slot_nodes;
     parts.window = window_params(info, plan, &parts);
+    parts.ahead = (plim__ahead_params_t){.draws = parts.window,
+                                         .row_bytes = parts.window.row_bytes,
+                                         .bucket_bytes = plan->bucket_bytes};
+    parts.ahead.draws.draws = plan->ahead_draws;
+    parts.ahead.draws.rows = plan->ahead_rows;
+    parts.ahead.draws.row_bytes = 0;
     parts.lists = (plim__source_params_t){
         .workers = parts.num_sources,
         .depth = plan->topology_in_memory ? CACHED_DEPTH : plan->io_depth,

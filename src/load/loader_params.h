@@ -5,6 +5,7 @@
 #ifndef PLIM_LOAD_LOADER_PARAMS_H
 #define PLIM_LOAD_LOADER_PARAMS_H
 
+#include "load/ahead.h"
 #include "load/plan_data.h"
 #include "load/window.h"
 #include "sample/blocks.h"
@@ -42,6 +43,7 @@ typedef struct plim__loader_params {
     int64_t part_seeds;                /* most seeds of a slot */
     plim__blocks_params_t blocks;      /* of each worker */
     plim__load_window_params_t window; /* of each of PLIM__LOAD_WINDOWS */
+    plim__ahead_params_t ahead;        /* without the directory; without draws: none */
     plim__source_params_t lists;       /* without the cached set */
     plim__source_params_t rows;        /* without the cached set, or the working set */
     plim__source_params_t columns;     /* of each column on disk, without the column */

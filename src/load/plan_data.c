@@ -75,6 +75,7 @@ static void give_loader(const plim__load_plan_t *load, plim_plan_info_t *info)
     info->window_steps = load->window_steps;
     info->window_draws = load->window_draws;
     info->window_rows = load->window_rows;
+    info->ahead_draws = load->ahead_draws;
     info->slot_nodes = load->slot_nodes;
     info->slot_edges = load->slot_edges;
     info->part_seeds = load->part_seeds;

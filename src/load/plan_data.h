@@ -89,6 +89,9 @@ struct plim__load_plan {
     int64_t window_draws; /* capacity of a window: entries of draws … */
     int64_t window_rows;  /* … and rows */
     bool window_sparse;   /* their sets have lines only where they have members */
+    int64_t ahead_draws;  /* capacity of what is drawn for several windows at once; 0: nothing */
+    int64_t ahead_rows;   /* the most rows that these windows need together */
+    int64_t bucket_bytes; /* … and that are in scratch, each as often as a window needs it */
     int num_slots;
     int64_t slot_nodes; /* capacity of a slot */
     int64_t slot_edges;

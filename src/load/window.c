@@ -119,7 +119,7 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
     plim__arena_want_huge(window->arena.base, window->arena.size);
     plim__arena_touch(&window->arena);
     window->job = job;
-    window->topology_below = topology;
+    window->topology_below = window->draws_below = topology;
     window->rows_below = rows;
     plim__load_window_sources(window);
     *window_out = window;
@@ -150,12 +150,12 @@ plim_status_t plim__load_window_remake(const plim__load_window_params_t *params,
 }
 
 void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,
-                               const int64_t *fanout, bool with_rows)
+                               const int64_t *fanout, plim__window_rows_t rows)
 {
     plim__load_window_params_t *params = &window->params;
     const size_t bytes = (size_t)num_hops * sizeof *fanout;
     params->seed = seed;
-    window->without_rows = !with_rows;
+    window->mode = rows;
     window->held_rows = 0;
     if (params->num_hops == num_hops && memcmp(params->fanout, fanout, bytes) == 0)
         return;
@@ -165,27 +165,16 @@ void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int n
     memset(window->fitted, 0, sizeof window->fitted);
 }
 
-/* All builders' walk over the members of a set. The lock guards the two cursors. */
-typedef struct window_walk {
-    plim__load_window_t *window;
-    const plim__node_set_t *set;
-    pthread_mutex_t lock;
-    int64_t task_nodes; /* members taken at once */
-    int64_t next_node;
-    int64_t next_position;
-    atomic_llong next_line; /* for drop_held, which takes lines instead */
-    atomic_bool ended;      /* a builder failed, or nothing more fits: stop taking tasks */
-
-    plim__hop_t hop;
-    plim__node_set_t *met; /* the set that drawn nodes are added to, or NULL */
-    uint32_t *places;
-    atomic_llong cursor; /* entries of the area in use; past its end when they did not fit */
-} window_walk_t;
-
-/* Claims the next task, a range of members: their number, 0 at the end, and the position of the
- * first. */
-static int64_t walk_claim(window_walk_t *walk, int64_t *nodes, int64_t *position_out)
+void plim__load_window_draw_from(plim__load_window_t *window, plim__topology_t *source)
 {
+    window->draws_below = source != NULL ? source : window->topology_below;
+}
+
+int64_t plim__window_walk_claim(plim__window_walk_t *walk, int builder, const int64_t **nodes_out,
+                                int64_t *position_out)
+{
+    int64_t *nodes = walk->window->task_nodes + (size_t)builder * TASK_NODES;
+    *nodes_out = nodes;
     if (atomic_load(&walk->ended))
         return 0;
     pthread_mutex_lock(&walk->lock);
@@ -198,7 +187,8 @@ static int64_t walk_claim(window_walk_t *walk, int64_t *nodes, int64_t *position
     return count;
 }
 
-static plim_status_t walk_run(window_walk_t *walk, plim_status_t (*work)(void *context, int worker))
+plim_status_t plim__window_walk_run(plim__window_walk_t *walk,
+                                    plim_status_t (*work)(void *walk, int builder))
 {
     /* Large tasks read fastest, but all builders should finish at about the same time. */
     int64_t share = walk->set->count / (TASKS_EACH * walk->window->params.builders);
@@ -208,6 +198,16 @@ static plim_status_t walk_run(window_walk_t *walk, plim_status_t (*work)(void *c
     pthread_mutex_destroy(&walk->lock);
     return status;
 }
+
+/* The walk of a hop's draws, or of the rows that are cached. */
+typedef struct window_walk {
+    plim__window_walk_t walk; /* first */
+    plim__hop_t hop;
+    plim__node_set_t *met; /* the set that drawn nodes are added to, or NULL */
+    uint32_t *places;
+    atomic_llong cursor;    /* entries of the area in use; past its end when they did not fit */
+    atomic_llong next_line; /* for drop_held, which takes lines instead of tasks */
+} window_walk_t;
 
 static void mark(plim__node_set_t *set, const int64_t *ids, int64_t count)
 {
@@ -235,7 +235,7 @@ static void keep_positions(plim__load_window_t *window, const int64_t *nodes,
 static bool keep(window_walk_t *walk, int64_t position, const int64_t *nodes,
                  const plim__drawn_t *drawn)
 {
-    plim__load_window_t *window = walk->window;
+    plim__load_window_t *window = walk->walk.window;
     int64_t count = drawn->indptr[drawn->taken];
     int64_t first = atomic_fetch_add_explicit(&walk->cursor, count, memory_order_relaxed);
     if (first + count > window->params.draws)
@@ -266,25 +266,25 @@ static bool keep(window_walk_t *walk, int64_t position, const int64_t *nodes,
     return true;
 }
 
-static plim_status_t draw_task(window_walk_t *walk, int number, int64_t position, int64_t count)
+static plim_status_t draw_task(window_walk_t *walk, int number, const int64_t *nodes,
+                               int64_t position, int64_t count)
 {
-    plim__load_window_t *window = walk->window;
-    const int64_t *nodes = window->task_nodes + (size_t)number * TASK_NODES;
+    plim__load_window_t *window = walk->walk.window;
     int64_t *indptr = window->task_indptr + (size_t)number * (TASK_NODES + 1);
     int64_t *ids = window->task_ids + (size_t)number * (size_t)window->draw_capacity;
     int64_t *positions = NULL;
     if (window->task_positions != NULL)
         positions = window->task_positions + (size_t)number * (size_t)window->draw_capacity;
     PLIM_TRY(plim__job_check(window->job));
-    for (int64_t done = 0; done < count && !atomic_load(&walk->ended);) {
+    for (int64_t done = 0; done < count && !atomic_load(&walk->walk.ended);) {
         plim__drawn_t drawn = {.indptr = indptr,
                                .ids = ids,
                                .capacity = window->draw_capacity,
                                .positions = positions};
         const plim__draws_t draws = plim__draws_of(&walk->hop, nodes + done, count - done);
-        PLIM_TRY(plim__topology_draw(window->topology_below, number, &draws, &drawn));
+        PLIM_TRY(plim__topology_draw(window->draws_below, number, &draws, &drawn));
         if (!keep(walk, position + done, nodes + done, &drawn))
-            atomic_store(&walk->ended, true);
+            atomic_store(&walk->walk.ended, true);
         done += drawn.taken;
     }
     return PLIM_OK;
@@ -293,13 +293,14 @@ static plim_status_t draw_task(window_walk_t *walk, int number, int64_t position
 static plim_status_t draw_work(void *context, int number)
 {
     window_walk_t *walk = context;
-    int64_t *nodes = walk->window->task_nodes + (size_t)number * TASK_NODES;
+    const int64_t *nodes;
     int64_t position, count;
     plim_status_t status = PLIM_OK;
-    while (status == PLIM_OK && (count = walk_claim(walk, nodes, &position)) > 0)
-        status = draw_task(walk, number, position, count);
+    while (status == PLIM_OK &&
+           (count = plim__window_walk_claim(&walk->walk, number, &nodes, &position)) > 0)
+        status = draw_task(walk, number, nodes, position, count);
     if (status != PLIM_OK)
-        atomic_store(&walk->ended, true);
+        atomic_store(&walk->walk.ended, true);
     return status;
 }
 
@@ -323,17 +324,16 @@ static plim_status_t draw_hop(plim__load_window_t *window, int64_t epoch, int nu
     if (*cursor > params->draws)
         return PLIM_OK;
     window_walk_t walk = {
-        .window = window,
-        .set = set,
+        .walk = {.window = window, .set = set},
         .hop = {params->seed, epoch, number, params->fanout[number], params->replace},
         .places = places};
-    if (!last || plim__load_window_stores_rows(window)) {
+    if (!last || plim__load_window_with_rows(window)) {
         walk.met = &window->sets[number + 1];
         plim__node_set_copy(walk.met, set);
     }
     atomic_store(&walk.cursor, *cursor);
     window->places[number] = places;
-    PLIM_TRY(walk_run(&walk, draw_work));
+    PLIM_TRY(plim__window_walk_run(&walk.walk, draw_work));
     *cursor = atomic_load(&walk.cursor);
     if (walk.met != NULL && plim__node_set_full(walk.met))
         *cursor = params->draws + 1;
@@ -347,8 +347,8 @@ static plim_status_t draw_hop(plim__load_window_t *window, int64_t epoch, int nu
 static plim_status_t drop_held(void *context, int number)
 {
     window_walk_t *walk = context;
-    plim__rows_t *rows = walk->window->rows_below;
-    plim__node_set_t *set = &walk->window->sets[walk->window->params.num_hops];
+    plim__rows_t *rows = walk->walk.window->rows_below;
+    plim__node_set_t *set = plim__load_window_listed(walk->walk.window);
     int64_t first;
     (void)number;
     while ((first = atomic_fetch_add(&walk->next_line, TASK_LINES)) < set->num_lines)
@@ -370,12 +370,13 @@ static plim_status_t drop_held(void *context, int number)
 
 static plim_status_t fetch_work(void *context, int number)
 {
-    window_walk_t *walk = context;
+    plim__window_walk_t *walk = context;
     plim__load_window_t *window = walk->window;
-    int64_t *nodes = window->task_nodes + (size_t)number * TASK_NODES;
+    const int64_t *nodes;
     int64_t position, count;
     plim_status_t status = PLIM_OK;
-    while (status == PLIM_OK && (count = walk_claim(walk, nodes, &position)) > 0) {
+    while (status == PLIM_OK &&
+           (count = plim__window_walk_claim(walk, number, &nodes, &position)) > 0) {
         status = plim__job_check(window->job);
         if (status == PLIM_OK)
             status =
@@ -387,22 +388,27 @@ static plim_status_t fetch_work(void *context, int number)
     return status;
 }
 
-/* Reads the rows that are not cached, unless these *wanted_out rows are more than the window holds.
- */
-static plim_status_t fetch_rows(plim__load_window_t *window, int64_t *wanted_out)
+/* Leaves the rows that are not cached in the set: the number that the window must hold. */
+static plim_status_t list_rows(plim__load_window_t *window, int64_t *wanted_out)
 {
-    plim__node_set_t *set = &window->sets[window->params.num_hops];
-    window_walk_t walk = {.window = window, .set = set};
+    plim__node_set_t *set = plim__load_window_listed(window);
+    window_walk_t walk = {.walk = {.window = window, .set = set}};
     const int64_t needed = set->count;
-    PLIM_TRY(walk_run(&walk, drop_held));
+    PLIM_TRY(plim__window_walk_run(&walk.walk, drop_held));
     plim__node_set_seal(set);
     window->held_rows = needed - set->count;
     *wanted_out = set->count;
-    return set->count <= window->params.rows ? walk_run(&walk, fetch_work) : PLIM_OK;
+    return PLIM_OK;
 }
 
-/* Draws and reads all that these seeds need; the window is ready when that fits. *wanted_out: the
- * rows to read; 0 where even the draws do not fit. A set has no more members than there are entries
+plim_status_t plim__load_window_read(plim__load_window_t *window)
+{
+    plim__window_walk_t walk = {.window = window, .set = plim__load_window_listed(window)};
+    return plim__window_walk_run(&walk, fetch_work);
+}
+
+/* Draws all that these seeds need, and lists the rows. *wanted_out: the rows to read; 0 where even
+ * the draws do not fit. A set has no more members than there are entries
  * for draws: each was drawn, or has a place. */
 static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, const int64_t *seeds,
                                  int64_t count, bool *fits_out, int64_t *wanted_out)
@@ -411,7 +417,7 @@ static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, con
     int64_t cursor = 0;
     *fits_out = false;
     *wanted_out = 0;
-    if (params->num_hops > 0 || plim__load_window_stores_rows(window)) {
+    if (params->num_hops > 0 || plim__load_window_with_rows(window)) {
         plim__node_set_clear(&window->sets[0]);
         mark(&window->sets[0], seeds, count);
         if (plim__node_set_full(&window->sets[0]))
@@ -423,8 +429,8 @@ static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, con
         if (cursor > params->draws)
             return PLIM_OK;
     }
-    if (plim__load_window_stores_rows(window))
-        PLIM_TRY(fetch_rows(window, wanted_out));
+    if (plim__load_window_with_rows(window))
+        PLIM_TRY(list_rows(window, wanted_out));
     if (*wanted_out > params->rows)
         return PLIM_OK;
     window->epoch = epoch;
@@ -455,7 +461,7 @@ static bool surely_fits(const plim__load_window_params_t *params, int64_t seeds)
 static int64_t seeds_expected(const plim__load_window_t *window)
 {
     const plim__load_window_params_t *params = &window->params;
-    const fitted_t *fitted = &window->fitted[window->without_rows];
+    const fitted_t *fitted = &window->fitted[window->mode == PLIM__WINDOW_NONE];
     double growth = GROWTH_MOST;
     if (fitted->draws > 0)
         growth = (double)params->draws / (double)fitted->draws * GROWTH_SHARE;
@@ -485,7 +491,7 @@ static int64_t batches_expected(const plim__load_window_t *window, const int64_t
 
 static void remember(plim__load_window_t *window, int64_t seeds, bool cut)
 {
-    fitted_t *fitted = &window->fitted[window->without_rows];
+    fitted_t *fitted = &window->fitted[window->mode == PLIM__WINDOW_NONE];
     if (!cut && seeds < fitted->seeds)
         return;
     fitted->seeds = seeds;
@@ -497,7 +503,7 @@ static void remember(plim__load_window_t *window, int64_t seeds, bool cut)
  * as much as the batch itself. */
 static bool is_refused(plim__load_window_t *window, int64_t seeds)
 {
-    fitted_t *fitted = &window->fitted[window->without_rows];
+    fitted_t *fitted = &window->fitted[window->mode == PLIM__WINDOW_NONE];
     if (fitted->refused_seeds == 0 || seeds < fitted->refused_seeds ||
         surely_fits(&window->params, seeds))
         return false;
@@ -516,22 +522,23 @@ static int64_t cut_batches(const plim__load_window_t *window, int64_t batches, i
 
 plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch,
                                       const int64_t *seeds, const int64_t *bounds,
-                                      int64_t num_batches, int64_t *taken_out)
+                                      int64_t num_batches, bool fits, int64_t *taken_out)
 {
     const int64_t first = bounds[1] - bounds[0]; /* seeds of the first batch */
-    int64_t batches = batches_expected(window, bounds, num_batches), wanted_rows;
-    fitted_t *fitted = &window->fitted[window->without_rows];
-    bool cut = false, fits = false;
+    int64_t batches = fits ? num_batches : batches_expected(window, bounds, num_batches);
+    int64_t wanted_rows;
+    fitted_t *fitted = &window->fitted[window->mode == PLIM__WINDOW_NONE];
+    bool cut = false, filled = false;
     *taken_out = 0;
-    if (is_refused(window, first))
+    if (!fits && is_refused(window, first))
         return PLIM_OK;
     PLIM_TRY(plim__source_refresh(window->topology_below->disk, 0, REFRESH_NS));
-    if (plim__load_window_stores_rows(window))
+    if (plim__load_window_with_rows(window))
         PLIM_TRY(plim__source_refresh(window->rows_below->disk, 0, REFRESH_NS));
     for (;; cut = true) {
-        PLIM_TRY(fill_window(window, epoch, seeds + bounds[0], bounds[batches] - bounds[0], &fits,
+        PLIM_TRY(fill_window(window, epoch, seeds + bounds[0], bounds[batches] - bounds[0], &filled,
                              &wanted_rows));
-        if (fits)
+        if (filled)
             break;
         if (batches == 1) {
             if (fitted->refused_seeds == 0 || first < fitted->refused_seeds)
@@ -540,6 +547,8 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
         }
         batches = cut_batches(window, batches, wanted_rows);
     }
+    if (plim__load_window_with_rows(window) && window->mode == PLIM__WINDOW_READ)
+        PLIM_TRY(plim__load_window_read(window));
     remember(window, bounds[batches] - bounds[0], cut);
     if (first >= fitted->refused_seeds)
         fitted->refused_seeds = 0;

@@ -28,7 +28,7 @@ typedef struct plim__load_window_params {
     int64_t draws;           /* capacity: ids and places over all hops */
     bool sparse;             /* sets of few members take less memory, and more time */
     int64_t rows;            /* capacity; 0: without rows */
-    size_t row_bytes;        /* of a stored row */
+    size_t row_bytes;        /* of a stored row; 0: they are listed, never read */
     plim_dtype_t row_type;   /* of a stored row */
     int64_t num_features;
     bool with_positions; /* it stores where draws are in their lists: they cannot be drawn again */
@@ -38,6 +38,13 @@ typedef struct plim__load_window_params {
 } plim__load_window_params_t;
 
 typedef struct plim__load_window plim__load_window_t;
+
+/* What a build does with the rows that its batches need and that are not cached. */
+typedef enum plim__window_rows {
+    PLIM__WINDOW_READ,
+    PLIM__WINDOW_LIST, /* finds which they are; plim__load_window_read may follow */
+    PLIM__WINDOW_NONE
+} plim__window_rows_t;
 
 size_t plim__load_window_estimate(const plim__load_window_params_t *params);
 plim_status_t plim__load_window_create(const plim_job_t *job,
@@ -52,19 +59,26 @@ plim_status_t plim__load_window_remake(const plim__load_window_params_t *params,
                                        plim__load_window_t **window);
 
 /* Sets seed, hops and fan-outs from the next build on: at most the hops of the params, and no draw
- * longer than most_drawn. And whether it stores rows, where it has memory for them. */
+ * longer than most_drawn. And what becomes of rows, where it has memory for them. */
 void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,
-                               const int64_t *fanout, bool with_rows);
+                               const int64_t *fanout, plim__window_rows_t rows);
+
+/* Draws come from this source from the next build on: another window that has them, or NULL: the
+ * one that the window was made with. */
+void plim__load_window_draw_from(plim__load_window_t *window, plim__topology_t *source);
 
 /*
  * Fills the window for as many of the batches as fit: *taken_out, 0 where not even the first does.
  * Batch i has the seeds seeds[bounds[i]] … seeds[bounds[i+1]-1]. Replaces the content. Refreshes
  * the caches of the sources below first. After a batch did not fit, most others with as many seeds
- * are refused without reading.
+ * are refused without reading. `fits`: these did so before, and are all tried at once.
  */
 plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch,
                                       const int64_t *seeds, const int64_t *bounds,
-                                      int64_t num_batches, int64_t *taken_out);
+                                      int64_t num_batches, bool fits, int64_t *taken_out);
+
+/* Reads the rows that a build has listed. */
+plim_status_t plim__load_window_read(plim__load_window_t *window);
 
 /* The window as sources, which live as long as it and serve only nodes of its batches. */
 plim__topology_t *plim__load_window_topology(plim__load_window_t *window);

@@ -3,6 +3,7 @@
  *     window 1                 ─ building ─► serving [boundary, limit) ─ …
  *
  * One window may have the memory of both (window_pace.h): it is filled when its batches are built.
+ * Or many windows are drawn ahead (ahead.h), and two of them are in memory.
  *
  * A window never reaches beyond its epoch. At the end of a shuffled epoch the builder continues
  * with the first window of the next one, guessing that it comes next, unless that epoch's batches
@@ -20,6 +21,7 @@
 #include "base/delay.h"
 #include "base/fail.h"
 #include "base/threads.h"
+#include "load/ahead.h"
 #include "load/window_pace.h"
 
 typedef enum window_state { FREE = 0, BUILDING, SERVING, KEPT } window_state_t;
@@ -71,7 +73,8 @@ struct plim__window_builder {
     int64_t step;   /* the step of the run that the next window begins with, … */
     int64_t number; /* … and the number of its first microbatch in the epoch */
     window_t windows[PLIM__LOAD_WINDOWS];
-    bool changes; /* there shall be one instead of two, or two again, once none serves */
+    plim__ahead_t *ahead; /* NULL: windows read for themselves */
+    bool changes;         /* there shall be one instead of two, or two again, once none serves */
     plim__window_pace_t pace;   /* … and whether one has the memory of both */
     int64_t ended_ns;           /* when all batches of the last window were built */
     _Atomic int64_t num_served; /* windows so far, and the steps of the last one */
@@ -134,10 +137,11 @@ size_t plim__window_builder_estimate(const plim_dataset_info_t *info, const plim
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
-/* Lists the seeds of the target's batches, as many whole batches as fit, and finds their number:
- * 0 for a share without seeds, or where the graphs of the first have too many nodes. */
+/* Lists the seeds of the target's batches, as many whole batches as fit up to `most`, and finds
+ * their number: 0 for a share without seeds, or where the graphs of the first have too many nodes.
+ */
 static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t *target,
-                                int64_t *steps_out)
+                                int64_t most, int64_t *steps_out)
 {
     const plim_stream_t *stream = target->of;
     const int64_t size = stream->batch_size;
@@ -149,7 +153,7 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     if (left <= 0)
         return PLIM_OK;
     const int64_t fit = builder->num_entries >= left ? left : builder->num_entries / size * size;
-    const int64_t wanted = plim__min_i64(builder->window_steps, fit / size + (fit % size != 0));
+    const int64_t wanted = plim__min_i64(most, fit / size + (fit % size != 0));
     const int64_t count = plim__min_i64(fit, wanted * size);
     int64_t steps = 0, used = 0;
     if (stream->shuffled)
@@ -170,18 +174,57 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     return PLIM_OK;
 }
 
+static plim__ahead_steps_t steps_ahead(const plim__window_builder_t *builder,
+                                       const target_t *target, int64_t count)
+{
+    return (plim__ahead_steps_t){.stream = target->of,
+                                 .draw_seed = target->of->draw_seed,
+                                 .num_hops = target->of->num_hops,
+                                 .fanout = target->of->fanout,
+                                 .epoch = target->epoch,
+                                 .first = target->step,
+                                 .seeds = builder->seeds,
+                                 .bounds = builder->bounds,
+                                 .count = count};
+}
+
+/* Draws ahead for the target and the windows after it, if that is not done yet. *left_out: steps
+ * of the target's window that are drawn. */
+static plim_status_t draw_ahead(plim__window_builder_t *builder, const target_t *target,
+                                int64_t *left_out)
+{
+    int64_t listed;
+    *left_out = 0;
+    if (builder->ahead == NULL || target->counts)
+        return PLIM_OK;
+    *left_out = plim__ahead_left(builder->ahead, target->of, target->epoch, target->step);
+    if (*left_out > 0 || !plim__ahead_is_free(builder->ahead, target->of, target->epoch))
+        return PLIM_OK;
+    PLIM_TRY(list_seeds(builder, target, builder->window_steps, &listed));
+    const plim__ahead_steps_t steps = steps_ahead(builder, target, listed);
+    if (listed > 0)
+        PLIM_TRY(plim__ahead_draw(builder->ahead, &steps, builder->windows[target->which].window));
+    *left_out = plim__ahead_left(builder->ahead, target->of, target->epoch, target->step);
+    return PLIM_OK;
+}
+
 /* Builds a window. A batch that it cannot hold is served without one. */
 static plim_status_t build(plim__window_builder_t *builder, const target_t *target,
                            int64_t *steps_out)
 {
     window_t *window = &builder->windows[target->which];
-    int64_t listed, taken = 0;
-    PLIM_TRY(list_seeds(builder, target, &listed));
+    int64_t listed, drawn, taken = 0;
+    PLIM_TRY(draw_ahead(builder, target, &drawn));
+    PLIM_TRY(list_seeds(builder, target, drawn > 0 ? drawn : builder->window_steps, &listed));
+    const plim__ahead_steps_t steps = steps_ahead(builder, target, listed);
     plim__load_window_draw_as(window->window, target->of->draw_seed, target->of->num_hops,
-                              target->of->fanout, !target->counts);
-    if (listed > 0)
+                              target->of->fanout,
+                              target->counts ? PLIM__WINDOW_NONE : PLIM__WINDOW_READ);
+    if (listed > 0 && drawn > 0)
+        PLIM_TRY(plim__ahead_fill(builder->ahead, &steps, window->window, &taken));
+    else if (listed > 0)
         PLIM_TRY(plim__load_window_build(window->window, target->epoch, builder->seeds,
-                                         builder->bounds, listed, &taken));
+                                         builder->bounds, listed, false, &taken));
     window->direct = taken == 0;
     *steps_out = window->direct ? 1 : taken;
     return PLIM_OK;
@@ -217,6 +260,19 @@ static plim_status_t make_two(plim__window_builder_t *builder)
                                               params->rows > 0 ? context->sources.tables[0] : NULL,
                                               &builder->windows[i].window));
     return PLIM_OK;
+}
+
+/* Where windows are drawn ahead each reads little by itself: there are always two. */
+static plim_status_t make_ahead(plim__window_builder_t *builder)
+{
+    plim__load_context_t *context = builder->context;
+    plim__ahead_params_t params = context->params.ahead;
+    if (params.draws.draws == 0)
+        return PLIM_OK;
+    params.directory = context->plan.scratch;
+    builder->pace.decided = true;
+    return plim__ahead_create(&context->job, &params, context->sources.topologies[0],
+                              context->sources.tables[0], &builder->ahead);
 }
 
 /* Makes one window of two, or two of one, while none is in use. */
@@ -451,6 +507,8 @@ void plim__window_builder_forget(plim__window_builder_t *builder, const plim_str
     if (builder->at_work && builder->target.of == stream)
         drop_work(builder);
     plim__window_pace_forget(&builder->pace, stream);
+    if (builder->ahead != NULL)
+        plim__ahead_forget(builder->ahead);
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         if (builder->windows[i].of == stream && builder->windows[i].state != BUILDING)
             builder->windows[i].state = FREE;
@@ -519,6 +577,7 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__s
         builder->negatives->lists = context->lists;
     *builder_out = builder;
     PLIM_TRY(make_two(builder));
+    PLIM_TRY(make_ahead(builder));
     PLIM_TRY(plim__thread_start(&builder->thread, builder_body, builder));
     builder->started = true;
     return PLIM_OK;
@@ -536,5 +595,6 @@ void plim__window_builder_destroy(plim__window_builder_t *builder)
     }
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         plim__load_window_destroy(builder->windows[i].window);
+    plim__ahead_destroy(builder->ahead);
     plim__arena_destroy(&builder->arena);
 }

@@ -15,6 +15,9 @@
 #include "load/window.h"
 #include "mem/arena.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #define NONE_DRAWN UINT32_MAX
 #define LAST_I32 ((uint32_t)1 << 31)
 #define LAST_I64 ((uint64_t)1 << 63)
@@ -54,6 +57,7 @@ struct plim__load_window {
     plim__load_window_params_t params; /* draws limited to what a place can address */
     const plim_job_t *job;
     plim__topology_t *topology_below;
+    plim__topology_t *draws_below; /* the same, or another window */
     plim__rows_t *rows_below;
     window_topology_t topology;
     window_rows_t rows;
@@ -72,7 +76,7 @@ struct plim__load_window {
     const uint32_t *places[PLIM__HOPS_MAX]; /* in the area */
     char *store;                            /* (params.rows) rows of row_bytes */
 
-    bool without_rows; /* draws are all that is wanted of the next builds */
+    plim__window_rows_t mode; /* of the next builds */
     int64_t epoch;
     int64_t used_draws;
     int64_t used_rows;
@@ -80,10 +84,36 @@ struct plim__load_window {
     fitted_t fitted[2]; /* of builds with rows, and of builds without */
 };
 
-static inline bool plim__load_window_stores_rows(const plim__load_window_t *window)
+static inline bool plim__load_window_with_rows(const plim__load_window_t *window)
 {
-    return window->params.rows > 0 && !window->without_rows;
+    return window->params.rows > 0 && window->mode != PLIM__WINDOW_NONE;
 }
+
+/* The rows that are not cached, once they are listed. */
+static inline plim__node_set_t *plim__load_window_listed(plim__load_window_t *window)
+{
+    return &window->sets[window->params.num_hops];
+}
+
+/* All builders' walk over the members of a set. The lock guards the two cursors. */
+typedef struct plim__window_walk {
+    plim__load_window_t *window;
+    const plim__node_set_t *set;
+    pthread_mutex_t lock;
+    int64_t task_nodes; /* members taken at once */
+    int64_t next_node;
+    int64_t next_position;
+    atomic_bool ended; /* a builder failed, or nothing more fits: stop taking tasks */
+    void *context;     /* of the work */
+} plim__window_walk_t;
+
+/* Runs `work` in the window's builders, with the walk and a builder's number; each claims tasks
+ * until there are none: a range of members, its length (0 at the end), and the position of the
+ * first. The nodes are in the builder's buffer. */
+plim_status_t plim__window_walk_run(plim__window_walk_t *walk,
+                                    plim_status_t (*work)(void *walk, int builder));
+int64_t plim__window_walk_claim(plim__window_walk_t *walk, int builder, const int64_t **nodes_out,
+                                int64_t *position_out);
 
 /* Initialises the window's two sources. */
 void plim__load_window_sources(plim__load_window_t *window);

@@ -237,7 +237,7 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
     plim__load_window_t *window = ((window_rows_t *)source)->window;
     chunk_t *buffers = &window->chunks[number];
     char *rows = rows_out;
-    if (!plim__load_window_stores_rows(window))
+    if (!plim__load_window_with_rows(window))
         return plim__rows_gather(window->rows_below, window->params.builders + number, nodes, count,
                                  type, rows_out);
     for (int64_t first = 0; first < count; first += CHUNK) {

@@ -528,6 +528,20 @@ static void add_columns(const expect_view_t *view, double seeds, double times, r
     }
 }
 
+/* The seeds that are drawn ahead at once: the largest number whose draws fit. */
+static double seeds_ahead(const expect_view_t *view, double most)
+{
+    double low = 0, high = most;
+    for (int i = 0; i < HALVINGS; i++) {
+        const double middle = (low + high) / 2;
+        if (size_of(view, middle).edges <= view->plan->ahead_draws)
+            low = middle;
+        else
+            high = middle;
+    }
+    return size_of(view, most).edges <= view->plan->ahead_draws ? most : low;
+}
+
 /* Loads `seeds` seeds in batches of the view's recipe. */
 static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
 {
@@ -542,8 +556,16 @@ static void add_loading(const expect_view_t *view, double seeds, reads_t *reads)
     const holding_t holding = holding_of(view, &population, (double)plan->cache_steps * batch);
     const double together = window_steps(view, &population, &holding, batch, steps);
     /* A batch that no window holds is loaded part by part. */
-    const double unit = together > 0 ? fmin(together * batch, seeds) : fmin(batch, seeds) / parts;
-    const double units = together > 0 ? ceil(steps / together) : steps * parts;
+    double unit = together > 0 ? fmin(together * batch, seeds) : fmin(batch, seeds) / parts;
+    double units = together > 0 ? ceil(steps / together) : steps * parts;
+    if (plan->ahead_draws > 0 && together > 0 && units >= PLIM__AHEAD_PAYS) {
+        const double missed = nodes_missed(view, &population, unit, holding.rows) * units;
+        const double bytes = missed * (view->row_bytes + sizeof(int64_t));
+        reads->count += bytes / (double)PLIM__AHEAD_CHUNK + units;
+        reads->bytes += bytes + units * (double)PLIM__AHEAD_CHUNK;
+        unit = fmax(unit, seeds_ahead(view, seeds));
+        units = ceil(seeds / unit);
+    }
     const batch_hops_t hops = batch_hops(view, unit);
     if (!plan->rows_in_memory && view->row_bytes > 0)
         add_reads(view, nodes_missed(view, &population, unit, holding.rows), view->row_bytes,

@@ -86,6 +86,12 @@ enum {
     /* Draws are larger than those of an expected epoch: one that draws more takes another window.
      */
     DRAWS_MARGIN_PERCENT = 10,
+    /* Windows of an epoch that is drawn ahead, fewer than there can be at once, since epochs
+     * differ: what they do not take the caches get. */
+    AHEAD_WINDOWS = PLIM__AHEAD_WINDOWS * 3 / 4,
+    /* The rows that windows need of those that an epoch needs once: each window of frequent nodes
+     * needs them again. */
+    BUCKETS_FACTOR = 2,
     /* The seeds that a window lists, 8 bytes each: one for so many draws, since a fan-out of 10,5
      * takes 61 for a seed; the list is then at most an eighth of the draws of both windows. But a
      * list of 32 MiB is always made, more than the training splits of named shapes need. */
@@ -216,6 +222,12 @@ static int64_t wanted_steps(const plim__load_facts_t *facts)
 {
     const int64_t steps = epoch_steps(facts);
     return facts->params->window > 0 ? plim__min_i64(facts->params->window, steps) : steps;
+}
+
+/* The steps that a window of this plan shall have. */
+static int64_t steps_each(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+{
+    return plan->ahead_draws > 0 ? epoch_steps(facts) / AHEAD_WINDOWS + 1 : wanted_steps(facts);
 }
 
 /* The steps whose seeds a window of so many draws lists: an epoch may have any number. */
@@ -466,6 +478,8 @@ static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset
     filling = plim__max_i64(filling, enter_columns(job, dataset, &parts, plan, &io_bytes));
     if (parts.windowed)
         enter(plan, "window", times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
+    if (parts.ahead.draws.draws > 0)
+        enter(plan, "window", plim__cost_pages(plim__ahead_estimate(&parts.ahead)));
     /* The caches, which may share memory with windows, are filled before the rest is made. */
     making = plim__max_i64(
         making, plim__add_saturating_i64(sum_accounts(plan), io_bytes + loader_bytes + filling));
@@ -515,15 +529,22 @@ static int64_t total_of(const plim__load_facts_t *facts, plim__load_plan_t *plan
 }
 
 /* Choices that grow to the largest value that fits. */
-typedef enum quantity { WINDOW_DRAWS, WINDOW_ROWS, LIST_CACHE, ROW_CACHE } quantity_t;
+typedef enum quantity { AHEAD_DRAWS, WINDOW_DRAWS, WINDOW_ROWS, LIST_CACHE, ROW_CACHE } quantity_t;
 
 static void set(const plim__load_facts_t *facts, plim__load_plan_t *plan, quantity_t quantity,
                 int64_t value)
 {
-    if (quantity == WINDOW_DRAWS) {
-        plan->window_draws = value;
-        plan->window_steps = listed_steps(facts, value);
+    if (quantity == AHEAD_DRAWS) {
+        const plim__load_size_t epoch =
+            window_expected(facts, window_seeds(facts, epoch_steps(facts)));
+        plan->ahead_draws = value;
+        plan->ahead_rows = scaled(value, epoch.nodes, epoch.edges);
     }
+    if (quantity == WINDOW_DRAWS)
+        plan->window_draws = value;
+    if (quantity == WINDOW_DRAWS || quantity == AHEAD_DRAWS)
+        plan->window_steps =
+            listed_steps(facts, plim__max_i64(plan->window_draws, plan->ahead_draws));
     if (quantity == WINDOW_ROWS)
         plan->window_rows = value;
     if (quantity == LIST_CACHE)
@@ -787,7 +808,8 @@ static void drop_small_set(const plim__load_facts_t *facts, plim__load_plan_t *p
 
 static void grow_windows(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    const plim__load_size_t most = window_expected(facts, window_seeds(facts, wanted_steps(facts)));
+    const plim__load_size_t most =
+        window_expected(facts, window_seeds(facts, steps_each(facts, plan)));
     const int64_t draws = scaled(most.edges, 100 + DRAWS_MARGIN_PERCENT, 100);
     grow(facts, plan, WINDOW_DRAWS, plan->window_draws, draws,
          share(facts, total_of(facts, plan), DRAWS_PART));
@@ -824,6 +846,25 @@ static int64_t cache_steps(const plim__load_facts_t *facts, const plim__load_pla
     return low;
 }
 
+/* Draws ahead, as much of an epoch as fits in the share of draws; false where that is less than two
+ * windows of so many steps. */
+static bool take_ahead(const plim__load_facts_t *facts, int64_t window_steps,
+                       plim__load_plan_t *plan)
+{
+    const int64_t steps = epoch_steps(facts);
+    const plim__load_size_t epoch = window_expected(facts, window_seeds(facts, steps));
+    plim__loader_params_t params;
+    plim__loader_params_find(facts->job, facts->dataset, plan, &params);
+    plan->bucket_bytes =
+        plim__mul_saturating_i64(plim__mul_saturating_i64(epoch.nodes, BUCKETS_FACTOR),
+                                 (int64_t)(params.window.row_bytes + sizeof(int64_t)));
+    grow(facts, plan, AHEAD_DRAWS, plan->window_draws,
+         scaled(epoch.edges, 100 + DRAWS_MARGIN_PERCENT, 100),
+         share(facts, total_of(facts, plan), DRAWS_PART));
+    return plan->ahead_draws >= epoch.edges ||
+           scaled(steps, plan->ahead_draws, epoch.edges) >= 2 * window_steps;
+}
+
 /* The caches get what is left. */
 static void grow_caches(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
@@ -834,7 +875,7 @@ static void grow_caches(const plim__load_facts_t *facts, plim__load_plan_t *plan
     plan->shared = has_rows(facts) && !plan->rows_in_memory && plan->row_cache_bytes > 0 &&
                    facts->params->row_cache == 0 && facts->params->list_cache == 0 &&
                    !plan->recipe.disjoint;
-    plan->cache_steps = cache_steps(facts, plan);
+    plan->cache_steps = plan->ahead_draws > 0 ? steps_each(facts, plan) : cache_steps(facts, plan);
 }
 
 /* Whether topology in memory leaves enough for the rest. */
@@ -869,6 +910,25 @@ static void grow_columns(const plim__load_facts_t *facts, plim__load_plan_t *pla
     }
 }
 
+static void grow_reading(const plim__load_facts_t *facts, plim__load_plan_t *plan)
+{
+    if (!plan->recipe.disjoint)
+        grow_windows(facts, plan);
+    if (!plan->offsets_on_disk)
+        grow_caches(facts, plan);
+    drop_small_set(facts, plan);
+}
+
+/* Whether an epoch has several windows, which can be drawn ahead, and a working set has its rows.
+ */
+static bool reads_often(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+{
+    return plan->working.rows > 0 && plan->recipe.num_hops > 0 && !plan->recipe.disjoint &&
+           facts->params->window == 0 && plan->cache_steps < epoch_steps(facts) &&
+           window_expected(facts, window_seeds(facts, epoch_steps(facts))).nodes <=
+               plan->working.rows;
+}
+
 /* From the smallest choices to their shares of the line; false when slots are cramped. */
 static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
@@ -879,11 +939,12 @@ static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
         grow_depth(facts, plan);
         if (!plan->offsets_on_disk) /* choosing what is packed and cached needs them */
             take_working_set(facts, plan);
-        if (!plan->recipe.disjoint)
-            grow_windows(facts, plan);
-        if (!plan->offsets_on_disk)
-            grow_caches(facts, plan);
-        drop_small_set(facts, plan);
+        plim__load_plan_t ahead = *plan;
+        grow_reading(facts, plan);
+        if (reads_often(facts, plan) && take_ahead(facts, plan->cache_steps, &ahead)) {
+            grow_reading(facts, &ahead);
+            *plan = ahead;
+        }
     }
     return good;
 }

@@ -554,8 +554,10 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
     PLIM_TRY(choose(&facts, &plan, &tight));
     log_plan(&facts, &plan);
     plan.again = plim__load_plan_again;
-    plan.scratch_bytes =
-        plan.working.rows == 0 ? 0 : plim__working_set_bytes(dataset, plan.working);
+    plan.scratch_bytes = plan.bucket_bytes;
+    if (plan.working.rows > 0)
+        plan.scratch_bytes = plim__add_saturating_i64(
+            plan.scratch_bytes, plim__working_set_bytes(dataset, plan.working));
     plan.recipe = *recipe;
     if (!facts.client->quiet)
         PLIM_TRY(expect(&facts, &plan));

@@ -95,13 +95,15 @@ static void every_source_draws_the_same(void **state)
     for (int kind = 0; kind < 8; kind += TEST_SANITIZED ? 3 : 1) {
         const plim_recipe_t recipe = weighted(kind);
         uint64_t hash = 0;
-        for (int variant = 0; variant < 12; variant += TEST_SANITIZED ? 3 : 1) {
+        for (int variant = 0; variant < 14; variant += TEST_SANITIZED ? 3 : 1) {
             const int threads = 1 << variant % 4;
             test_loader_t fixture = test_loader_open("weighted", &graph, threads,
                                                      variant % 2 ? PLIM_IO_THREADS : PLIM_IO_AUTO);
             plim__load_plan_t plan = variant / 4 == 0
                                          ? test_plan_memory(fixture.info, &recipe, threads)
                                          : test_plan_disk(fixture.info, &recipe, threads, variant);
+            if (variant >= 12)
+                plan = test_plan_ahead(fixture.info, &recipe, threads, 600);
             plan.columns_in_memory = places[variant % 3];
             plan.part_seeds = variant % 5 == 4 && kind % 2 == 0 ? 7 : 0;
             if (variant == 9) /* no window holds a batch */

@@ -191,14 +191,15 @@ static void degrees_come_from_every_source(void **state)
     int64_t whole, parts;
     plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
-    for (int mode = 0; mode < 8; mode += TEST_SANITIZED ? 3 : 1) {
+    for (int mode = 0; mode < 10; mode += TEST_SANITIZED ? 3 : 1) {
         plim_loader_t *loader;
         plim_batch_t *batch;
-        plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
+        plan = mode < 8 ? test_plan_disk(fixture.info, &test_two_hops, 2, 3)
+                        : test_plan_ahead(fixture.info, &test_two_hops, 2, 600);
         plan.recipe.degrees = true;
         plan.topology_in_memory = mode % 2 == 0;
-        plan.rows_in_memory = mode / 2 % 2 == 0;
-        plan.offsets_on_disk = !plan.topology_in_memory && mode >= 4;
+        plan.rows_in_memory = mode / 2 % 2 == 0 && mode < 8;
+        plan.offsets_on_disk = !plan.topology_in_memory && mode >= 4 && mode < 8;
         plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
         plan.slot_nodes = mode == 6 ? 100 : plan.slot_nodes;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
@@ -225,12 +226,13 @@ static void edges_come_from_every_source(void **state)
     plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 1);
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
     recipe.edge_index = recipe.edge_ids = true;
-    for (int mode = 0; mode < 6; mode += TEST_SANITIZED ? 5 : 1) {
+    for (int mode = 0; mode < 8; mode += TEST_SANITIZED ? 5 : 1) {
         plim_batch_t *batch;
-        plan = test_plan_disk(fixture.info, &recipe, 2, 3);
+        plan = mode < 6 ? test_plan_disk(fixture.info, &recipe, 2, 3)
+                        : test_plan_ahead(fixture.info, &recipe, 2, 600);
         plan.topology_in_memory = mode % 2 == 0;
-        plan.rows_in_memory = mode / 2 % 2 == 0;
-        plan.offsets_on_disk = !plan.topology_in_memory && mode >= 4;
+        plan.rows_in_memory = mode / 2 % 2 == 0 && mode < 6;
+        plan.offsets_on_disk = !plan.topology_in_memory && mode >= 4 && mode < 6;
         plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected && parts == whole);
         plim_loader_t *loader = test_loader_start(&fixture, &plan);
@@ -284,8 +286,9 @@ static void any_step_continues_the_stream(void **state)
 {
     (void)state;
     test_loader_t fixture = test_plain_loader(2);
-    for (int mode = 0; mode < 3; mode++) {
-        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 4);
+    for (int mode = 0; mode < 4; mode++) {
+        plim__load_plan_t plan = mode < 3 ? test_plan_disk(fixture.info, &test_two_hops, 2, 4)
+                                          : test_plan_ahead(fixture.info, &test_two_hops, 2, 600);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
         plan.slot_nodes = mode == 2 ? 100 : plan.slot_nodes;
         plan.part_seeds = mode == 1 ? 20 : 0;

@@ -28,16 +28,18 @@ static int end(void **state)
     return test_loader_end(state);
 }
 
-/* Loaders whose batches come from memory, from windows (whole epochs, and a few steps), and in
- * parts. */
-#define WAYS 4
+/* Loaders whose batches come from memory, from windows (whole epochs, a few steps, and drawn
+ * ahead), and in parts. */
+#define WAYS 5
 
 static plim__load_plan_t plan_as(const plim_recipe_t *recipe, int way)
 {
     plim__load_plan_t plan = test_plan_memory(fixture.info, recipe, 3);
     if (way == 1 || way == 2)
         plan = test_plan_disk(fixture.info, recipe, 3, way == 1 ? 1000 : 3);
-    if (way == 3) { /* halved by what fits, and cut by number */
+    if (way == 3)
+        plan = test_plan_ahead(fixture.info, recipe, 3, 600);
+    if (way == 4) { /* halved by what fits, and cut by number */
         plan.slot_nodes = 200;
         plan.slot_edges = 700;
         plan.part_seeds = 20;

@@ -7,6 +7,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "load/ahead.h"
 #include "load/window.h"
 #include "support/dataset.h"
 #include "support/draws.h"
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NODES ((int64_t)6000)
 #define DEGREE_MOST ((int64_t)40)
@@ -275,8 +277,8 @@ static int check_epoch(plim__load_window_t *window, const plim__load_window_para
     assert_non_null(walkers);
     for (int64_t batch = 0; batch < BATCHES; windows++) {
         int64_t taken = 0, draws, rows;
-        assert_ok(
-            plim__load_window_build(window, epoch, seeds, bounds + batch, BATCHES - batch, &taken));
+        assert_ok(plim__load_window_build(window, epoch, seeds, bounds + batch, BATCHES - batch,
+                                          false, &taken));
         assert_in_range(taken, 1, BATCHES - batch);
         plim__load_window_used(window, &draws, &rows);
         assert_in_range(draws, 0, params->draws);
@@ -382,11 +384,12 @@ static void test_one_batch_too_large(void **state)
             params.rows = 3 * BATCH;
         assert_ok(plim__load_window_create(&job, &params, &graph.source, &rows.source, &window));
         atomic_store(&rows.gathered, 0);
-        assert_ok(plim__load_window_build(window, 0, seeds, bounds, BATCHES, &taken));
+        assert_ok(plim__load_window_build(window, 0, seeds, bounds, BATCHES, false, &taken));
         assert_int_equal(taken, 0);
         assert_int_equal(atomic_load(&rows.gathered), 0);
-        assert_int_equal(plim__load_window_build(window, 0, seeds, (int64_t[]){0, 1}, 1, &taken),
-                         PLIM_OK);
+        assert_int_equal(
+            plim__load_window_build(window, 0, seeds, (int64_t[]){0, 1}, 1, false, &taken),
+            PLIM_OK);
         assert_int_equal(taken, 1);
         plim__load_window_destroy(window);
     }
@@ -417,7 +420,7 @@ static void test_errors_below(void **state)
             rows.bad_node = i == 1 ? seeds[5] : -1;
             stop = i == 2;
             plim_status_t status =
-                plim__load_window_build(window, 4, seeds, bounds, BATCHES, &taken);
+                plim__load_window_build(window, 4, seeds, bounds, BATCHES, false, &taken);
             assert_int_equal(status, i < 2 ? PLIM_ERR_IO : i == 2 ? PLIM_ERR_STOPPED : PLIM_OK);
             if (i < 2)
                 assert_non_null(strstr(plim_last_error(), i == 0 ? "list" : "row"));
@@ -441,7 +444,7 @@ static void test_wrong_use(void **state)
     int64_t taken, indptr[2], ids[2];
     assert_ok(plim__load_window_create(&job, &params, &graph.source, &rows.source, &window));
     plim__topology_t *topology = plim__load_window_topology(window);
-    assert_ok(plim__load_window_build(window, 1, seeds, bounds, 1, &taken));
+    assert_ok(plim__load_window_build(window, 1, seeds, bounds, 1, false, &taken));
     const plim__hop_t good = {params.seed, 1, 0, 2, false};
     plim__drawn_t drawn = {.indptr = indptr, .ids = ids, .capacity = 2};
     const int64_t strangers[] = {seeds[BATCH + 1], -1, NODES, INT64_MAX};
@@ -466,7 +469,8 @@ static plim_status_t create_and_build(plim_job_t *job, void *context)
     plim__load_window_t *window = NULL;
     int64_t taken;
     PLIM_TRY(plim__load_window_create(job, context, &graph.source, &rows.source, &window));
-    plim_status_t status = plim__load_window_build(window, 0, seeds, bounds, BATCHES, &taken);
+    plim_status_t status =
+        plim__load_window_build(window, 0, seeds, bounds, BATCHES, false, &taken);
     plim__load_window_destroy(window);
     return status;
 }
@@ -511,7 +515,7 @@ static void test_held_rows(void **state)
     plim__load_window_t *window;
     int64_t taken, draws, used, held = 0;
     assert_ok(plim__load_window_create(&job, &params, &graph.source, disk, &window));
-    assert_ok(plim__load_window_build(window, 0, seeds, bounds, BATCHES, &taken));
+    assert_ok(plim__load_window_build(window, 0, seeds, bounds, BATCHES, false, &taken));
     assert_int_equal(taken, BATCHES);
     static int64_t nodes[NODES];
     static float rows[2][NODES * FEATURES];
@@ -539,6 +543,198 @@ static void test_held_rows(void **state)
     test_directory_remove(directory);
 }
 
+/* Windows drawn ahead, which hold few batches each. */
+typedef struct ahead_case {
+    plim_job_t job;
+    char directory[512];
+    fake_graph_t graph;
+    fake_rows_t rows;
+    plim__load_window_params_t small;
+    plim__ahead_params_t params;
+    plim__load_window_t *window;
+    plim__ahead_t *ahead;
+} ahead_case_t;
+
+static void ahead_begin(ahead_case_t *c, const char *directory)
+{
+    test_directory_make(c->directory);
+    c->job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    c->graph = fake_graph();
+    c->rows = fake_rows();
+    c->small = params_of(2, (int64_t[]){4, 2});
+    c->params = (plim__ahead_params_t){.draws = c->small,
+                                       .row_bytes = c->small.row_bytes,
+                                       .bucket_bytes = (int64_t)64 << 20,
+                                       .directory = directory != NULL ? directory : c->directory};
+    c->params.draws.row_bytes = 0;
+    c->small.rows = 1100; /* two or three batches */
+    assert_ok(plim__load_window_create(&c->job, &c->small, &c->graph.source, &c->rows.source,
+                                       &c->window));
+    const int64_t before = plim__ledger_reserved(c->job.ledger);
+    assert_ok(
+        plim__ahead_create(&c->job, &c->params, &c->graph.source, &c->rows.source, &c->ahead));
+    assert_int_equal(plim__ledger_reserved(c->job.ledger) - before,
+                     plim__ahead_estimate(&c->params));
+}
+
+static void ahead_end(ahead_case_t *c)
+{
+    plim__ahead_destroy(c->ahead);
+    plim__load_window_destroy(c->window);
+    test_job_end(&c->job);
+    test_directory_remove(c->directory);
+}
+
+static plim__ahead_steps_t ahead_steps(const ahead_case_t *c, int64_t epoch, int64_t batch,
+                                       int64_t count)
+{
+    return (plim__ahead_steps_t){.stream = c,
+                                 .draw_seed = c->small.seed,
+                                 .num_hops = c->small.num_hops,
+                                 .fanout = c->small.fanout,
+                                 .epoch = epoch,
+                                 .first = batch,
+                                 .seeds = seeds,
+                                 .bounds = bounds + batch,
+                                 .count = count};
+}
+
+/* Fills windows from this batch to the end of the epoch, and compares them; returns how many. */
+static int ahead_check(ahead_case_t *c, int64_t epoch, int64_t batch)
+{
+    walker_t *walkers = calloc((size_t)c->small.workers, sizeof *walkers);
+    int windows = 0;
+    assert_non_null(walkers);
+    for (int64_t taken, left; batch < BATCHES; batch += taken, windows++) {
+        left = plim__ahead_left(c->ahead, c, epoch, batch);
+        assert_in_range(left, 1, BATCHES - batch);
+        const plim__ahead_steps_t steps = ahead_steps(c, epoch, batch, left);
+        assert_ok(plim__ahead_fill(c->ahead, &steps, c->window, &taken));
+        assert_int_equal(taken, left);
+        crowd_t crowd = {c->window, &c->small, walkers, epoch, batch + taken, batch};
+        assert_ok(plim__parallel(c->small.workers, crowd_work, &crowd));
+    }
+    free(walkers);
+    return windows;
+}
+
+static void ahead_draw(ahead_case_t *c, int64_t epoch, int64_t batch)
+{
+    const plim__ahead_steps_t steps = ahead_steps(c, epoch, batch, BATCHES - batch);
+    assert_true(plim__ahead_is_free(c->ahead, c, epoch));
+    assert_ok(plim__ahead_draw(c->ahead, &steps, c->window));
+}
+
+/* Each list is drawn from once a hop, and each row read once, however many windows need them. */
+static void test_drawn_ahead(void **state)
+{
+    ahead_case_t c;
+    (void)state;
+    ahead_begin(&c, NULL);
+    for (int epoch = 0; epoch < 3; epoch++) {
+        atomic_store(&c.graph.drawn, 0);
+        atomic_store(&c.rows.gathered, 0);
+        ahead_draw(&c, epoch, 0);
+        assert_in_range(atomic_load(&c.rows.gathered), c.small.rows, NODES);
+        const int64_t drawn = atomic_load(&c.graph.drawn), read = atomic_load(&c.rows.gathered);
+        assert_in_range(drawn, BATCH * BATCHES, 2 * NODES);
+        assert_false(plim__ahead_is_free(c.ahead, &epoch, 0)); /* for another stream */
+        assert_in_range(ahead_check(&c, epoch, 0), PLIM__AHEAD_PAYS, BATCHES);
+        assert_true(plim__ahead_is_free(c.ahead, &epoch, 0));
+        assert_int_equal(atomic_load(&c.graph.drawn), drawn);
+        assert_int_equal(atomic_load(&c.rows.gathered), read);
+        assert_int_equal(plim__ahead_left(c.ahead, &c, epoch + 1, 0), 0);
+    }
+    ahead_end(&c);
+}
+
+/* A stream that was interrupted continues within a window, and one that resumes within an epoch. */
+static void test_ahead_from_any_step(void **state)
+{
+    ahead_case_t c;
+    (void)state;
+    ahead_begin(&c, NULL);
+    ahead_draw(&c, 1, 0);
+    for (int64_t batch = BATCHES - 1; batch >= 0; batch--)
+        (void)ahead_check(&c, 1, batch);
+    ahead_draw(&c, 2, 5);
+    assert_int_equal(plim__ahead_left(c.ahead, &c, 2, 4), 0);
+    (void)ahead_check(&c, 2, 5);
+    plim__ahead_forget(c.ahead);
+    assert_int_equal(plim__ahead_left(c.ahead, &c, 2, 5), 0);
+    ahead_end(&c);
+}
+
+/* Overwrites a page of each open file without a name. */
+static int damage_nameless(void)
+{
+    int damaged = 0;
+    for (int fd = 3; fd < 64; fd++) {
+        char link[64], target[600];
+        static _Alignas(4096) char page[4096];
+        (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        const ssize_t length = readlink(link, target, sizeof target - 1);
+        if (length < 0)
+            continue;
+        target[length] = '\0';
+        if (strstr(target, "(deleted)") != NULL && pwrite(fd, page, sizeof page, 0) > 0)
+            damaged++;
+    }
+    return damaged;
+}
+
+/* What a bucket cannot give comes from the dataset. */
+static void test_ahead_damaged(void **state)
+{
+    ahead_case_t c;
+    (void)state;
+    ahead_begin(&c, NULL);
+    ahead_draw(&c, 0, 0);
+    const int64_t read = atomic_load(&c.rows.gathered);
+    assert_int_equal(damage_nameless(), 1);
+    (void)ahead_check(&c, 0, 0);
+    assert_true(atomic_load(&c.rows.gathered) > read);
+    ahead_end(&c);
+}
+
+/* Without a file windows read for themselves, from the draws of all. */
+static void test_ahead_without_file(void **state)
+{
+    ahead_case_t c;
+    (void)state;
+    ahead_begin(&c, "/nonexistent");
+    ahead_draw(&c, 0, 0);
+    assert_int_equal(atomic_load(&c.rows.gathered), 0);
+    const int64_t drawn = atomic_load(&c.graph.drawn);
+    (void)ahead_check(&c, 0, 0);
+    assert_int_equal(atomic_load(&c.graph.drawn), drawn);
+    ahead_end(&c);
+}
+
+/* Steps for which neither draws nor buckets have space are left out. */
+static void test_ahead_bounded(void **state)
+{
+    ahead_case_t c;
+    (void)state;
+    ahead_begin(&c, NULL);
+    plim__ahead_destroy(c.ahead);
+    c.params.bucket_bytes = 4 * (int64_t)PLIM__AHEAD_CHUNK;
+    assert_ok(plim__ahead_create(&c.job, &c.params, &c.graph.source, &c.rows.source, &c.ahead));
+    ahead_draw(&c, 0, 0);
+    int64_t end = 0;
+    for (int64_t left; (left = plim__ahead_left(c.ahead, &c, 0, end)) > 0;)
+        end += left;
+    assert_in_range(end, 1, BATCHES - 1);
+    plim__ahead_destroy(c.ahead);
+    c.params.draws.draws = 10;
+    assert_ok(plim__ahead_create(&c.job, &c.params, &c.graph.source, &c.rows.source, &c.ahead));
+    ahead_draw(&c, 0, 0);
+    assert_int_equal(plim__ahead_left(c.ahead, &c, 0, 0), 0);
+    assert_false(plim__ahead_is_free(c.ahead, &c, 0));
+    assert_true(plim__ahead_is_free(c.ahead, &c, 1));
+    ahead_end(&c);
+}
+
 int main(void)
 {
     seeds_make();
@@ -551,6 +747,11 @@ int main(void)
         cmocka_unit_test(test_wrong_use),
         cmocka_unit_test(test_fails_each_arena),
         cmocka_unit_test(test_held_rows),
+        cmocka_unit_test(test_drawn_ahead),
+        cmocka_unit_test(test_ahead_from_any_step),
+        cmocka_unit_test(test_ahead_damaged),
+        cmocka_unit_test(test_ahead_without_file),
+        cmocka_unit_test(test_ahead_bounded),
     };
     return cmocka_run_group_tests_name("load.window", tests, NULL, NULL);
 }

@@ -178,7 +178,7 @@ static int check(world_t *world, const plim__blocks_params_t *blocks, int64_t dr
             const int64_t *bounds = world->bounds + batch;
             if (batch == end) {
                 assert_ok(plim__load_window_build(window, epoch, world->seeds, bounds,
-                                                  BATCHES - batch, &taken));
+                                                  BATCHES - batch, false, &taken));
                 end += taken;
                 windows++;
             }

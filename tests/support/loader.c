@@ -147,6 +147,18 @@ plim__load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_rec
     return plan;
 }
 
+plim__load_plan_t test_plan_ahead(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                  int workers, int64_t window_rows)
+{
+    plim__load_plan_t plan = test_plan_disk(info, recipe, workers, 1000);
+    plan.window_rows = window_rows;
+    plan.ahead_draws = 400000;
+    plan.ahead_rows = info->num_nodes;
+    plan.bucket_bytes = (int64_t)64 << 20;
+    (void)snprintf(plan.scratch, sizeof plan.scratch, "%s", test_loader_directory);
+    return plan;
+}
+
 int64_t test_index_at(const plim_recipe_t *recipe, const void *array, int64_t i)
 {
     return recipe->index_type == PLIM_I32 ? ((const int32_t *)array)[i]

@@ -43,6 +43,10 @@ plim__load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_r
 plim__load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                                  int workers, int64_t window_steps);
 
+/* The same with windows of at most so many rows, which are drawn ahead. */
+plim__load_plan_t test_plan_ahead(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                  int workers, int64_t window_rows);
+
 /* The next step of a stream. */
 static inline void test_position(const plim_stream_t *stream, int64_t *epoch_out, int64_t *step_out)
 {
