@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "load/window_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -18,14 +19,14 @@
 _Static_assert(WINDOWS <= 32, "a row's windows are bits of 32");
 
 /* A chunk in the file. */
-typedef struct entry {
+typedef struct bucket_chunk {
     uint64_t hash;
     int32_t rows;
     int32_t window;
-} chunk_note_t;
+} bucket_chunk_t;
 
-/* The chunk of a window that is being filled. */
-typedef struct filling {
+/* The last chunk of a window's bucket, until it is full. */
+typedef struct open_chunk {
     pthread_mutex_t lock;
     char *bytes;
     int64_t rows;
@@ -41,22 +42,23 @@ struct plim__ahead {
     int64_t chunk_rows; /* of a chunk */
     size_t chunk_bytes;
     int64_t most_chunks;
-    uint32_t *windows; /* (params.draws.rows) a bit for each window that needs the row */
+    uint32_t *needed_by; /* (params.draws.rows) a bit for each window that needs the row */
     size_t task_bytes;
     char *task; /* (builders, task_bytes) rows on their way to chunks, or a chunk that is read */
-    chunk_note_t *entries; /* (most_chunks) */
-    open_chunk_t fillings[WINDOWS];
+    bucket_chunk_t *chunks; /* (most_chunks) */
+    open_chunk_t open[WINDOWS];
     atomic_llong num_chunks;
-    plim__file_t file; /* closed until it is needed */
-    bool failed;       /* the file cannot be written: windows read for themselves */
-    int64_t most;      /* steps that so many windows held last; 0: all that were drawn */
+    plim__file_t file;       /* closed until it is needed */
+    atomic_bool file_failed; /* windows read for themselves from now on */
+    const void *last_stream; /* of the last draw */
+    int64_t most_steps;      /* that its windows held, if more were drawn; else 0 */
 
-    const void *stream; /* NULL: nothing is drawn */
+    _Atomic(const void *) stream; /* NULL: nothing is drawn */
     int64_t epoch;
     int num_windows;
     int64_t bounds[WINDOWS + 1]; /* their steps */
     int64_t filled;              /* windows have had all steps before this one */
-    bool spread;                 /* their buckets are filled */
+    bool has_buckets;
 };
 
 static void lay_out(plim__arena_t *arena, void *draft)
@@ -64,13 +66,12 @@ static void lay_out(plim__arena_t *arena, void *draft)
     plim__ahead_t *ahead = draft;
     const plim__load_window_params_t *draws = &ahead->params.draws;
     const size_t builders = (size_t)draws->builders;
-    ahead->windows =
-        plim__arena_carve(arena, (size_t)draws->rows, sizeof *ahead->windows, PLIM__PAGE);
+    ahead->needed_by =
+        plim__arena_carve(arena, (size_t)draws->rows, sizeof *ahead->needed_by, PLIM__PAGE);
     ahead->task = plim__arena_carve(arena, builders, ahead->task_bytes, PLIM__PAGE);
-    ahead->entries =
-        plim__arena_carve(arena, (size_t)ahead->most_chunks, sizeof *ahead->entries, 1);
+    ahead->chunks = plim__arena_carve(arena, (size_t)ahead->most_chunks, sizeof *ahead->chunks, 1);
     for (int i = 0; i < WINDOWS; i++)
-        ahead->fillings[i].bytes = plim__arena_carve(arena, 1, ahead->chunk_bytes, PLIM__PAGE);
+        ahead->open[i].bytes = plim__arena_carve(arena, 1, ahead->chunk_bytes, PLIM__PAGE);
 }
 
 static plim__ahead_t draft_of(const plim__ahead_params_t *params)
@@ -104,7 +105,7 @@ plim_status_t plim__ahead_create(const plim_job_t *job, const plim__ahead_params
     ahead->job = job;
     ahead->rows = rows;
     for (int i = 0; i < WINDOWS; i++)
-        pthread_mutex_init(&ahead->fillings[i].lock, NULL);
+        pthread_mutex_init(&ahead->open[i].lock, NULL);
     const plim_status_t status =
         plim__load_window_create(job, &params->draws, topology, rows, &ahead->draws);
     if (status != PLIM_OK) {
@@ -121,27 +122,31 @@ void plim__ahead_destroy(plim__ahead_t *ahead)
         return;
     plim__load_window_destroy(ahead->draws);
     plim__file_close(&ahead->file);
+    for (int i = 0; i < WINDOWS; i++)
+        pthread_mutex_destroy(&ahead->open[i].lock);
     plim__arena_destroy(&ahead->arena);
 }
 
-void plim__ahead_forget(plim__ahead_t *ahead)
+void plim__ahead_forget(plim__ahead_t *ahead, const void *stream)
 {
-    ahead->stream = NULL;
+    (void)atomic_compare_exchange_strong(&ahead->stream, &stream, NULL);
 }
 
-bool plim__ahead_is_free(const plim__ahead_t *ahead, const void *stream, int64_t epoch)
+bool plim__ahead_is_free(const plim__ahead_t *ahead, const void *stream, int64_t epoch,
+                         int64_t step)
 {
-    if (ahead->stream == NULL)
+    const void *holder = atomic_load(&ahead->stream);
+    if (holder == NULL)
         return true;
-    if (ahead->stream != stream)
+    if (holder != stream)
         return ahead->filled == ahead->bounds[ahead->num_windows];
-    return ahead->num_windows > 0 || ahead->epoch != epoch;
+    return ahead->num_windows > 0 || ahead->epoch != epoch || ahead->bounds[0] != step;
 }
 
 /* The window that has this step, or -1. */
 static int find(const plim__ahead_t *ahead, const void *stream, int64_t epoch, int64_t step)
 {
-    if (ahead->stream == NULL || ahead->stream != stream || ahead->epoch != epoch)
+    if (stream != atomic_load(&ahead->stream) || ahead->epoch != epoch)
         return -1;
     for (int i = 0; i < ahead->num_windows; i++)
         if (step >= ahead->bounds[i] && step < ahead->bounds[i + 1])
@@ -191,26 +196,28 @@ static plim_status_t mark_rows(void *context, int builder)
         for (int64_t i = 0; i < count; i++) {
             const int64_t position = plim__node_set_position(all, nodes[i]);
             if (position >= 0) /* else it has left the cache since */
-                work->ahead->windows[position] |= (uint32_t)1 << work->number;
+                work->ahead->needed_by[position] |= (uint32_t)1 << work->number;
         }
     return PLIM_OK;
 }
 
 static plim_status_t write_chunk(plim__ahead_t *ahead, int window)
 {
-    open_chunk_t *filling = &ahead->fillings[window];
-    const int64_t rows = filling->rows;
+    open_chunk_t *open = &ahead->open[window];
+    const int64_t rows = open->rows;
     if (rows == 0)
         return PLIM_OK;
     const int64_t number = atomic_fetch_add(&ahead->num_chunks, 1);
-    filling->rows = 0;
-    if (number >= ahead->most_chunks)
-        return plim__fail(PLIM_ERR_SPACE, "%s: the buckets are full", ahead->params.directory);
-    ahead->entries[number] = (chunk_note_t){.hash = XXH3_64bits(filling->bytes, ahead->chunk_bytes),
-                                            .rows = (int32_t)rows,
-                                            .window = window};
-    return plim__file_write_at(&ahead->file, number * (int64_t)ahead->chunk_bytes, filling->bytes,
-                               ahead->chunk_bytes);
+    open->rows = 0;
+    assert(number < ahead->most_chunks);
+    ahead->chunks[number] = (bucket_chunk_t){.hash = XXH3_64bits(open->bytes, ahead->chunk_bytes),
+                                             .rows = (int32_t)rows,
+                                             .window = window};
+    const plim_status_t status = plim__file_write_at(
+        &ahead->file, number * (int64_t)ahead->chunk_bytes, open->bytes, ahead->chunk_bytes);
+    if (status != PLIM_OK)
+        atomic_store(&ahead->file_failed, true);
+    return status;
 }
 
 /* The nodes of a chunk, and its rows behind them. */
@@ -229,19 +236,19 @@ static plim_status_t spread_to(plim__ahead_t *ahead, int window, const int64_t *
                                const uint32_t *windows, const char *rows, int64_t count)
 {
     const size_t size = ahead->params.row_bytes;
-    open_chunk_t *filling = &ahead->fillings[window];
+    open_chunk_t *open = &ahead->open[window];
     plim_status_t status = PLIM_OK;
-    pthread_mutex_lock(&filling->lock);
+    pthread_mutex_lock(&open->lock);
     for (int64_t i = 0; i < count && status == PLIM_OK; i++) {
         if ((windows[i] >> window & 1) == 0)
             continue;
-        chunk_nodes(filling->bytes)[filling->rows] = nodes[i];
-        memcpy(chunk_rows(ahead, filling->bytes) + (size_t)filling->rows * size,
-               rows + (size_t)i * size, size);
-        if (++filling->rows == ahead->chunk_rows)
+        chunk_nodes(open->bytes)[open->rows] = nodes[i];
+        memcpy(chunk_rows(ahead, open->bytes) + (size_t)open->rows * size, rows + (size_t)i * size,
+               size);
+        if (++open->rows == ahead->chunk_rows)
             status = write_chunk(ahead, window);
     }
-    pthread_mutex_unlock(&filling->lock);
+    pthread_mutex_unlock(&open->lock);
     return status;
 }
 
@@ -254,8 +261,8 @@ static plim_status_t spread_task(plim__ahead_t *ahead, int builder, const int64_
     PLIM_TRY(
         plim__rows_gather(ahead->rows, builder, nodes, count, ahead->params.draws.row_type, rows));
     for (int i = 0; i < ahead->num_windows; i++)
-        PLIM_TRY(spread_to(ahead, (i + builder) % ahead->num_windows, nodes, ahead->windows + first,
-                           rows, count));
+        PLIM_TRY(spread_to(ahead, (i + builder) % ahead->num_windows, nodes,
+                           ahead->needed_by + first, rows, count));
     return PLIM_OK;
 }
 
@@ -278,90 +285,113 @@ static plim_status_t spread_rows(void *context, int builder)
     return status;
 }
 
+/* Opens the file for so many chunks; not where files are memory, of which the plan knows nothing.
+ */
 static plim_status_t open_file(plim__ahead_t *ahead, int64_t num_chunks)
 {
-    const plim__ahead_params_t *params = &ahead->params;
-    const int64_t more =
-        num_chunks * (int64_t)ahead->chunk_bytes - (ahead->file.fd >= 0 ? ahead->file.size : 0);
-    if (ahead->file.fd < 0)
-        PLIM_TRY(plim__file_open(params->directory, PLIM__FILE_TEMPORARY, true, &ahead->file));
+    const char *directory = ahead->params.directory;
+    plim__file_t *file = &ahead->file;
+    plim__file_system_t system;
+    PLIM_TRY(plim__file_system(directory, &system));
+    if (system.memory)
+        return plim__fail(PLIM_ERR_SPACE, "%s is in memory", directory);
+    if (file->fd < 0)
+        PLIM_TRY(plim__file_open(directory, PLIM__FILE_TEMPORARY, true, file));
+    const int64_t more = num_chunks * (int64_t)ahead->chunk_bytes - file->size;
     if (more <= 0)
         return PLIM_OK;
-    PLIM_TRY(plim__file_check_space(params->directory, more, params->directory,
-                                    "the rows of coming windows need",
-                                    "windows read for themselves"));
-    ahead->file.size += more;
+    PLIM_TRY(plim__file_check_space(directory, more, directory, "the rows of coming windows need",
+                                    "free some, or name another directory"));
+    file->size += more;
     return PLIM_OK;
 }
 
-/* Fills the buckets, of at most so many chunks. Where that cannot be, windows read for themselves.
- */
-static plim_status_t spread(plim__ahead_t *ahead, int64_t num_chunks)
+/* Fills the buckets, of so many chunks. Where the file cannot be, windows read for themselves. */
+static plim_status_t fill_buckets(plim__ahead_t *ahead, int64_t num_chunks)
 {
     work_t work = {.ahead = ahead};
     plim__window_walk_t walk = {
         .window = ahead->draws, .set = plim__load_window_listed(ahead->draws), .context = &work};
     atomic_store(&ahead->num_chunks, 0);
     for (int i = 0; i < WINDOWS; i++)
-        ahead->fillings[i].rows = 0;
+        ahead->open[i].rows = 0;
     plim_status_t status = open_file(ahead, num_chunks);
-    if (status == PLIM_OK)
+    if (status != PLIM_OK)
+        atomic_store(&ahead->file_failed, true);
+    else
         status = plim__window_walk_run(&walk, spread_rows);
     for (int i = 0; status == PLIM_OK && i < ahead->num_windows; i++)
         status = write_chunk(ahead, i);
-    ahead->spread = status == PLIM_OK;
-    if (status != PLIM_ERR_IO && status != PLIM_ERR_SPACE)
+    ahead->has_buckets = status == PLIM_OK;
+    if (!atomic_load(&ahead->file_failed))
         return status;
-    ahead->failed = true;
-    plim__log(ahead->job, PLIM_LOG_WARNING, "%s; epochs are slower without that file",
-              plim_last_error());
+    plim__log(ahead->job, PLIM_LOG_WARNING,
+              "%s; windows read for themselves, so epochs take longer", plim_last_error());
     return PLIM_OK;
 }
 
-/* Draws for more steps than the windows hold would be made again for the next ones. */
-static int64_t most_steps(const plim__ahead_t *ahead, int64_t count)
+/* Limits a draw to the steps that the windows will hold: draws beyond them would be made again. */
+static int64_t limit_steps(plim__ahead_t *ahead, const plim__ahead_steps_t *steps)
 {
-    return ahead->most > 0 ? plim__min_i64(count, ahead->most + ahead->most / 8) : count;
+    if (ahead->last_stream != steps->stream)
+        ahead->most_steps = 0;
+    ahead->last_stream = steps->stream;
+    return ahead->most_steps > 0
+               ? plim__min_i64(steps->count, ahead->most_steps + ahead->most_steps / 8)
+               : steps->count;
 }
 
-plim_status_t plim__ahead_draw(plim__ahead_t *ahead, const plim__ahead_steps_t *steps,
-                               plim__load_window_t *window)
+/* Divides `drawn` steps between windows and finds which rows each needs; *num_chunks_out: the most
+ * of their buckets. */
+static plim_status_t divide_steps(plim__ahead_t *ahead, const plim__ahead_steps_t *steps,
+                                  int64_t drawn, plim__load_window_t *window,
+                                  int64_t *num_chunks_out)
 {
-    int64_t drawn, taken, done = 0, num_chunks = 0;
-    plim__ahead_forget(ahead);
-    ahead->spread = false;
-    ahead->num_windows = 0;
-    ahead->bounds[0] = steps->first;
-    plim__load_window_draw_as(ahead->draws, steps->draw_seed, steps->num_hops, steps->fanout,
-                              PLIM__WINDOW_LIST);
-    PLIM_TRY(plim__load_window_build(ahead->draws, steps->epoch, steps->seeds, steps->bounds,
-                                     most_steps(ahead, steps->count), false, &drawn));
-    memset(ahead->windows, 0,
-           (size_t)plim__load_window_listed(ahead->draws)->count * sizeof *ahead->windows);
+    int64_t taken, done = 0;
+    *num_chunks_out = 0;
+    memset(ahead->needed_by, 0,
+           (size_t)plim__load_window_listed(ahead->draws)->count * sizeof *ahead->needed_by);
     while (done < drawn && ahead->num_windows < WINDOWS) {
         work_t work = {.ahead = ahead, .window = window, .number = ahead->num_windows};
         PLIM_TRY(list_window(ahead, steps, done, drawn - done, false, window, &taken));
         const plim__node_set_t *listed = plim__load_window_listed(window);
-        num_chunks += listed->count / ahead->chunk_rows + 1;
-        if (taken == 0 || num_chunks > ahead->most_chunks)
+        if (taken == 0 ||
+            *num_chunks_out + listed->count / ahead->chunk_rows + 1 > ahead->most_chunks)
             break;
+        *num_chunks_out += listed->count / ahead->chunk_rows + 1;
         plim__window_walk_t walk = {.window = window, .set = listed, .context = &work};
         PLIM_TRY(plim__window_walk_run(&walk, mark_rows));
         done += taken;
         ahead->bounds[++ahead->num_windows] = steps->first + done;
     }
-    ahead->most = done < drawn ? done : 0;
-    if (ahead->num_windows >= PLIM__AHEAD_PAYS && !ahead->failed)
-        PLIM_TRY(spread(ahead, num_chunks));
-    ahead->stream = steps->stream;
+    ahead->most_steps = done < drawn ? done : 0;
+    return PLIM_OK;
+}
+
+plim_status_t plim__ahead_draw(plim__ahead_t *ahead, const plim__ahead_steps_t *steps,
+                               plim__load_window_t *window)
+{
+    int64_t drawn, num_chunks = 0;
+    atomic_store(&ahead->stream, NULL);
+    ahead->has_buckets = false;
+    ahead->num_windows = 0;
+    ahead->filled = ahead->bounds[0] = steps->first;
+    plim__load_window_draw_as(ahead->draws, steps->draw_seed, steps->num_hops, steps->fanout,
+                              PLIM__WINDOW_LIST);
+    PLIM_TRY(plim__load_window_build(ahead->draws, steps->epoch, steps->seeds, steps->bounds,
+                                     limit_steps(ahead, steps), false, &drawn));
+    if (drawn > 0)
+        PLIM_TRY(divide_steps(ahead, steps, drawn, window, &num_chunks));
+    if (ahead->num_windows >= PLIM__AHEAD_PAYS && !atomic_load(&ahead->file_failed))
+        PLIM_TRY(fill_buckets(ahead, num_chunks));
     ahead->epoch = steps->epoch;
-    ahead->filled = steps->first;
+    atomic_store(&ahead->stream, steps->stream);
     return PLIM_OK;
 }
 
 /* Reads a chunk, and puts its rows where the window has them. One that cannot be read, or is not
  * what was written, is left out. */
-static void read_chunk(work_t *work, int builder, const chunk_note_t *entry, int64_t number)
+static void read_chunk(work_t *work, int builder, const bucket_chunk_t *chunk, int64_t number)
 {
     plim__ahead_t *ahead = work->ahead;
     const plim__node_set_t *set = plim__load_window_listed(work->window);
@@ -377,9 +407,11 @@ static void read_chunk(work_t *work, int builder, const chunk_note_t *entry, int
     }
     if (plim__file_read_at(&ahead->file, number * (int64_t)ahead->chunk_bytes, bytes,
                            ahead->chunk_bytes) != PLIM_OK ||
-        XXH3_64bits(bytes, ahead->chunk_bytes) != entry->hash)
+        XXH3_64bits(bytes, ahead->chunk_bytes) != chunk->hash) {
+        atomic_store(&ahead->file_failed, true);
         return;
-    for (int32_t i = 0; i < entry->rows; i++) {
+    }
+    for (int32_t i = 0; i < chunk->rows; i++) {
         const int64_t position = plim__node_set_position(set, nodes[i]);
         if (position < 0) /* of a step before, or cached since */
             continue;
@@ -396,10 +428,10 @@ static plim_status_t read_bucket(void *context, int builder)
     const int64_t num_chunks = atomic_load(&ahead->num_chunks);
     int64_t number;
     while ((number = atomic_fetch_add(&work->next_chunk, 1)) < num_chunks) {
-        if (ahead->entries[number].window != work->number)
+        if (ahead->chunks[number].window != work->number)
             continue;
         PLIM_TRY(plim__job_check(ahead->job));
-        read_chunk(work, builder, &ahead->entries[number], number);
+        read_chunk(work, builder, &ahead->chunks[number], number);
     }
     return PLIM_OK;
 }
@@ -411,12 +443,13 @@ plim_status_t plim__ahead_fill(plim__ahead_t *ahead, const plim__ahead_steps_t *
                    .window = window,
                    .number = find(ahead, steps->stream, steps->epoch, steps->first)};
     PLIM_TRY(list_window(ahead, steps, 0, steps->count, true, window, taken_out));
-    if (*taken_out == 0)
-        return PLIM_OK;
-    ahead->filled = steps->first + *taken_out;
-    if (ahead->spread)
+    if (*taken_out > 0 && ahead->has_buckets)
         PLIM_TRY(plim__parallel(ahead->params.draws.builders, read_bucket, &work));
-    if (ahead->spread && atomic_load(&work.num_read) == plim__load_window_listed(window)->count)
-        return PLIM_OK;
-    return plim__load_window_read(window);
+    if (*taken_out > 0 && atomic_load(&work.num_read) < plim__load_window_listed(window)->count) {
+        PLIM_TRY(plim__load_window_read(window));
+        if (ahead->has_buckets) /* draws the rest again: the cache has lost rows */
+            plim__ahead_forget(ahead, steps->stream);
+    }
+    ahead->filled = steps->first + plim__max_i64(*taken_out, 1);
+    return PLIM_OK;
 }

@@ -12,7 +12,7 @@
  * once for each window. A chunk holds rows of one window: their nodes, then the rows. Its checksum
  * is in memory; a row that its bucket has not, or that is damaged, comes from the dataset.
  *
- * All calls are the window builder's.
+ * All calls but plim__ahead_forget are the window builder's.
  */
 #ifndef PLIM_LOAD_AHEAD_H
 #define PLIM_LOAD_AHEAD_H
@@ -24,14 +24,14 @@
 /* Bytes of rows that are written and read at once, unless a row is larger. */
 #define PLIM__AHEAD_CHUNK ((size_t)128 << 10)
 
-/* It pays from so many windows on: a row is read twice and written. */
+/* Fewer windows than this read for themselves: buckets cost each row a write and a second read. */
 #define PLIM__AHEAD_PAYS 3
 
 typedef struct plim__ahead_params {
     plim__load_window_params_t draws; /* as in windows, for all of them: `rows` is the number of
                                          rows that they may need together, row_bytes is 0 */
     size_t row_bytes;
-    int64_t bucket_bytes;  /* the most of all buckets */
+    int64_t bucket_bytes;  /* the most of the file: of all windows' buckets together */
     const char *directory; /* of the file; outlives it */
 } plim__ahead_params_t;
 
@@ -61,11 +61,14 @@ typedef struct plim__ahead_steps {
 /* Steps from this one up to the end of its window; 0: it is not among those that were drawn. */
 int64_t plim__ahead_left(const plim__ahead_t *ahead, const void *stream, int64_t epoch,
                          int64_t step);
-void plim__ahead_forget(plim__ahead_t *ahead);
 
-/* Whether to draw for this stream: not while windows of another are still to be filled, nor where
- * not even the next step of the epoch fitted. */
-bool plim__ahead_is_free(const plim__ahead_t *ahead, const void *stream, int64_t epoch);
+/* The stream ends, or its draws are to be made again. Any thread. */
+void plim__ahead_forget(plim__ahead_t *ahead, const void *stream);
+
+/* Whether to draw for this stream from this step on. False while another stream has windows that
+ * were drawn and not yet filled, and where a draw from here had no step that fitted. */
+bool plim__ahead_is_free(const plim__ahead_t *ahead, const void *stream, int64_t epoch,
+                         int64_t step);
 
 /*
  * Draws as many of the steps as fit, divides them between windows like `window`, whose content is

@@ -103,8 +103,8 @@ static const char *tmp_of(const plim__load_context_t *context)
     return NULL;
 }
 
-/* Bytes of rows in the windows as planned, and the minimum that they keep: all where windows are
- * drawn ahead, since smaller ones would only be more. */
+/* Bytes of rows in the windows as planned, and the minimum that they keep. With windows drawn ahead
+ * they keep all: smaller windows would be more than one draw can serve. */
 static size_t window_capacity(const plim__load_context_t *context)
 {
     const plim__load_window_params_t *window = &context->params.window;

@@ -7,10 +7,10 @@
  *
  * A window never reaches beyond its epoch. At the end of a shuffled epoch the builder continues
  * with the first window of the next one, guessing that it comes next, unless that epoch's batches
- * are counted first. When another stream interrupts, the interrupted stream keeps its next window
- * if that holds more batches than the interruption has; the interruption then uses only the other
- * window. A batch that is too large for a window is built without one, part by part from the
- * dataset's own sources.
+ * are counted first, or drawn ahead, which takes long and may not be wanted. When another stream
+ * interrupts, the interrupted stream keeps its next window if that holds more batches than the
+ * interruption has; the interruption then uses only the other window. A batch that is too large for
+ * a window is built without one, part by part from the dataset's own sources.
  *
  * All states change under the ring's lock; builds run without it.
  */
@@ -198,7 +198,8 @@ static plim_status_t draw_ahead(plim__window_builder_t *builder, const target_t 
     if (builder->ahead == NULL || target->counts)
         return PLIM_OK;
     *left_out = plim__ahead_left(builder->ahead, target->of, target->epoch, target->step);
-    if (*left_out > 0 || !plim__ahead_is_free(builder->ahead, target->of, target->epoch))
+    if (*left_out > 0 ||
+        !plim__ahead_is_free(builder->ahead, target->of, target->epoch, target->step))
         return PLIM_OK;
     PLIM_TRY(list_seeds(builder, target, builder->window_steps, &listed));
     const plim__ahead_steps_t steps = steps_ahead(builder, target, listed);
@@ -216,15 +217,16 @@ static plim_status_t build(plim__window_builder_t *builder, const target_t *targ
     int64_t listed, drawn, taken = 0;
     PLIM_TRY(draw_ahead(builder, target, &drawn));
     PLIM_TRY(list_seeds(builder, target, drawn > 0 ? drawn : builder->window_steps, &listed));
-    const plim__ahead_steps_t steps = steps_ahead(builder, target, listed);
-    plim__load_window_draw_as(window->window, target->of->draw_seed, target->of->num_hops,
-                              target->of->fanout,
-                              target->counts ? PLIM__WINDOW_NONE : PLIM__WINDOW_READ);
-    if (listed > 0 && drawn > 0)
+    if (listed > 0 && drawn > 0) {
+        const plim__ahead_steps_t steps = steps_ahead(builder, target, listed);
         PLIM_TRY(plim__ahead_fill(builder->ahead, &steps, window->window, &taken));
-    else if (listed > 0)
+    } else if (listed > 0) {
+        plim__load_window_draw_as(window->window, target->of->draw_seed, target->of->num_hops,
+                                  target->of->fanout,
+                                  target->counts ? PLIM__WINDOW_NONE : PLIM__WINDOW_READ);
         PLIM_TRY(plim__load_window_build(window->window, target->epoch, builder->seeds,
                                          builder->bounds, listed, false, &taken));
+    }
     window->direct = taken == 0;
     *steps_out = window->direct ? 1 : taken;
     return PLIM_OK;
@@ -333,7 +335,8 @@ static bool choose(plim__window_builder_t *builder)
         return true;
     }
     if (!run->of->shuffled || builder->has_guessed || run->epoch == INT64_MAX ||
-        plim__stream_count(run->of) == 0 || builder->context->plan.counted)
+        plim__stream_count(run->of) == 0 || builder->context->plan.counted ||
+        builder->ahead != NULL)
         return false;
     builder->has_guessed = true;
     builder->target = (target_t){true, false, which, run->of, run->epoch + 1, 0};
@@ -508,7 +511,7 @@ void plim__window_builder_forget(plim__window_builder_t *builder, const plim_str
         drop_work(builder);
     plim__window_pace_forget(&builder->pace, stream);
     if (builder->ahead != NULL)
-        plim__ahead_forget(builder->ahead);
+        plim__ahead_forget(builder->ahead, stream);
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         if (builder->windows[i].of == stream && builder->windows[i].state != BUILDING)
             builder->windows[i].state = FREE;

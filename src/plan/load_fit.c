@@ -89,8 +89,8 @@ enum {
     /* Windows of an epoch that is drawn ahead, fewer than there can be at once, since epochs
      * differ: what they do not take the caches get. */
     AHEAD_WINDOWS = PLIM__AHEAD_WINDOWS * 3 / 4,
-    /* The rows that windows need of those that an epoch needs once: each window of frequent nodes
-     * needs them again. */
+    /* Rows written to buckets, as a multiple of the epoch's distinct rows: a row that several
+     * windows need is written once for each. */
     BUCKETS_FACTOR = 2,
     /* The seeds that a window lists, 8 bytes each: one for so many draws, since a fan-out of 10,5
      * takes 61 for a seed; the list is then at most an eighth of the draws of both windows. But a
@@ -858,11 +858,12 @@ static bool take_ahead(const plim__load_facts_t *facts, int64_t window_steps,
     plan->bucket_bytes =
         plim__mul_saturating_i64(plim__mul_saturating_i64(epoch.nodes, BUCKETS_FACTOR),
                                  (int64_t)(params.window.row_bytes + sizeof(int64_t)));
+    const int64_t limit = share(facts, total_of(facts, plan), DRAWS_PART);
     grow(facts, plan, AHEAD_DRAWS, plan->window_draws,
-         scaled(epoch.edges, 100 + DRAWS_MARGIN_PERCENT, 100),
-         share(facts, total_of(facts, plan), DRAWS_PART));
-    return plan->ahead_draws >= epoch.edges ||
-           scaled(steps, plan->ahead_draws, epoch.edges) >= 2 * window_steps;
+         scaled(epoch.edges, 100 + DRAWS_MARGIN_PERCENT, 100), limit);
+    return total_of(facts, plan) <= limit &&
+           (plan->ahead_draws >= epoch.edges ||
+            scaled(steps, plan->ahead_draws, epoch.edges) >= 2 * window_steps);
 }
 
 /* The caches get what is left. */
@@ -924,7 +925,7 @@ static void grow_reading(const plim__load_facts_t *facts, plim__load_plan_t *pla
 static bool reads_often(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     return plan->working.rows > 0 && plan->recipe.num_hops > 0 && !plan->recipe.disjoint &&
-           facts->params->window == 0 && plan->cache_steps < epoch_steps(facts) &&
+           !plan->counted && facts->params->window == 0 && plan->cache_steps < epoch_steps(facts) &&
            window_expected(facts, window_seeds(facts, epoch_steps(facts))).nodes <=
                plan->working.rows;
 }
@@ -943,7 +944,8 @@ static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
         grow_reading(facts, plan);
         if (reads_often(facts, plan) && take_ahead(facts, plan->cache_steps, &ahead)) {
             grow_reading(facts, &ahead);
-            *plan = ahead;
+            if (ahead.working.rows > 0)
+                *plan = ahead;
         }
     }
     return good;

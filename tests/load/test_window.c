@@ -7,6 +7,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "io/file.h"
 #include "load/ahead.h"
 #include "load/window.h"
 #include "support/dataset.h"
@@ -14,10 +15,12 @@
 #include "support/harness.h"
 #include "support/sources.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define NODES ((int64_t)6000)
@@ -599,6 +602,13 @@ static plim__ahead_steps_t ahead_steps(const ahead_case_t *c, int64_t epoch, int
                                  .count = count};
 }
 
+static void ahead_draw(ahead_case_t *c, int64_t epoch, int64_t batch)
+{
+    const plim__ahead_steps_t steps = ahead_steps(c, epoch, batch, BATCHES - batch);
+    assert_true(plim__ahead_is_free(c->ahead, c, epoch, batch));
+    assert_ok(plim__ahead_draw(c->ahead, &steps, c->window));
+}
+
 /* Fills windows from this batch to the end of the epoch, and compares them; returns how many. */
 static int ahead_check(ahead_case_t *c, int64_t epoch, int64_t batch)
 {
@@ -606,6 +616,8 @@ static int ahead_check(ahead_case_t *c, int64_t epoch, int64_t batch)
     int windows = 0;
     assert_non_null(walkers);
     for (int64_t taken, left; batch < BATCHES; batch += taken, windows++) {
+        if (plim__ahead_left(c->ahead, c, epoch, batch) == 0)
+            ahead_draw(c, epoch, batch);
         left = plim__ahead_left(c->ahead, c, epoch, batch);
         assert_in_range(left, 1, BATCHES - batch);
         const plim__ahead_steps_t steps = ahead_steps(c, epoch, batch, left);
@@ -618,11 +630,34 @@ static int ahead_check(ahead_case_t *c, int64_t epoch, int64_t batch)
     return windows;
 }
 
-static void ahead_draw(ahead_case_t *c, int64_t epoch, int64_t batch)
+/* The distinct rows of an epoch, as one window has them. */
+static int64_t distinct_rows(ahead_case_t *c, int64_t epoch)
 {
-    const plim__ahead_steps_t steps = ahead_steps(c, epoch, batch, BATCHES - batch);
-    assert_true(plim__ahead_is_free(c->ahead, c, epoch));
-    assert_ok(plim__ahead_draw(c->ahead, &steps, c->window));
+    fake_graph_t graph = fake_graph();
+    fake_rows_t rows = fake_rows();
+    plim__load_window_params_t params = c->small;
+    plim__load_window_t *window;
+    int64_t taken, draws, used;
+    params.rows = NODES;
+    assert_ok(plim__load_window_create(&c->job, &params, &graph.source, &rows.source, &window));
+    assert_ok(plim__load_window_build(window, epoch, seeds, bounds, BATCHES, true, &taken));
+    assert_int_equal(taken, BATCHES);
+    plim__load_window_used(window, &draws, &used);
+    plim__load_window_destroy(window);
+    return used;
+}
+
+/* Buckets are files, so they need a disk. */
+static void ahead_begin_on_disk(ahead_case_t *c)
+{
+    plim__file_system_t system;
+    ahead_begin(c, NULL);
+    assert_ok(plim__file_system(c->directory, &system));
+    if (!system.memory)
+        return;
+    ahead_end(c);
+    print_message("SKIPPED: buckets are not in memory; set TMPDIR to a disk\n");
+    skip();
 }
 
 /* Each list is drawn from once a hop, and each row read once, however many windows need them. */
@@ -630,17 +665,17 @@ static void test_drawn_ahead(void **state)
 {
     ahead_case_t c;
     (void)state;
-    ahead_begin(&c, NULL);
+    ahead_begin_on_disk(&c);
     for (int epoch = 0; epoch < 3; epoch++) {
         atomic_store(&c.graph.drawn, 0);
         atomic_store(&c.rows.gathered, 0);
         ahead_draw(&c, epoch, 0);
-        assert_in_range(atomic_load(&c.rows.gathered), c.small.rows, NODES);
         const int64_t drawn = atomic_load(&c.graph.drawn), read = atomic_load(&c.rows.gathered);
+        assert_int_equal(read, distinct_rows(&c, epoch));
         assert_in_range(drawn, BATCH * BATCHES, 2 * NODES);
-        assert_false(plim__ahead_is_free(c.ahead, &epoch, 0)); /* for another stream */
+        assert_false(plim__ahead_is_free(c.ahead, &epoch, 0, 0)); /* for another stream */
         assert_in_range(ahead_check(&c, epoch, 0), PLIM__AHEAD_PAYS, BATCHES);
-        assert_true(plim__ahead_is_free(c.ahead, &epoch, 0));
+        assert_true(plim__ahead_is_free(c.ahead, &epoch, 0, 0));
         assert_int_equal(atomic_load(&c.graph.drawn), drawn);
         assert_int_equal(atomic_load(&c.rows.gathered), read);
         assert_int_equal(plim__ahead_left(c.ahead, &c, epoch + 1, 0), 0);
@@ -660,7 +695,9 @@ static void test_ahead_from_any_step(void **state)
     ahead_draw(&c, 2, 5);
     assert_int_equal(plim__ahead_left(c.ahead, &c, 2, 4), 0);
     (void)ahead_check(&c, 2, 5);
-    plim__ahead_forget(c.ahead);
+    plim__ahead_forget(c.ahead, &c.rows); /* another stream */
+    assert_in_range(plim__ahead_left(c.ahead, &c, 2, 5), 1, BATCHES);
+    plim__ahead_forget(c.ahead, &c);
     assert_int_equal(plim__ahead_left(c.ahead, &c, 2, 5), 0);
     ahead_end(&c);
 }
@@ -688,12 +725,71 @@ static void test_ahead_damaged(void **state)
 {
     ahead_case_t c;
     (void)state;
-    ahead_begin(&c, NULL);
+    ahead_begin_on_disk(&c);
     ahead_draw(&c, 0, 0);
     const int64_t read = atomic_load(&c.rows.gathered);
     assert_int_equal(damage_nameless(), 1);
     (void)ahead_check(&c, 0, 0);
     assert_true(atomic_load(&c.rows.gathered) > read);
+    ahead_end(&c);
+}
+
+/* So does all when the disk is full: here the process may not write larger files. */
+static void test_ahead_disk_full(void **state)
+{
+    ahead_case_t c;
+    struct rlimit before, few;
+    (void)state;
+    ahead_begin_on_disk(&c);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    few = before;
+    few.rlim_cur = 4096;
+    void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    ahead_draw(&c, 0, 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)signal(SIGXFSZ, handler);
+    (void)ahead_check(&c, 0, 0);
+    ahead_draw(&c, 1, 0);
+    (void)ahead_check(&c, 1, 0);
+    ahead_end(&c);
+}
+
+/* Stopped while it draws, or fills buckets, nothing is drawn; it can be drawn again. */
+static void test_ahead_stopped(void **state)
+{
+    ahead_case_t c;
+    volatile int stop = 1;
+    (void)state;
+    ahead_begin(&c, NULL);
+    const plim__ahead_steps_t steps = ahead_steps(&c, 0, 0, BATCHES);
+    for (int i = 0; i < 3; i++) {
+        c.job.stop = i == 0 ? &stop : NULL;
+        c.rows.bad_node = i == 1 ? seeds[7] : -1;
+        const plim_status_t status = plim__ahead_draw(c.ahead, &steps, c.window);
+        assert_int_equal(status, i == 0 ? PLIM_ERR_STOPPED : i == 1 ? PLIM_ERR_IO : PLIM_OK);
+        assert_int_equal(plim__ahead_left(c.ahead, &c, 0, 0) > 0, i == 2);
+    }
+    (void)ahead_check(&c, 0, 0);
+    ahead_end(&c);
+}
+
+static plim_status_t create_ahead(plim_job_t *job, void *context)
+{
+    fake_graph_t graph = fake_graph();
+    fake_rows_t rows = fake_rows();
+    plim__ahead_t *ahead = NULL;
+    PLIM_TRY(plim__ahead_create(job, context, &graph.source, &rows.source, &ahead));
+    plim__ahead_destroy(ahead);
+    return PLIM_OK;
+}
+
+static void test_ahead_fails_each_arena(void **state)
+{
+    ahead_case_t c;
+    (void)state;
+    ahead_begin(&c, NULL);
+    test_fail_each_arena(&c.job, create_ahead, &c.params);
     ahead_end(&c);
 }
 
@@ -726,12 +822,19 @@ static void test_ahead_bounded(void **state)
         end += left;
     assert_in_range(end, 1, BATCHES - 1);
     plim__ahead_destroy(c.ahead);
-    c.params.draws.draws = 10;
-    assert_ok(plim__ahead_create(&c.job, &c.params, &c.graph.source, &c.rows.source, &c.ahead));
-    ahead_draw(&c, 0, 0);
-    assert_int_equal(plim__ahead_left(c.ahead, &c, 0, 0), 0);
-    assert_false(plim__ahead_is_free(c.ahead, &c, 0));
-    assert_true(plim__ahead_is_free(c.ahead, &c, 1));
+    c.params.bucket_bytes = (int64_t)64 << 20;
+    for (int i = 0; i < 2; i++) { /* the first batch has more of either */
+        c.params.draws.draws = i == 0 ? 10 : c.small.draws;
+        c.params.draws.rows = i == 0 ? NODES : 10;
+        assert_ok(plim__ahead_create(&c.job, &c.params, &c.graph.source, &c.rows.source, &c.ahead));
+        ahead_draw(&c, 0, 0);
+        assert_int_equal(plim__ahead_left(c.ahead, &c, 0, 0), 0);
+        assert_false(plim__ahead_is_free(c.ahead, &c, 0, 0));
+        assert_true(plim__ahead_is_free(c.ahead, &c, 0, 1));
+        assert_true(plim__ahead_is_free(c.ahead, &c, 1, 0));
+        if (i == 0)
+            plim__ahead_destroy(c.ahead);
+    }
     ahead_end(&c);
 }
 
@@ -750,6 +853,9 @@ int main(void)
         cmocka_unit_test(test_drawn_ahead),
         cmocka_unit_test(test_ahead_from_any_step),
         cmocka_unit_test(test_ahead_damaged),
+        cmocka_unit_test(test_ahead_disk_full),
+        cmocka_unit_test(test_ahead_stopped),
+        cmocka_unit_test(test_ahead_fails_each_arena),
         cmocka_unit_test(test_ahead_without_file),
         cmocka_unit_test(test_ahead_bounded),
     };

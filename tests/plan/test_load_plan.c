@@ -447,6 +447,35 @@ static void test_disk_space_without_lists(void **state)
     test_place_close(&place);
 }
 
+/* Where an epoch has several windows they are drawn ahead, within the line. */
+static void test_drawn_ahead(void **state)
+{
+    static const test_graph_t graph = {
+        .num_nodes = 400000, .num_features = 64, .num_classes = 3, .drawable = true};
+    int found = 0;
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim_recipe_t recipe = small_recipe();
+    plim__load_plan_t plan;
+    plim_plan_params_t wanted = {
+        .topology = PLIM_PLACE_DISK, .rows = PLIM_PLACE_DISK, .scratch = place.directory};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
+    const int64_t minimum = plan.minimum;
+    for (wanted.memory = minimum; wanted.memory < minimum + 96 * MIB; wanted.memory += MIB) {
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
+        assert_in_range(plan.total, 1, wanted.memory);
+        if (plan.ahead_draws == 0)
+            continue;
+        found++;
+        assert_true(plan.working.rows > 0 && plan.ahead_rows > 0);
+        assert_true(plan.scratch_bytes >= plan.bucket_bytes && plan.bucket_bytes > 0);
+    }
+    print_message("%d lines draw ahead\n", found);
+    assert_true(found > 0);
+    test_place_close(&place);
+}
+
 /* Draws by times of edges, with times of nodes on disk: those of an epoch's seeds are read. */
 static void test_own_times_are_read(void **state)
 {
@@ -702,6 +731,7 @@ int main(void)
         cmocka_unit_test(test_more_memory_never_hurts),
         cmocka_unit_test(test_packed_rows_outlast_the_process),
         cmocka_unit_test(test_disk_space_without_lists),
+        cmocka_unit_test(test_drawn_ahead),
         cmocka_unit_test(test_own_times_are_read),
         cmocka_unit_test(test_what_is_wanted_is_kept),
         cmocka_unit_test(test_a_window_holds_an_epoch),
