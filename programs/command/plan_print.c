@@ -196,9 +196,10 @@ static void print_ask(const plan_t *plan, const plan_found_t *found)
 {
     const plan_ask_t ask = plan_ask(plan, found);
     char time[32];
-    (void)printf("For the whole run: the peak, 5 %% and 32 MiB, within the line%s:\n"
-                 "#SBATCH --mem=%" PRId64 "M\n",
-                 found->tried ? "; twice the time of the trial" : "", ask.mebibytes);
+    (void)printf("%s%s:\n#SBATCH --mem=%" PRId64 "M\n",
+                 found->fits ? "For the whole run: the peak, 5 % and 32 MiB, within the line"
+                             : "With more memory: the minimum, 5 % and 32 MiB",
+                 found->tried ? "; twice the time of the trial and a minute" : "", ask.mebibytes);
     if (found->tried)
         (void)printf("#SBATCH --time=%s\n", plan_time_text(ask.minutes, time));
     (void)printf("#SBATCH --cpus-per-task=%" PRId64 "\n", ask.cpus);
@@ -236,7 +237,7 @@ static void print_advice(const plan_t *plan, const plan_found_t *found)
                      plim_size_text(found->advice[i].total_bytes, total),
                      plim_size_text(found->advice[i].saved_bytes, saved));
     if (!found->fits && found->num_advice == 0)
-        (void)printf("\nNo smaller batch, fan-out or model fits.\n");
+        (void)printf("\nNo smaller batch, fan-out or model fits this line.\n");
     if (hint != NULL)
         (void)printf("For more memory: %s.\n", hint);
 }

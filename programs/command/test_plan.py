@@ -67,6 +67,25 @@ def test_scratch_is_proposed_where_it_saves_reads():
     assert max(map(len, plimsoll('plan', *words).stdout.splitlines())) <= 100
 
 
+def test_scratch_that_cannot_hold_a_file_is_not_planned(tmp_path):
+    """A directory that is not there, or is in memory: the plan is that without scratch, and says why. A trial with scratch is of no other run."""
+    def planned(*words):
+        done = subprocess.run([PLIMSOLL, 'plan', 'graph', *map(str, RECIPE), '--threads', '2', '--memory', '150M', *map(str, words), '--json'], check=True,
+                              capture_output=True, text=True, timeout=1500, cwd=tmp_path, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path / 'cache')))
+        return json.loads(done.stdout), done.stderr
+
+    plimsoll('generate', 'papers100M', tmp_path / 'graph', '--scale', 0.01, '--quiet')
+    usual = planned()[0]
+    for scratch in ('/nonexistent', '/dev/shm'):
+        found, said = planned('--scratch', scratch)
+        assert found['scratch_bytes'] == 0 and scratch in said
+        assert found['expect']['epoch_reads'] == usual['expect']['epoch_reads'] > 0
+    if planned('--scratch', '.')[0]['scratch_bytes'] == 0:
+        pytest.skip('the temporary directory is in memory')
+    assert planned('--scratch', '.', '--try', 0.3)[0]['trial'] is not None
+    assert planned('--scratch', '.')[0]['trial'] is not None and planned()[0]['trial'] is None
+
+
 def test_memory_does_not_grow_with_the_pairs_of_an_epoch():
     """All edges of papers100M, 1.6 G pairs: windows list the seeds of a part of them."""
     words = 'papers100M', '--task', 'link', '--model', 'sage', '--fanout', '10,5', '--batch', 64, '--memory', '4G'

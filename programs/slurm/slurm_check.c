@@ -557,7 +557,9 @@ static void print_findings(const script_check_t *check)
     }
     if (json_array_size(check->findings) == 0) {
         cli_print_text(stdout, check->path);
-        (void)printf(": no contradiction found\n");
+        (void)printf(check->has_python ? ": no contradiction found\n"
+                                       : ": nothing compared: no command runs a Python file that "
+                                         "can be read\n");
     }
     json_array_foreach(check->not_read, i, one)
     {

@@ -533,6 +533,26 @@ plim_status_t plim__load_plan_again(const plim_job_t *job, const plim_dataset_t 
     return PLIM_OK;
 }
 
+/* Plans without a scratch directory that is not there, or is in memory: nothing would be packed. A
+ * shape is planned for another machine. */
+static void check_scratch(const plim_job_t *job, const plim_dataset_t *dataset, bool quiet,
+                          plim_plan_params_t *params)
+{
+    plim__file_system_t system;
+    const char *scratch = params->scratch;
+    if (scratch == NULL || scratch[0] == '\0' || plim__dataset_is_shape(dataset))
+        return;
+    const bool exists = plim__file_system(scratch, &system) == PLIM_OK;
+    if (exists && !system.memory)
+        return;
+    params->scratch = NULL;
+    if (!quiet && !exists)
+        plim__log(job, PLIM_LOG_WARNING, "%s; planned without scratch", plim_last_error());
+    else if (!quiet)
+        plim__log(job, PLIM_LOG_WARNING,
+                  "%s is in memory; planned without scratch: name a directory on a disk", scratch);
+}
+
 plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_recipe_t *recipe, const plim_plan_params_t *given,
                                   const plim__load_client_t *client, plim__load_plan_t *plan_out,
@@ -547,8 +567,10 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
     bool tight;
     if (given != NULL)
         params = *given;
-    PLIM_TRY(plim__load_facts_find(job, dataset, recipe, &params,
-                                   client != NULL ? client : &no_client, &streams, &facts));
+    if (client == NULL)
+        client = &no_client;
+    check_scratch(job, dataset, client->quiet, &params);
+    PLIM_TRY(plim__load_facts_find(job, dataset, recipe, &params, client, &streams, &facts));
     if (facts.client->remade != NULL)
         PLIM_TRY(choose_way(&facts, &params));
     PLIM_TRY(choose(&facts, &plan, &tight));

@@ -290,11 +290,11 @@ static plim_status_t name_file(const plim_job_t *job, const plim_dataset_t *data
     PLIM_TRY(plim__run_json_settings(job, &timed, key, sizeof key));
     describe_disk(plim__dataset_path(dataset), disk, sizeof disk);
     const size_t used = strlen(key);
-    (void)snprintf(key + used, sizeof key - used, "\n%s %lld %lld %d %d %d %s %s %d %s %s %d %s",
+    (void)snprintf(key + used, sizeof key - used, "\n%s %lld %lld %d %d %d %d %s %s %d %s %s %d %s",
                    load->fingerprint, (long long)timed_line(load), (long long)load->part_seeds,
                    plan->numbers.recompute, load->topology_in_memory, load->rows_in_memory,
-                   machine.cpu, machine.vectors, machine.threads, machine.version, machine.library,
-                   (int)job->io_engine, disk);
+                   load->working.rows > 0, machine.cpu, machine.vectors, machine.threads,
+                   machine.version, machine.library, (int)job->io_engine, disk);
     plim__seal_digits(key, strlen(key), digits);
     (void)snprintf(name_out, NAME_TEXT, "trial-%d-%s", VERSION, digits);
     return PLIM_OK;

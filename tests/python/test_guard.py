@@ -306,23 +306,29 @@ class Faults:
 
 
 def test_a_peak_between_two_samples_is_seen():
-    """Memory that is there for less time than lies between two samples of a quiet process."""
+    """Memory that is there for less time than lies between two samples of a quiet process. Where the kernel drops files from memory
+    meanwhile, resident memory has no new peak, and there is nothing to see."""
     script = '''
-        import json, mmap, time, plimsoll
+        import json, mmap, resource, time, plimsoll
         def take(size):
             return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        def highest():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         kept = take(256 << 20)  # more than importing took
-        peak, found = plimsoll._core.peak(), []
+        peak, found, step = plimsoll._core.peak(), [], 4 << 20
         for i in range(8):
             time.sleep(0.3)
-            before, size = peak.take()[0], 16 + 4 * i << 20
+            before, size, top = peak.take()[0], (16 << 20) + i * step, highest()
             take(size).close()
-            found.append((peak.take()[0] - before) / size)
+            if highest() - top > step * 3 // 4:
+                found.append((peak.take()[0] - before) / size)
         print(json.dumps(found))
     '''
     done = subprocess.run([sys.executable, '-c', textwrap.dedent(script)], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert sum(one > 0.5 for one in found) >= 4, found  # where files are dropped from memory meanwhile, resident memory has no new peak
+    if not found:
+        pytest.skip('resident memory had no new peak')
+    assert all(one > 0.5 for one in found), found
 
 
 def test_time_that_a_thread_waits_for_pages_is_measured():
