@@ -471,7 +471,7 @@ static plim_status_t check_prediction(const plim__session_t *session, const char
             session->training.temporal == PLIM_TEMPORAL_NONE ? "all of them exactly, or " : "");
     *rows_out = split == PLIM_ALL_NODES ? info->num_nodes : info->num_split[split];
     if (*rows_out == 0)
-        return fail_empty_split(session, split);
+        return fail_empty_split(session, (int)split);
     return PLIM_OK;
 }
 
