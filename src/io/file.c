@@ -300,3 +300,14 @@ plim_status_t plim__file_system(const char *path, plim__file_system_t *system_ou
     *system_out = plim__file_system_of((uint32_t)about.f_type);
     return PLIM_OK;
 }
+
+plim_status_t plim__file_check_disk(const char *directory, int64_t bytes, const char *need)
+{
+    plim__file_system_t system;
+    PLIM_TRY(plim__file_system(directory, &system));
+    if (system.memory)
+        return plim__fail(PLIM_ERR_SPACE, "%s is in memory (%s); choose a directory on a disk",
+                          directory, system.name);
+    return plim__file_check_space(directory, bytes, directory, need,
+                                  "free some, or choose another directory");
+}

@@ -102,4 +102,9 @@ plim_status_t plim__file_system(const char *path, plim__file_system_t *system_ou
 /* The same by statfs's f_type; "unknown" when it is not in the list. */
 plim__file_system_t plim__file_system_of(uint32_t magic);
 
+/* PLIM_OK when `directory` lies on a disk with at least `bytes` free: for temporary files that must
+ * not be memory. PLIM_ERR_USAGE when it does not exist; PLIM_ERR_SPACE when its files are memory,
+ * or as plim__file_check_space ("`need` … of disk space"); PLIM_ERR_IO. */
+plim_status_t plim__file_check_disk(const char *directory, int64_t bytes, const char *need);
+
 #endif

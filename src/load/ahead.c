@@ -285,24 +285,17 @@ static plim_status_t spread_rows(void *context, int builder)
     return status;
 }
 
-/* Opens the file for so many chunks; not where files are memory, of which the plan knows nothing.
- */
+/* Opens the file for so many chunks, on a disk: the plan has no memory for it. */
 static plim_status_t open_file(plim__ahead_t *ahead, int64_t num_chunks)
 {
     const char *directory = ahead->params.directory;
     plim__file_t *file = &ahead->file;
-    plim__file_system_t system;
-    PLIM_TRY(plim__file_system(directory, &system));
-    if (system.memory)
-        return plim__fail(PLIM_ERR_SPACE, "%s is in memory", directory);
+    const int64_t more = num_chunks * (int64_t)ahead->chunk_bytes - file->size;
+    PLIM_TRY(plim__file_check_disk(directory, plim__max_i64(more, 0),
+                                   "the rows of coming windows need"));
     if (file->fd < 0)
         PLIM_TRY(plim__file_open(directory, PLIM__FILE_TEMPORARY, true, file));
-    const int64_t more = num_chunks * (int64_t)ahead->chunk_bytes - file->size;
-    if (more <= 0)
-        return PLIM_OK;
-    PLIM_TRY(plim__file_check_space(directory, more, directory, "the rows of coming windows need",
-                                    "free some, or name another directory"));
-    file->size += more;
+    file->size += plim__max_i64(more, 0);
     return PLIM_OK;
 }
 

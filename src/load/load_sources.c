@@ -82,14 +82,11 @@ static size_t work_bytes(const plim__load_context_t *context)
     return later > minimum ? later : minimum;
 }
 
-/* Whether that many bytes can be written there, and it is a disk, not tmpfs. */
-static bool is_disk(const char *path, int64_t bytes)
+/* Whether a temporary file of `bytes` can be written there. */
+static bool is_usable(const char *path, int64_t bytes)
 {
-    plim__file_system_t system;
-    int64_t space;
     return path != NULL && path[0] != '\0' && access(path, W_OK | X_OK) == 0 &&
-           plim__file_system(path, &system) == PLIM_OK && !system.memory &&
-           plim__file_space(path, &space) == PLIM_OK && space >= bytes;
+           plim__file_check_disk(path, bytes, "counters of lists need") == PLIM_OK;
 }
 
 /* The directory for counters that do not fit in memory; NULL when there is none. */
@@ -98,7 +95,7 @@ static const char *tmp_of(const plim__load_context_t *context)
     const char *places[] = {context->plan.scratch, getenv("TMPDIR"), "/var/tmp"};
     const int64_t bytes = plim__access_file_bytes(context->info->num_nodes);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
-        if (is_disk(places[i], bytes))
+        if (is_usable(places[i], bytes))
             return places[i];
     return NULL;
 }

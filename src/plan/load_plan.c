@@ -533,24 +533,18 @@ plim_status_t plim__load_plan_again(const plim_job_t *job, const plim_dataset_t 
     return PLIM_OK;
 }
 
-/* Plans without a scratch directory that is not there, or is in memory: nothing would be packed. A
- * shape is planned for another machine. */
+/* Plans without a scratch directory that does not exist or is in memory, where nothing would be
+ * packed. A shape is planned for another machine, so its directory is not looked at. */
 static void check_scratch(const plim_job_t *job, const plim_dataset_t *dataset, bool quiet,
                           plim_plan_params_t *params)
 {
-    plim__file_system_t system;
     const char *scratch = params->scratch;
-    if (scratch == NULL || scratch[0] == '\0' || plim__dataset_is_shape(dataset))
-        return;
-    const bool exists = plim__file_system(scratch, &system) == PLIM_OK;
-    if (exists && !system.memory)
+    if (scratch == NULL || scratch[0] == '\0' || plim__dataset_is_shape(dataset) ||
+        plim__file_check_disk(scratch, 0, "packed rows need") == PLIM_OK)
         return;
     params->scratch = NULL;
-    if (!quiet && !exists)
+    if (!quiet)
         plim__log(job, PLIM_LOG_WARNING, "%s; planned without scratch", plim_last_error());
-    else if (!quiet)
-        plim__log(job, PLIM_LOG_WARNING,
-                  "%s is in memory; planned without scratch: name a directory on a disk", scratch);
 }
 
 plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *dataset,

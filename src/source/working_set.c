@@ -690,23 +690,12 @@ static plim_status_t write_tables(plim__working_set_t *set)
 /* Opens a nameless file; false, and a message in the log, if rows cannot be packed there. */
 static bool open_temporary(plim__working_set_t *set, const char *scratch, int64_t bytes)
 {
-    plim__file_system_t system;
-    int64_t space;
-    if (plim__file_system(scratch, &system) != PLIM_OK ||
-        plim__file_space(scratch, &space) != PLIM_OK) {
+    plim_status_t status = plim__file_check_disk(scratch, bytes, "packed rows need");
+    if (status == PLIM_OK)
+        status = plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, &set->file);
+    if (status != PLIM_OK)
         plim__log(&set->job, PLIM_LOG_WARNING, "%s; rows are not packed", plim_last_error());
-    } else if (system.memory) {
-        plim__log(&set->job, PLIM_LOG_WARNING,
-                  "%s is in memory; rows are not packed there, choose a disk", scratch);
-    } else if (space < bytes) {
-        plim__log(&set->job, PLIM_LOG_WARNING,
-                  "%s has %lld bytes free, packed rows need %lld; they are not packed", scratch,
-                  (long long)space, (long long)bytes);
-    } else if (plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, &set->file) != PLIM_OK) {
-        set->file.fd = -1;
-        plim__log(&set->job, PLIM_LOG_WARNING, "%s; rows are not packed", plim_last_error());
-    }
-    return set->file.fd >= 0;
+    return status == PLIM_OK;
 }
 
 plim_status_t plim__working_set_save(plim__working_set_t *set, const plim_dataset_t *dataset,

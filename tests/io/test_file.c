@@ -212,6 +212,20 @@ static void knows_file_systems(void **state)
     assert_int_equal(plim__file_system("/nonexistent", &system), PLIM_ERR_USAGE);
 }
 
+static void accepts_a_disk_with_space_only(void **state)
+{
+    (void)state;
+    char directory[512];
+    test_directory_make(directory);
+    assert_int_equal(plim__file_check_disk("/nonexistent", 0, "it needs"), PLIM_ERR_USAGE);
+    if (in_memory("/dev/shm"))
+        assert_int_equal(plim__file_check_disk("/dev/shm", 0, "it needs"), PLIM_ERR_SPACE);
+    if (!in_memory(directory))
+        assert_ok(plim__file_check_disk(directory, 1, "it needs"));
+    assert_int_equal(plim__file_check_disk(directory, INT64_MAX, "it needs"), PLIM_ERR_SPACE);
+    test_directory_remove(directory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +235,7 @@ int main(void)
         cmocka_unit_test(buffered_files_stay_out_of_the_cache),
         cmocka_unit_test(tells_the_space),
         cmocka_unit_test(knows_file_systems),
+        cmocka_unit_test(accepts_a_disk_with_space_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
