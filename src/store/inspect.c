@@ -11,14 +11,13 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/params.h"
+#include "base/printable.h"
 #include "base/threads.h"
 #include "io/engine.h"
-#include "io/reader.h"
 #include "store/file_check.h"
 #include "store/scan.h"
 #include "store/unique.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL /* for the size of XXH3_state_t */
@@ -358,52 +357,44 @@ static void report_classes(const plim_dataset_info_t *info, const plim__tally_t 
     }
 }
 
-static plim_status_t open_array(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const char *name, plim__reader_t **reader_out)
+static plim_status_t read_type_names(const plim__file_t *offsets, const plim__file_t *texts,
+                                     int count, plim_dataset_report_t *report)
 {
-    char path[PATH_MAX];
-    plim__npy_t npy;
-    PLIM_TRY(plim__file_path(path, plim__dataset_path(dataset), name));
-    PLIM_TRY(plim__reader_file(job, path, PLIM__PAGE, reader_out));
-    return plim__npy_read(*reader_out, &npy);
-}
-
-static plim_status_t read_type_names(const plim_dataset_t *dataset, plim__reader_t *offsets,
-                                     plim__reader_t *texts, plim_dataset_report_t *report)
-{
-    const int64_t types = plim_dataset_info(dataset)->num_edge_types;
-    const int count = (int)plim__min_i64(types, PLIM_TOP_CLASSES);
-    int64_t begin, end;
-    char name[PLIM__ID_TEXT_MAX + 1];
-    PLIM_TRY(plim__reader_read_all(offsets, &begin, sizeof begin));
-    for (int i = 0; i < count; i++, begin = end) {
-        PLIM_TRY(plim__reader_read_all(offsets, &end, sizeof end));
-        if (end < begin || end - begin > PLIM__ID_TEXT_MAX)
+    int64_t bounds[PLIM_TOP_CLASSES + 1];
+    char name[PLIM__ID_TEXT_MAX];
+    PLIM_TRY(plim__file_read_at(offsets, PLIM__NPY_HEADER, bounds,
+                                (size_t)(count + 1) * sizeof *bounds));
+    for (int i = 0; i < count; i++) {
+        const int64_t begin = bounds[i], end = bounds[i + 1];
+        if (begin < 0 || end < begin || end - begin > PLIM__ID_TEXT_MAX ||
+            end > texts->size - PLIM__NPY_HEADER)
             return plim__fail(PLIM_ERR_DATA,
-                              "%s/" TYPE_OFFSETS ": the name of type %d has an impossible length; "
-                              "make the dataset again",
-                              plim__dataset_path(dataset), i);
-        PLIM_TRY(plim__reader_read_all(texts, name, (size_t)(end - begin)));
-        name[end - begin] = '\0';
-        (void)snprintf(report->type_names[i], PLIM_TYPE_NAME, "%s", name);
+                              "%s: the name of type %d has an impossible length; make the dataset "
+                              "again",
+                              offsets->path, i);
+        PLIM_TRY(plim__file_read_at(texts, PLIM__NPY_HEADER + begin, name, (size_t)(end - begin)));
+        plim__text_printable(name, (size_t)(end - begin), report->type_names[i], PLIM_TYPE_NAME);
     }
     report->num_type_names = count;
     return PLIM_OK;
 }
 
-static plim_status_t report_type_names(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       plim_dataset_report_t *report)
+static plim_status_t report_type_names(const plim_dataset_t *dataset, plim_dataset_report_t *report)
 {
-    plim__reader_t *offsets = NULL, *texts = NULL;
-    if (plim__manifest_find(plim__dataset_manifest(dataset), TYPE_OFFSETS) == NULL)
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    const plim__manifest_file_t *offsets_entry = plim__manifest_find(manifest, TYPE_OFFSETS);
+    const int count = (int)plim__min_i64(manifest->info.num_edge_types, PLIM_TOP_CLASSES);
+    plim__file_t offsets, texts;
+    if (offsets_entry == NULL)
         return PLIM_OK;
-    plim_status_t status = open_array(job, dataset, TYPE_OFFSETS, &offsets);
-    if (status == PLIM_OK)
-        status = open_array(job, dataset, PLIM__TYPE_TEXT ".npy", &texts);
-    if (status == PLIM_OK)
-        status = read_type_names(dataset, offsets, texts, report);
-    plim__reader_close(texts);
-    plim__reader_close(offsets);
+    PLIM_TRY(plim__dataset_file_open(dataset, offsets_entry, false, &offsets));
+    plim_status_t status = plim__dataset_file_open(
+        dataset, plim__manifest_find(manifest, PLIM__TYPE_TEXT ".npy"), false, &texts);
+    if (status == PLIM_OK) {
+        status = read_type_names(&offsets, &texts, count, report);
+        plim__file_close(&texts);
+    }
+    plim__file_close(&offsets);
     return status;
 }
 
@@ -429,7 +420,7 @@ static plim_status_t make_report(inspection_t *inspection, plim_dataset_report_t
     memcpy(report.file_system, system.name, sizeof report.file_system);
     report.network = system.network;
     report.memory = system.memory;
-    PLIM_TRY(report_type_names(inspection->job, inspection->dataset, &report));
+    PLIM_TRY(report_type_names(inspection->dataset, &report));
     plim__output_give(report_out, &report, sizeof report);
     return PLIM_OK;
 }

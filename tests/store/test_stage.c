@@ -22,16 +22,21 @@ typedef struct place {
     plim_dataset_t *dataset;
 } place_t;
 
-static void place_make(plim_job_t *job, place_t *place)
+static void place_make_of(plim_job_t *job, place_t *place, const test_graph_t *graph)
 {
-    const test_graph_t graph = {
-        .num_nodes = 500, .num_features = 7, .num_classes = 3, .half = true};
     test_directory_make(place->directory);
     (void)snprintf(place->source, sizeof place->source, "%s/source", place->directory);
     (void)snprintf(place->scratch, sizeof place->scratch, "%s/scratch", place->directory);
     assert_int_equal(mkdir(place->scratch, 0700), 0);
-    assert_ok(test_dataset_make(job, place->source, &graph));
+    assert_ok(test_dataset_make(job, place->source, graph));
     assert_ok(plim_dataset_open(job, place->source, &place->dataset));
+}
+
+static void place_make(plim_job_t *job, place_t *place)
+{
+    const test_graph_t graph = {
+        .num_nodes = 500, .num_features = 7, .num_classes = 3, .half = true};
+    place_make_of(job, place, &graph);
 }
 
 static void place_end(place_t *place)
@@ -165,6 +170,40 @@ static void test_a_link_is_no_copy(void **state)
     assert_int_equal(symlink(moved, path), 0);
     assert_int_equal(plim_dataset_stage(&job, place.dataset, place.scratch, path), PLIM_ERR_DATA);
     assert_non_null(strstr(plim_last_error(), "not a directory"));
+    place_end(&place);
+    test_job_end(&job);
+}
+
+#define TEN_LETTERS                                                                                \
+    "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+
+/* Another dataset under the copy's name, which came after the copy was opened, is not read. Names
+ * that are too long for the report are cut between letters. */
+static void test_an_open_copy_is_read_whatever_its_name_leads_to(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    plim_dataset_t *copy;
+    plim_dataset_report_t report = PLIM_DATASET_REPORT_INIT;
+    char path[PLIM_PATH_MAX], moved[PLIM_PATH_MAX + 20];
+    test_graph_t graph = {.num_nodes = 100,
+                          .bare = true,
+                          .columns = PLIM_EDGE_TYPE,
+                          .type_name = TEN_LETTERS TEN_LETTERS TEN_LETTERS TEN_LETTERS};
+    place_make_of(&job, &place, &graph);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
+    assert_ok(plim_dataset_open_copy(&job, place.dataset, path, &copy));
+    (void)snprintf(moved, sizeof moved, "%s-moved", path);
+    assert_int_equal(rename(path, moved), 0);
+    graph.type_name = "another";
+    assert_ok(test_dataset_make(&job, path, &graph));
+    assert_ok(plim_dataset_inspect(&job, copy, true, &report));
+    assert_int_equal(report.num_type_names, 7);
+    for (int i = 0; i < 7; i++)
+        assert_string_equal(report.type_names[i],
+                            TEN_LETTERS TEN_LETTERS TEN_LETTERS "\xe2\x80\xa6");
+    plim_dataset_release(copy);
     place_end(&place);
     test_job_end(&job);
 }
@@ -317,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_a_copy_that_is_not_whole),
         cmocka_unit_test(test_copies_that_others_can_write),
         cmocka_unit_test(test_a_link_is_no_copy),
+        cmocka_unit_test(test_an_open_copy_is_read_whatever_its_name_leads_to),
         cmocka_unit_test(test_memory_is_charged_as_such),
         cmocka_unit_test(test_every_arena_may_fail),
         cmocka_unit_test(test_one_rank_reads_for_all_nodes),

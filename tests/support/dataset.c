@@ -4,6 +4,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "store/labels.h"
+#include "store/manifest.h"
 #include "support/harness.h"
 
 #include <stdio.h>
@@ -111,6 +112,19 @@ static plim_status_t write_steps(plim__dataset_writer_t *writer, const char *nam
     return status;
 }
 
+/* Names the 7 types of edges, all alike. */
+static plim_status_t write_type_names(plim__dataset_writer_t *writer, const char *name)
+{
+    const int64_t length = (int64_t)strlen(name), total = 7 * length;
+    char *text = calloc((size_t)total + 1, 1);
+    for (int i = 0; i < 7; i++)
+        memcpy(text + i * length, name, (size_t)length);
+    plim_status_t status =
+        test_column(writer, PLIM__TYPE_TEXT, PLIM__NPY_U8, 1, &total, text, (size_t)total);
+    free(text);
+    return status == PLIM_OK ? write_steps(writer, PLIM__TYPE_OFFSETS, 8, length, total) : status;
+}
+
 static void put_value(plim__dtype_t type, void *to, int64_t at, int64_t value)
 {
     if (type == PLIM__NPY_F16)
@@ -158,6 +172,8 @@ static plim_status_t write_columns(plim__dataset_writer_t *writer, const test_gr
         if ((graph->columns & column) != 0)
             PLIM_TRY(write_values(writer, graph, (plim_column_t)column,
                                   column == PLIM_NODE_TIME ? n : num_edges));
+    if (graph->type_name != NULL)
+        PLIM_TRY(write_type_names(writer, graph->type_name));
     if (graph->num_features > 0)
         PLIM_TRY(write_features(writer, graph, key + 1));
     if (graph->bare)

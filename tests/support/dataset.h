@@ -19,6 +19,7 @@ typedef struct test_graph {
     unsigned columns;   /* a set of plim_column_t, with the values of test_column_value */
     int64_t edge_width; /* features of an edge; 0: one, in a file of one dimension */
     plim_dtype_t edge_form; /* their type; 0: PLIM_F32 */
+    const char *type_name;  /* the name of each of the 7 types of edges; NULL: no names */
     bool drawable;          /* weights and times have the values of test_drawable_value instead */
     uint64_t seed;
     const char *options;      /* provenance */
