@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "io/own.h"
+#include "io/place.h"
 #include "io/transfer.h"
 #include "mem/arena.h"
 #include "mem/size_text.h"
@@ -187,11 +188,7 @@ plim_status_t plim__file_path(char path_out[PATH_MAX], const char *directory, co
 
 plim_status_t plim__file_sync(const plim__file_t *file)
 {
-    while (fsync(file->fd) != 0) {
-        if (errno != EINTR)
-            return plim__fail_errno(errno, "cannot sync %s", file->path);
-    }
-    return PLIM_OK;
+    return plim__place_sync(file->fd, file->path);
 }
 
 void plim__file_close(plim__file_t *file)
