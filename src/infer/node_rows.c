@@ -6,9 +6,6 @@
 #include "io/file.h"
 #include "io/range_reader.h"
 #include "mem/arena.h"
-#include "mem/size_text.h"
-
-#include <errno.h>
 
 #define BUFFER_BYTES ((size_t)1 << 20) /* of a write */
 #define PLACE_BITS 16
@@ -50,16 +47,12 @@ static void lay_out(plim__arena_t *arena, void *draft)
 /* Opens the file and takes its space on the disk, where the file system can do that. */
 static plim_status_t open_file(plim__file_t *file, const char *scratch, int64_t bytes)
 {
-    char need[PLIM__SIZE_TEXT];
+    static const char need[] = "the rows of all nodes need";
     PLIM_TRY(plim__file_size_allowed(scratch, bytes));
-    PLIM_TRY(plim__file_check_space(scratch, bytes, scratch, "the rows of all nodes need",
+    PLIM_TRY(plim__file_check_space(scratch, bytes, scratch, need,
                                     "free some, or choose another `scratch` directory"));
     PLIM_TRY(plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, file));
-    if (plim__file_reserve(file, bytes))
-        return PLIM_OK;
-    (void)plim__fail_errno(errno, "%s: the rows of all nodes need %s", scratch,
-                           plim__size_text(bytes, need));
-    return PLIM_ERR_SPACE;
+    return plim__file_reserve(file, bytes, need);
 }
 
 static plim__range_reader_params_t reader_params(int64_t width)

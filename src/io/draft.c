@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <plimsoll/limit.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,15 +89,6 @@ static plim_status_t check_draft(const char *path, const plim__place_t *place, i
                                   "free some, or write it elsewhere");
 }
 
-static plim_status_t reserve_space(const plim__draft_t *draft, int64_t bytes)
-{
-    char need[24];
-    if (plim__file_reserve(&draft->file, bytes))
-        return PLIM_OK;
-    (void)plim__fail_errno(errno, "%s needs %s", draft->path, plim_size_text(bytes, need));
-    return PLIM_ERR_SPACE;
-}
-
 /* Opens the file of a draft: nameless, or else named .NAME.partial. */
 static plim_status_t open_draft(plim__draft_t *draft, const plim__place_t *place, bool direct,
                                 int64_t bytes)
@@ -113,7 +103,7 @@ static plim_status_t open_draft(plim__draft_t *draft, const plim__place_t *place
         memcpy(draft->partial, place->partial, sizeof place->partial);
     }
     draft->file.path = draft->path;
-    return reserve_space(draft, bytes);
+    return plim__file_reserve(&draft->file, bytes, "it needs");
 }
 
 plim_status_t plim__draft_open(int directory, const char *path, bool direct, int64_t bytes,

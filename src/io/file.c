@@ -200,13 +200,17 @@ void plim__file_close(plim__file_t *file)
     file->fd = -1;
 }
 
-bool plim__file_reserve(const plim__file_t *file, int64_t bytes)
+plim_status_t plim__file_reserve(const plim__file_t *file, int64_t bytes, const char *need)
 {
+    char size[PLIM__SIZE_TEXT];
     int result;
     do {
         result = bytes > 0 ? fallocate(file->fd, 0, 0, (off_t)bytes) : 0;
     } while (result != 0 && errno == EINTR);
-    return result == 0 || !plim__disk_full(errno);
+    if (result == 0 || !plim__disk_full(errno))
+        return PLIM_OK;
+    (void)plim__fail_errno(errno, "%s: %s %s", file->path, need, plim__size_text(bytes, size));
+    return PLIM_ERR_SPACE;
 }
 
 plim_status_t plim__file_space(const char *path, int64_t *bytes_out)

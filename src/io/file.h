@@ -82,9 +82,9 @@ plim_status_t plim__file_space(const char *path, int64_t *bytes_out);
 plim_status_t plim__file_check_space(const char *directory, int64_t bytes, const char *path,
                                      const char *need, const char *remedy);
 
-/* Takes disk space for the first bytes of the file. False with errno if the disk is full; true also
- * on file systems that cannot do it (NFS before 4.2, some FUSE ones). */
-bool plim__file_reserve(const plim__file_t *file, int64_t bytes);
+/* Takes disk space for the first bytes of the file, on file systems that can do that (not NFS
+ * before 4.2 and some FUSE ones). PLIM_ERR_SPACE if the disk is full: "PATH: `need` SIZE". */
+plim_status_t plim__file_reserve(const plim__file_t *file, int64_t bytes, const char *need);
 
 /* PLIM_ERR_SPACE when RLIMIT_FSIZE (ulimit -f) forbids a file of so many bytes. */
 plim_status_t plim__file_size_allowed(const char *path, int64_t bytes);
