@@ -25,7 +25,6 @@
 /* What to do with each entry of a directory. */
 typedef struct visit {
     plim_status_t (*entry)(const struct visit *visit, int fd, const char *path, const char *name);
-    bool (*ours)(const char *name);
     int level;
 } visit_t;
 
@@ -47,11 +46,25 @@ static plim_status_t remove_entry(const visit_t *visit, int fd, const char *path
     return status;
 }
 
+/* Whether a file in a staging directory may be ours. NFS renames an open unlinked file to .nfsXXXX,
+ * and a node that crashes leaves it. */
+static bool is_staged(const char *name)
+{
+    static const char *const ends[] = {".npy", ".json", PLIM__PARTIAL_SUFFIX, LOCK_FILE};
+    const size_t length = strlen(name);
+    bool found = strncmp(name, ".plimsoll-", strlen(".plimsoll-")) == 0 ||
+                 strncmp(name, ".nfs", strlen(".nfs")) == 0;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && !found; i++)
+        found = length >= strlen(ends[i]) && strcmp(name + length - strlen(ends[i]), ends[i]) == 0;
+    return found;
+}
+
 static plim_status_t judge_entry(const visit_t *visit, int fd, const char *path, const char *name)
 {
     struct stat about;
+    (void)visit;
     if (fstatat(fd, name, &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(about.st_mode) &&
-        visit->ours(name))
+        is_staged(name))
         return PLIM_OK;
     return plim__fail(
         PLIM_ERR_USAGE,
@@ -88,8 +101,9 @@ static plim_status_t pass(const visit_t *visit, int fd, const char *path, const 
     }
 }
 
-/* Removes the entries of a directory, recursively. Some file systems skip entries while others are
- * removed, so it repeats until a pass finds none. */
+/* Removes the entries of an open directory except `keep` (NULL: none), recursively; symbolic links
+ * are removed, not followed. Some file systems skip entries while others are removed, so it repeats
+ * until a pass finds none. */
 static plim_status_t empty(int fd, const char *path, const char *keep, int level)
 {
     const visit_t visit = {.entry = remove_entry, .level = level};
@@ -104,18 +118,11 @@ static plim_status_t empty(int fd, const char *path, const char *keep, int level
     return PLIM_OK;
 }
 
-/* Removes all entries of the open directory `fd` except `keep` (NULL: none). Symbolic links are
- * removed, not followed. */
-static plim_status_t remove_inside(int fd, const char *path, const char *keep)
+/* PLIM_ERR_USAGE when an entry is not a file that a writer stages, or when no writer of a staging
+ * directory locked it: it may be a dataset that somebody renamed. */
+static plim_status_t look_inside(int fd, const char *path)
 {
-    return empty(fd, path, keep, 0);
-}
-
-/* PLIM_ERR_USAGE when an entry is not a regular file or `ours` refuses its name, or when no writer
- * of a staging directory locked it: it may be a dataset that somebody renamed. */
-static plim_status_t look_inside(int fd, const char *path, bool (*ours)(const char *name))
-{
-    const visit_t visit = {.entry = judge_entry, .ours = ours};
+    const visit_t visit = {.entry = judge_entry};
     struct stat about;
     bool found;
     PLIM_TRY(pass(&visit, fd, path, NULL, &found));
@@ -214,28 +221,15 @@ static plim_status_t take_directory(const plim__place_t *place, int *fd_out, boo
     return status;
 }
 
-/* Whether a file in a staging directory may be ours. NFS renames an open unlinked file to .nfsXXXX,
- * and a node that crashes leaves it. */
-static bool is_staged(const char *name)
-{
-    static const char *const ends[] = {".npy", ".json", PLIM__PARTIAL_SUFFIX, LOCK_FILE};
-    const size_t length = strlen(name);
-    bool found = strncmp(name, ".plimsoll-", strlen(".plimsoll-")) == 0 ||
-                 strncmp(name, ".nfs", strlen(".nfs")) == 0;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && !found; i++)
-        found = length >= strlen(ends[i]) && strcmp(name + length - strlen(ends[i]), ends[i]) == 0;
-    return found;
-}
-
 /* Removes the directory that a killed run left; `fd` is locked, and closed here. */
 static plim_status_t remove_left(const plim__place_t *place, int fd, bool *taken_out)
 {
     int lock = -1;
-    plim_status_t status = look_inside(fd, place->partial, is_staged);
+    plim_status_t status = look_inside(fd, place->partial);
     if (status == PLIM_OK)
         status = lock_across_nodes(fd, place->partial, &lock, taken_out);
     if (status == PLIM_OK)
-        status = remove_inside(fd, place->partial, LOCK_FILE);
+        status = empty(fd, place->partial, LOCK_FILE, 0);
     if (status == PLIM_OK) {
         (void)unlinkat(fd, LOCK_FILE, 0);
         (void)unlinkat(place->fd, plim__file_name(place->partial), AT_REMOVEDIR);
@@ -275,7 +269,7 @@ static plim_status_t close_to_others(plim__staging_t *staging, bool *taken_out)
     staging->permissions = about.st_mode & 07777;
     if (fchmod(staging->directory, S_IRWXU) != 0)
         staging->permissions = 0;
-    PLIM_TRY(remove_inside(staging->directory, staging->path, NULL));
+    PLIM_TRY(empty(staging->directory, staging->path, NULL, 0));
     return lock_across_nodes(staging->directory, staging->path, &staging->lock, taken_out);
 }
 
@@ -350,7 +344,7 @@ void plim__staging_abandon(plim__staging_t *staging)
         return;
     plim__failure_t failure; /* keep the error for which it was abandoned */
     plim__fail_save(&failure);
-    (void)remove_inside(staging->directory, staging->path, LOCK_FILE);
+    (void)empty(staging->directory, staging->path, LOCK_FILE, 0);
     unlock_file(staging);
     (void)unlinkat(staging->parent, plim__file_name(staging->path), AT_REMOVEDIR);
     (void)plim__fail_restore(PLIM_OK, &failure);
