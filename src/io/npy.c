@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/printable.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -116,13 +117,7 @@ static bool take_dimension(cursor_t *cursor, int64_t *value_out)
 static plim_status_t refuse_dtype(const cursor_t *cursor, const char *text, size_t size)
 {
     char shown[33];
-    size_t length = size < sizeof shown - 1 ? size : sizeof shown - 1;
-    memset(shown, '?', length);
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] >= ' ' && text[i] <= '~')
-            shown[i] = text[i];
-    }
-    shown[length] = '\0';
+    plim__text_printable(text, size, shown, sizeof shown);
     const char *remedy = "save it as an integer, boolean or floating-point array";
     if (size > 1 && text[0] == '>')
         remedy = "it is big-endian; save it as array.astype(array.dtype.newbyteorder('<'))";

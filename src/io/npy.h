@@ -64,7 +64,7 @@ typedef struct plim__npy {
  */
 plim_status_t plim__npy_read(plim__reader_t *reader, plim__npy_t *npy_out);
 
-/* Writes the padded header for a C-ordered array. PLIM_ERR_USAGE on too many dimensions. */
+/* Writes the padded header for a C-ordered array. */
 void plim__npy_header(const plim__npy_t *npy, unsigned char header_out[PLIM__NPY_HEADER]);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/printable.h"
 #include "io/number.h"
 #include "mem/arena.h"
 
@@ -116,18 +117,14 @@ static const char *pass_blanks(const char *p)
     return p;
 }
 
-/* Reports the field at `field`, shortened and with unprintable bytes replaced. */
+/* The error for the field at `field`, which is shown shortened. */
 static plim_status_t refuse_field(const plim__text_t *text, const char *field, const char *what)
 {
     char shown[33];
     size_t size = 0;
-    while (size + 1 < sizeof shown && !ends_field(field[size])) {
-        shown[size] = '?';
-        if (field[size] >= ' ' && field[size] <= '~')
-            shown[size] = field[size];
+    while (!ends_field(field[size]))
         size++;
-    }
-    shown[size] = '\0';
+    plim__text_printable(field, size, shown, sizeof shown);
     return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 ", column %" PRId64 ": '%s' is not %s%s%s",
                       text->inner->name, text->line, text->column + 1, shown, what,
                       text->remedy != NULL ? "; " : "", text->remedy != NULL ? text->remedy : "");
@@ -499,15 +496,6 @@ plim_status_t plim__text_skip(plim__text_t *text)
     return PLIM_OK;
 }
 
-/* Copies the line in progress, shortened and with unprintable bytes replaced. */
-static void show_line(const plim__text_t *text, char shown[65])
-{
-    size_t size = 0;
-    for (; size < 64 && text->at + size < text->line_end && text->at[size] != '\r'; size++)
-        shown[size] = text->at[size] >= ' ' && text->at[size] <= '~' ? text->at[size] : '?';
-    shown[size] = '\0';
-}
-
 /* Usual headings of a column of ids, and of the first column of edges. */
 static const char *const id_words[] = {"id",   "ids",   "node", "nodes",  "nodeid", "nid", "vid",
                                        "name", "index", "idx",  "vertex", "key",    NULL};
@@ -564,7 +552,7 @@ static plim_status_t pass_heading(plim__text_t *text, plim__text_line_t *line)
     char shown[65];
     const bool index = line->unnamed || has_edge_ids(text);
     const bool ids = index || is_word(text->at, id_words);
-    show_line(text, shown);
+    plim__text_printable(text->at, strcspn(text->at, "\r\n"), shown, sizeof shown);
     keep_heading_end(text);
     plim__log(text->job, PLIM_LOG_INFO, "%s: line %" PRId64 " is skipped as a heading: '%s'",
               text->inner->name, line->number, shown);

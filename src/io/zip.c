@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/printable.h"
 #include "io/inflate.h"
 
 #include <inttypes.h>
@@ -256,11 +257,9 @@ static void member_close(plim__reader_t *reader)
 static void name_member(plim__zip_t *zip)
 {
     plim__reader_t *reader = &zip->member.reader;
-    (void)snprintf(reader->name, sizeof reader->name, "%s: %s", zip->input.inner->name, zip->name);
-    for (char *p = reader->name; *p != '\0'; p++) {
-        if ((unsigned char)*p < ' ' || *p == '\x7f')
-            *p = '?';
-    }
+    char name[PLIM__READER_NAME];
+    plim__text_printable(zip->name, strlen(zip->name), name, sizeof name);
+    (void)snprintf(reader->name, sizeof reader->name, "%s: %s", zip->input.inner->name, name);
 }
 
 plim_status_t plim__zip_member(plim__zip_t *zip, plim__reader_t **reader_out)
