@@ -1,12 +1,14 @@
-/* Processor features that __builtin_cpu_supports does not know in every compiler. */
+/* The processors: how many this process may use, and features that __builtin_cpu_supports does not
+ * know in every compiler. */
 #ifndef PLIM_BASE_CPU_H
 #define PLIM_BASE_CPU_H
 
-#include <stdbool.h>
-
-#if defined(__x86_64__)
 #include <cpuid.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
 
 /* AVX2 (enabled by the system) and F16C; clang 14 only knows the former. Queried once: cpuid is
  * slow, and slower in a virtual machine. */
@@ -26,6 +28,15 @@ static inline bool plim__cpu_avx2_f16c(void)
     }
     return answer == YES;
 }
-#endif
+
+/* The number of CPUs that this process may use; less than 1 if the kernel does not say. */
+static inline long plim__cpu_count(void)
+{
+    unsigned long mask[1024]; /* cpu_set_t ends at 1,024 CPUs, machines do not */
+    memset(mask, 0, sizeof mask);
+    if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)mask) != 0)
+        return sysconf(_SC_NPROCESSORS_ONLN);
+    return CPU_COUNT_S(sizeof mask, (cpu_set_t *)mask);
+}
 
 #endif

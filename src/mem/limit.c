@@ -6,6 +6,7 @@
  * shell of salloc has neither: it holds a job's variables while it runs on the login node.
  */
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/fail.h"
 #include "base/params.h"
 #include "mem/cgroup.h"
@@ -13,7 +14,6 @@
 
 #include <limits.h>
 #include <plimsoll/limit.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,17 +206,6 @@ static int64_t recorded_affinity(const char *root)
     if (plim__kernel_read(root, "/sys/devices/system/cpu/online", online, sizeof online) <= 0)
         (void)snprintf(online, sizeof online, "0-1048575");
     return count_common(allowed, online);
-}
-
-static int64_t affinity(const char *root)
-{
-    unsigned long mask[1024]; /* cpu_set_t ends at 1,024 CPUs, and machines do not */
-    if (root[0] != '\0')
-        return recorded_affinity(root);
-    memset(mask, 0, sizeof mask);
-    if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)mask) != 0)
-        return sysconf(_SC_NPROCESSORS_ONLN);
-    return CPU_COUNT_S(sizeof mask, (cpu_set_t *)mask);
 }
 
 /* A group's name as shown: a long one loses its start, the part nearest to the process stays. */
@@ -506,7 +495,8 @@ static void discover(const plim_limit_options_t *options, plim_limits_t *limits_
     add_slurm_memory(&discovery);
     add_slurm_threads(&discovery);
     add_host_memory(&discovery);
-    int64_t cpus = affinity(discovery.root);
+    const int64_t cpus =
+        discovery.root[0] != '\0' ? recorded_affinity(discovery.root) : plim__cpu_count();
     if (cpus > 0)
         add(&discovery, THREADS, cpus, options->threads == 0 ? options->cpu_ranks : 1,
             "affinity (the CPUs it may run on)");

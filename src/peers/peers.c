@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/printable.h"
 
 #include <sched.h>
@@ -422,13 +423,6 @@ static plim_status_t check_versions(plim__peers_t *peers)
     return PLIM_OK;
 }
 
-/* Processors that this process may use. */
-static int num_processors(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
-}
-
 plim_status_t plim__peers_open(const plim_job_t *job, plim__peers_t **peers_out)
 {
     const plim_transport_t *transport = &job->core->transport;
@@ -443,7 +437,7 @@ plim_status_t plim__peers_open(const plim_job_t *job, plim__peers_t **peers_out)
     PLIM_TRY(check_whole(job->core));
     PLIM_TRY(plim__object_create(job->ledger, "peers", lay_out, &draft, sizeof draft, &draft.arena,
                                  &peers));
-    peers->crowd = (transport->local_ranks - 1) / num_processors() + 1;
+    peers->crowd = (int)((transport->local_ranks - 1) / plim__max_i64(plim__cpu_count(), 1)) + 1;
     const plim_status_t status = check_versions(peers);
     if (status != PLIM_OK) {
         plim__peers_close(peers);

@@ -3,11 +3,8 @@
 #include "base/cpu.h"
 #include "base/half.h"
 
-#include <math.h>
-
-#if defined(__x86_64__)
 #include <immintrin.h>
-#endif
+#include <math.h>
 
 void plim__values_start(plim__values_t *values)
 {
@@ -52,7 +49,6 @@ void plim__values_add_plain(plim__values_t *values, plim__dtype_t type, const vo
     values->count += (int64_t)count;
 }
 
-#if defined(__x86_64__)
 /* Keeps the eight lanes in registers. Stops before eight values if one of them is not finite. */
 __attribute__((target("avx2,f16c"))) static size_t
 add_vectors(plim__values_t *values, plim__dtype_t type, const void *data, size_t count)
@@ -91,11 +87,9 @@ add_vectors(plim__values_t *values, plim__dtype_t type, const void *data, size_t
     values->count += (int64_t)i;
     return i;
 }
-#endif
 
 void plim__values_add(plim__values_t *values, plim__dtype_t type, const void *data, size_t count)
 {
-#if defined(__x86_64__)
     if (plim__cpu_avx2_f16c() && type != PLIM__NPY_I64) {
         const char *at = data;
         size_t width = plim__dtype_size(type);
@@ -111,7 +105,6 @@ void plim__values_add(plim__values_t *values, plim__dtype_t type, const void *da
         }
         data = at;
     }
-#endif
     plim__values_add_plain(values, type, data, count);
 }
 
