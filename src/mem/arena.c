@@ -160,20 +160,15 @@ void plim__arena_want_huge(void *base, size_t size)
 }
 
 /* Bytes between the objects are poisoned, and touched all the same. */
-__attribute__((no_sanitize("address"))) void plim__arena_touch_part(char *base, size_t size)
+__attribute__((no_sanitize("address"))) void plim__arena_touch(const plim__arena_t *arena)
 {
-    if (madvise(base, size, MADV_POPULATE_WRITE) == 0)
+    if (madvise(arena->base, arena->size, MADV_POPULATE_WRITE) == 0)
         return;
-    /* A write of what stands there already: the compiler must not leave it out. */
-    for (size_t at = 0; at < size; at += PLIM__PAGE) {
-        volatile char *byte = base + at;
+    /* Writes each page's first byte unchanged: the compiler must not leave that out. */
+    for (size_t at = 0; at < arena->size; at += PLIM__PAGE) {
+        volatile char *byte = arena->base + at;
         *byte = *byte;
     }
-}
-
-void plim__arena_touch(const plim__arena_t *arena)
-{
-    plim__arena_touch_part(arena->base, arena->size);
 }
 
 void plim__arena_want_small(void *base, size_t size)

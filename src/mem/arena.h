@@ -81,9 +81,6 @@ void plim__arena_want_huge(void *base, size_t size);
 /* Touches every page: the arena is resident from now on and does not grow. */
 void plim__arena_touch(const plim__arena_t *arena);
 
-/* The same of whole pages of one, [base, base + size). */
-void plim__arena_touch_part(char *base, size_t size);
-
 /* Small pages again, for what may be dropped: a huge page would go, or stay, as a whole. */
 void plim__arena_want_small(void *base, size_t size);
 

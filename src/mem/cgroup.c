@@ -237,7 +237,7 @@ const char *plim__cgroup_memory_file(int version, int number)
 bool plim__cgroup_memory_limit(const plim__cgroup_t *group, const char *file, int64_t *bytes_out)
 {
     int64_t bytes;
-    if (!plim__cgroup_number(group, file, &bytes) || bytes == 0 || bytes >= (int64_t)1 << 62)
+    if (!plim__cgroup_number(group, file, &bytes) || !plim__cgroup_is_limit(bytes))
         return false;
     *bytes_out = bytes;
     return true;

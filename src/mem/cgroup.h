@@ -56,11 +56,14 @@ bool plim__cgroup_number(const plim__cgroup_t *group, const char *file, int64_t 
  */
 const char *plim__cgroup_memory_file(int version, int number);
 
-/*
- * One such limit of this very group; false when there is none: "max", in v1 a value of 2^62 and
- * more (kernels write the greatest multiple of their page size), or 0, under which no process could
- * ask.
- */
+/* Whether a number in one of these files limits anything. Without a limit v1 has the greatest
+ * multiple of the page size, above 2^62; under a limit of 0 no process could ask. */
+static inline bool plim__cgroup_is_limit(int64_t bytes)
+{
+    return bytes > 0 && bytes < (int64_t)1 << 62;
+}
+
+/* The limit in one of these files; false when there is none. */
 bool plim__cgroup_memory_limit(const plim__cgroup_t *group, const char *file, int64_t *bytes_out);
 
 /* The lowest limit of this very group, and its file (file_out may be NULL); without one INT64_MAX,

@@ -102,7 +102,7 @@ static int64_t limit_of(plim__headroom_t *headroom, const plim__headroom_group_t
     int64_t limit = INT64_MAX, bytes;
     for (int i = 0; i < 2; i++)
         if (read_text(headroom, group->limits[i], text) && plim__kernel_number(text, &bytes) &&
-            bytes > 0 && bytes < (int64_t)1 << 62 && bytes < limit) {
+            plim__cgroup_is_limit(bytes) && bytes < limit) {
             limit = bytes;
             *file_out = plim__cgroup_memory_file(group->version, i);
         }
@@ -121,7 +121,7 @@ static void look_at_group(plim__headroom_t *headroom, int index, int64_t own,
         return;
     /* Of groups above that a container does not see; who else is in them is not known. */
     if (tells_hidden && plim__kernel_field(text, "hierarchical_memory_limit", &hidden) &&
-        hidden > 0 && hidden < (int64_t)1 << 62 && hidden < limit) {
+        plim__cgroup_is_limit(hidden) && hidden < limit) {
         limit = hidden;
         file = "hierarchical_memory_limit";
     }

@@ -48,21 +48,20 @@ static bool find_group(const char *root, plim__cgroup_t *group_out)
     return false;
 }
 
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    plim_meter_t *meter = draft;
+    meter->text = plim__arena_carve(arena, TEXT_BYTES, 1, 1);
+}
+
 plim_status_t plim__meter_open_below(const plim_job_t *job, const char *root,
                                      plim_meter_t **meter_out)
 {
-    plim__arena_t arena;
+    plim_meter_t draft = {.process = getpid(), .job = *job}, *meter;
     plim__cgroup_t group;
     PLIM_ENTER(job);
-    PLIM_TRY(plim__arena_create(job->ledger, "meter",
-                                plim__arena_carve_bytes(1, sizeof(plim_meter_t), 1) +
-                                    plim__arena_carve_bytes(TEXT_BYTES, 1, 1),
-                                &arena));
-    plim_meter_t *meter = plim__arena_carve(&arena, 1, sizeof *meter, 1);
-    meter->text = plim__arena_carve(&arena, TEXT_BYTES, 1, 1);
-    meter->arena = arena;
-    meter->process = getpid();
-    meter->job = *job;
+    PLIM_TRY(plim__object_create(job->ledger, "meter", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &meter));
     plim_job_retain(job);
     for (int i = 0; i < NUM_FILES; i++)
         meter->files[i] = -1;
