@@ -365,6 +365,7 @@ PLIM_API void plim_dataset_release(const plim_dataset_t *dataset)
     plim__arena_t arena = dataset->arena, manifest_arena = dataset->manifest_arena;
     if (dataset->directory != AT_FDCWD)
         (void)close(dataset->directory);
+    (void)pthread_mutex_destroy(&((plim_dataset_t *)(uintptr_t)dataset)->note_lock);
     plim__arena_destroy(&manifest_arena);
     plim__arena_destroy(&arena);
     plim_job_release(&job);

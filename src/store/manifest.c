@@ -136,7 +136,6 @@ static plim_status_t resolve_graph(plim__manifest_t *manifest, const char *name)
     info->index_type = indices->type == PLIM__NPY_I32   ? PLIM_I32
                        : indices->type == PLIM__NPY_U32 ? PLIM_U32
                                                         : PLIM_I64;
-    manifest->num_topologies = 1;
     manifest->topologies[0] = (plim__manifest_topology_t){(int)(indptr - manifest->files),
                                                           (int)(indices - manifest->files)};
 

@@ -63,7 +63,6 @@ typedef struct plim__manifest {
     int num_files;
     plim__manifest_file_t files[PLIM__FILES_MAX]; /* ascending by name */
     /* The sources of the dataset; set by plim__manifest_resolve and plim__manifest_from_shape. */
-    int num_topologies;
     plim__manifest_topology_t topologies[PLIM__TOPOLOGIES_MAX];
     int num_tables;
     int tables[PLIM__TABLES_MAX]; /* numbers of the files of rows */
