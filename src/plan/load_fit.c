@@ -269,6 +269,12 @@ static plim__load_size_t window_expected(const plim__load_facts_t *facts, int64_
     return size;
 }
 
+/* The size of an epoch as one window. */
+static plim__load_size_t epoch_expected(const plim__load_facts_t *facts)
+{
+    return window_expected(facts, facts->epoch_seeds);
+}
+
 /* One seed's size, or the lower bound of a batch: one that does not fit a window is read without.
  */
 static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
@@ -535,8 +541,7 @@ static void set(const plim__load_facts_t *facts, plim__load_plan_t *plan, quanti
                 int64_t value)
 {
     if (quantity == AHEAD_DRAWS) {
-        const plim__load_size_t epoch =
-            window_expected(facts, window_seeds(facts, epoch_steps(facts)));
+        const plim__load_size_t epoch = epoch_expected(facts);
         plan->ahead_draws = value;
         plan->ahead_rows = scaled(value, epoch.nodes, epoch.edges);
     }
@@ -851,8 +856,7 @@ static int64_t cache_steps(const plim__load_facts_t *facts, const plim__load_pla
 static bool take_ahead(const plim__load_facts_t *facts, int64_t window_steps,
                        plim__load_plan_t *plan)
 {
-    const int64_t steps = epoch_steps(facts);
-    const plim__load_size_t epoch = window_expected(facts, window_seeds(facts, steps));
+    const plim__load_size_t epoch = epoch_expected(facts);
     plim__loader_params_t params;
     plim__loader_params_find(facts->job, facts->dataset, plan, &params);
     plan->bucket_bytes =
@@ -863,7 +867,7 @@ static bool take_ahead(const plim__load_facts_t *facts, int64_t window_steps,
          scaled(epoch.edges, 100 + DRAWS_MARGIN_PERCENT, 100), limit);
     return total_of(facts, plan) <= limit &&
            (plan->ahead_draws >= epoch.edges ||
-            scaled(steps, plan->ahead_draws, epoch.edges) >= 2 * window_steps);
+            scaled(epoch_steps(facts), plan->ahead_draws, epoch.edges) >= 2 * window_steps);
 }
 
 /* The caches get what is left. */
@@ -926,8 +930,7 @@ static bool reads_often(const plim__load_facts_t *facts, const plim__load_plan_t
 {
     return plan->working.rows > 0 && plan->recipe.num_hops > 0 && !plan->recipe.disjoint &&
            !plan->counted && facts->params->window == 0 && plan->cache_steps < epoch_steps(facts) &&
-           window_expected(facts, window_seeds(facts, epoch_steps(facts))).nodes <=
-               plan->working.rows;
+           epoch_expected(facts).nodes <= plan->working.rows;
 }
 
 /* From the smallest choices to their shares of the line; false when slots are cramped. */
