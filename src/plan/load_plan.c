@@ -114,7 +114,7 @@ static bool fits_cut(const plim__load_facts_t *facts, int64_t parts)
 {
     plim__load_facts_t cut = plim__load_cut_at(facts, (facts->part_seeds - 1) / parts + 1);
     plim__load_plan_t plan;
-    cut.trial = true;
+    cut.slots_only = true;
     cut.modest = cut.part_seeds > PLIM__ROWS;
     return fit_parts(&cut, &plan);
 }
@@ -214,7 +214,7 @@ static int64_t nominal_seeds(const plim__load_facts_t *facts)
     job.threads = PLIM__NOMINAL_THREADS;
     job.io_engine = PLIM_IO_THREADS;
     nominal.job = &job;
-    nominal.trial = true;
+    nominal.slots_only = true;
     nominal.fixed = PLIM__NOMINAL_PROCESS;
     return fit_tighter(&nominal, &plan, &tight) ? seeds_of(facts, &plan) : 1;
 }
@@ -245,7 +245,7 @@ static bool accepts(const plim__load_facts_t *facts, int64_t line, bool whole)
     client.any_cut |= whole; /* how far they are cut does not matter */
     other.client = &client;
     other.line = line;
-    other.trial = true;
+    other.slots_only = true;
     if (!fit_line(&other, &plan, &tight))
         return false;
     return !whole || (seeds_of(facts, &plan) >= facts->part_seeds &&

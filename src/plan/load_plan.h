@@ -1,6 +1,6 @@
 /*
  * The plan of a loader, alone or with the model that uses its batches under the same line. The
- * second part is for load_plan.c, load_facts.c, load_fit.c and expect.c.
+ * second part is for load_plan.c, load_facts.c, load_fit.h and expect.c.
  */
 #ifndef PLIM_PLAN_LOAD_PLAN_H
 #define PLIM_PLAN_LOAD_PLAN_H
@@ -104,7 +104,7 @@ typedef struct plim__load_facts {
     int64_t batch_seeds;       /* of the largest batch */
     int64_t part_seeds;        /* seeds computed at a time, at most batch_seeds */
     bool keeps_cut;            /* part_seeds may not become fewer: slots take what they need */
-    bool trial;                /* of a plan only the arrangement and slots matter */
+    bool slots_only;           /* the caller reads only slots and arrangement of the plan */
     bool modest;               /* slots and model take at most MODEST_PERCENT of the free memory */
     plim__load_size_t largest; /* the largest graph of a dataset of many */
     bool largest_guessed;
@@ -159,7 +159,7 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
                                     plim__load_facts_t *facts_out);
 
 /*
- * Fits a loader (load_fit.c): chooses where topology and rows lie and how large windows, caches and
+ * Fits a loader (load_fit.h): chooses where topology and rows lie and how large windows, caches and
  * slots are, and adds up what the choices cost. Pure functions of their arguments.
  */
 
