@@ -221,8 +221,8 @@ typedef struct plim_links {
      * their place, and their nodes stay. */
     plim_exclude_t exclude;
     const char *path; /* a .npy file of pairs in place of sources and targets, (2, num_pairs) or
-                         (num_pairs, 2) of int32, uint32 or int64: its pairs are read when they are
-                         needed. It must stay as it is. NULL: none */
+                         (num_pairs, 2), a square the first, of int32, uint32 or int64: its pairs
+                         are read when they are needed. It must stay as it is. NULL: none */
     /* The pairs are those of one rank of several, each of which has pairs of its own: with the same
      * seed, each draws other negatives. */
     int rank;

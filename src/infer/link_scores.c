@@ -119,12 +119,12 @@ static plim_status_t find_form(const plim_job_t *job, const plim__link_files_t *
     if (npy->count == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s is empty", draft->path);
     if (columns == 3 && npy->num_dims == 2 && npy->shape[0] == draft->num_pairs &&
-        npy->shape[1] == columns && draft->num_pairs != columns)
+        npy->shape[1] == columns)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: (%lld, 3) may be three targets of each pair, or as many sources, "
-                          "targets and types: give these as (3, %lld), and targets in another "
-                          "number than three",
-                          draft->path, (long long)draft->num_pairs, (long long)draft->num_pairs);
+                          "targets and types; %sgive targets in another number than three",
+                          draft->path, (long long)draft->num_pairs,
+                          draft->num_pairs == columns ? "" : "give these as (3, pairs), or ");
     if (npy->num_dims == 2 && (npy->shape[0] == columns || npy->shape[1] == columns))
         return PLIM_OK;
     if (!plim__dtype_is_id(npy->type) || npy->num_dims != 2 || npy->fortran ||

@@ -345,4 +345,11 @@ def test_distmult(data, tmp_path):
     assert 'either.npy' in run(*words, code=2).stderr, 'three targets of each pair, or as many typed pairs'
     np.save(path, np.load(asked).T)
     assert 'auc' in json.loads(run(*words, '--json').stdout)
+    few = tmp_path / 'few.npy'
+    np.save(few, np.load(asked)[:3].T)
+    np.save(path, np.load(asked)[3:6])
+    words = ('evaluate', tmp_path / 'run-typed', '--pairs', few, '--negatives', path)
+    assert 'either.npy' in run(*words, code=2).stderr, 'the same of three pairs'
+    np.save(path, np.load(asked)[3:7])
+    assert 'auc' in json.loads(run(*words, '--json').stdout)
     run('predict', tmp_path / 'run-graph', '--pairs', named['typed'][0], '--out', tmp_path / 'out.npy', code=2)
