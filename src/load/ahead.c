@@ -190,8 +190,7 @@ static plim_status_t mark_rows(void *context, int builder)
     plim__window_walk_t *walk = context;
     const work_t *work = walk->context;
     const plim__node_set_t *all = plim__load_window_listed(work->ahead->draws);
-    const int64_t *nodes;
-    int64_t first, count;
+    int64_t *nodes, first, count;
     while ((count = plim__window_walk_claim(walk, builder, &nodes, &first)) > 0)
         for (int64_t i = 0; i < count; i++) {
             const int64_t position = plim__node_set_position(all, nodes[i]);
@@ -252,32 +251,45 @@ static plim_status_t spread_to(plim__ahead_t *ahead, int window, const int64_t *
     return status;
 }
 
-/* Reads `count` rows, the first of which is at this position of all, into buckets. The builders
- * begin with different ones. */
+/* Reads rows into the buckets of the windows that need them. The builders begin with different
+ * windows. */
 static plim_status_t spread_task(plim__ahead_t *ahead, int builder, const int64_t *nodes,
-                                 int64_t first, int64_t count)
+                                 const uint32_t *windows, int64_t count)
 {
     char *rows = ahead->task + (size_t)builder * ahead->task_bytes;
     PLIM_TRY(
         plim__rows_gather(ahead->rows, builder, nodes, count, ahead->params.draws.row_type, rows));
     for (int i = 0; i < ahead->num_windows; i++)
-        PLIM_TRY(spread_to(ahead, (i + builder) % ahead->num_windows, nodes,
-                           ahead->needed_by + first, rows, count));
+        PLIM_TRY(spread_to(ahead, (i + builder) % ahead->num_windows, nodes, windows, rows, count));
     return PLIM_OK;
+}
+
+/* Keeps the nodes that a window needs, and returns their number: more steps may have been drawn
+ * than the windows hold. */
+static int64_t keep_needed(int64_t *nodes, uint32_t *windows, int64_t count)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++) {
+        nodes[kept] = nodes[i];
+        windows[kept] = windows[i];
+        kept += windows[i] != 0;
+    }
+    return kept;
 }
 
 static plim_status_t spread_rows(void *context, int builder)
 {
     plim__window_walk_t *walk = context;
     plim__ahead_t *ahead = ((const work_t *)walk->context)->ahead;
-    const int64_t *nodes;
-    int64_t first, count;
+    int64_t *nodes, first, count;
     plim_status_t status = PLIM_OK;
     while (status == PLIM_OK &&
            (count = plim__window_walk_claim(walk, builder, &nodes, &first)) > 0) {
+        uint32_t *windows = ahead->needed_by + first;
         status = plim__job_check(ahead->job);
+        count = keep_needed(nodes, windows, count);
         for (int64_t done = 0; status == PLIM_OK && done < count; done += ahead->task_rows)
-            status = spread_task(ahead, builder, nodes + done, first + done,
+            status = spread_task(ahead, builder, nodes + done, windows + done,
                                  plim__min_i64(ahead->task_rows, count - done));
     }
     if (status != PLIM_OK)
@@ -401,7 +413,11 @@ static void read_chunk(work_t *work, int builder, const bucket_chunk_t *chunk, i
     if (plim__file_read_at(&ahead->file, number * (int64_t)ahead->chunk_bytes, bytes,
                            ahead->chunk_bytes) != PLIM_OK ||
         XXH3_64bits(bytes, ahead->chunk_bytes) != chunk->hash) {
-        atomic_store(&ahead->file_failed, true);
+        if (!atomic_exchange(&ahead->file_failed, true))
+            plim__log(ahead->job, PLIM_LOG_WARNING,
+                      "rows that were written to %s cannot be read back; windows read for "
+                      "themselves, so epochs take longer",
+                      ahead->params.directory);
         return;
     }
     for (int32_t i = 0; i < chunk->rows; i++) {

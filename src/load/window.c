@@ -170,7 +170,7 @@ void plim__load_window_draw_from(plim__load_window_t *window, plim__topology_t *
     window->draws_below = source != NULL ? source : window->topology_below;
 }
 
-int64_t plim__window_walk_claim(plim__window_walk_t *walk, int builder, const int64_t **nodes_out,
+int64_t plim__window_walk_claim(plim__window_walk_t *walk, int builder, int64_t **nodes_out,
                                 int64_t *position_out)
 {
     int64_t *nodes = walk->window->task_nodes + (size_t)builder * TASK_NODES;
@@ -293,8 +293,7 @@ static plim_status_t draw_task(window_walk_t *walk, int number, const int64_t *n
 static plim_status_t draw_work(void *context, int number)
 {
     window_walk_t *walk = context;
-    const int64_t *nodes;
-    int64_t position, count;
+    int64_t *nodes, position, count;
     plim_status_t status = PLIM_OK;
     while (status == PLIM_OK &&
            (count = plim__window_walk_claim(&walk->walk, number, &nodes, &position)) > 0)
@@ -372,8 +371,7 @@ static plim_status_t fetch_work(void *context, int number)
 {
     plim__window_walk_t *walk = context;
     plim__load_window_t *window = walk->window;
-    const int64_t *nodes;
-    int64_t position, count;
+    int64_t *nodes, position, count;
     plim_status_t status = PLIM_OK;
     while (status == PLIM_OK &&
            (count = plim__window_walk_claim(walk, number, &nodes, &position)) > 0) {

@@ -107,12 +107,12 @@ typedef struct plim__window_walk {
     void *context;     /* of the work */
 } plim__window_walk_t;
 
-/* Runs `work` in the window's builders, with the walk and a builder's number; each claims tasks
- * until there are none: a range of members, its length (0 at the end), and the position of the
- * first. The nodes are in the builder's buffer. */
+/* Runs `work` in the window's builders, with the walk and a builder's number. Each claims tasks
+ * until there are none left: a task is a range of members, in the builder's buffer; claim returns
+ * its length, 0 at the end, and the position of the first member. */
 plim_status_t plim__window_walk_run(plim__window_walk_t *walk,
                                     plim_status_t (*work)(void *walk, int builder));
-int64_t plim__window_walk_claim(plim__window_walk_t *walk, int builder, const int64_t **nodes_out,
+int64_t plim__window_walk_claim(plim__window_walk_t *walk, int builder, int64_t **nodes_out,
                                 int64_t *position_out);
 
 /* Initialises the window's two sources. */

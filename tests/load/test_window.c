@@ -5,6 +5,7 @@
 /* labels: asan tsan */
 #include "base/fail.h"
 #include "base/half.h"
+#include "base/job.h"
 #include "base/rng.h"
 #include "base/threads.h"
 #include "io/file.h"
@@ -556,10 +557,12 @@ typedef struct ahead_case {
     plim__ahead_params_t params;
     plim__load_window_t *window;
     plim__ahead_t *ahead;
+    int warnings;
 } ahead_case_t;
 
 static void ahead_begin(ahead_case_t *c, const char *directory)
 {
+    c->warnings = 0;
     test_directory_make(c->directory);
     c->job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     c->graph = fake_graph();
@@ -630,8 +633,8 @@ static int ahead_check(ahead_case_t *c, int64_t epoch, int64_t batch)
     return windows;
 }
 
-/* The distinct rows of an epoch, as one window has them. */
-static int64_t distinct_rows(ahead_case_t *c, int64_t epoch)
+/* The distinct rows of an epoch's first batches, as one window has them. */
+static int64_t distinct_rows(ahead_case_t *c, int64_t epoch, int64_t batches)
 {
     fake_graph_t graph = fake_graph();
     fake_rows_t rows = fake_rows();
@@ -640,8 +643,8 @@ static int64_t distinct_rows(ahead_case_t *c, int64_t epoch)
     int64_t taken, draws, used;
     params.rows = NODES;
     assert_ok(plim__load_window_create(&c->job, &params, &graph.source, &rows.source, &window));
-    assert_ok(plim__load_window_build(window, epoch, seeds, bounds, BATCHES, true, &taken));
-    assert_int_equal(taken, BATCHES);
+    assert_ok(plim__load_window_build(window, epoch, seeds, bounds, batches, true, &taken));
+    assert_int_equal(taken, batches);
     plim__load_window_used(window, &draws, &used);
     plim__load_window_destroy(window);
     return used;
@@ -671,7 +674,7 @@ static void test_drawn_ahead(void **state)
         atomic_store(&c.rows.gathered, 0);
         ahead_draw(&c, epoch, 0);
         const int64_t drawn = atomic_load(&c.graph.drawn), read = atomic_load(&c.rows.gathered);
-        assert_int_equal(read, distinct_rows(&c, epoch));
+        assert_int_equal(read, distinct_rows(&c, epoch, BATCHES));
         assert_in_range(drawn, BATCH * BATCHES, 2 * NODES);
         assert_false(plim__ahead_is_free(c.ahead, &epoch, 0, 0)); /* for another stream */
         assert_in_range(ahead_check(&c, epoch, 0), PLIM__AHEAD_PAYS, BATCHES);
@@ -720,17 +723,28 @@ static int damage_nameless(void)
     return damaged;
 }
 
-/* What a bucket cannot give comes from the dataset. */
+static void count_warning(void *user, plim_log_level_t level, const char *message)
+{
+    ahead_case_t *c = user;
+    assert_non_null(strstr(message, c->directory));
+    c->warnings += level == PLIM_LOG_WARNING;
+}
+
+/* What a bucket cannot give comes from the dataset, and that is logged once. */
 static void test_ahead_damaged(void **state)
 {
     ahead_case_t c;
     (void)state;
     ahead_begin_on_disk(&c);
+    c.job.log = count_warning;
+    c.job.user = &c;
     ahead_draw(&c, 0, 0);
     const int64_t read = atomic_load(&c.rows.gathered);
     assert_int_equal(damage_nameless(), 1);
     (void)ahead_check(&c, 0, 0);
     assert_true(atomic_load(&c.rows.gathered) > read);
+    plim__job_deliver(&c.job);
+    assert_int_equal(c.warnings, 1);
     ahead_end(&c);
 }
 
@@ -807,7 +821,8 @@ static void test_ahead_without_file(void **state)
     ahead_end(&c);
 }
 
-/* Steps for which neither draws nor buckets have space are left out. */
+/* Steps for which neither draws nor buckets have space are left out, and their rows are not read.
+ */
 static void test_ahead_bounded(void **state)
 {
     ahead_case_t c;
@@ -821,6 +836,8 @@ static void test_ahead_bounded(void **state)
     for (int64_t left; (left = plim__ahead_left(c.ahead, &c, 0, end)) > 0;)
         end += left;
     assert_in_range(end, 1, BATCHES - 1);
+    const int64_t read = atomic_load(&c.rows.gathered);
+    assert_true(read == 0 /* no disk */ || read == distinct_rows(&c, 0, end));
     plim__ahead_destroy(c.ahead);
     c.params.bucket_bytes = (int64_t)64 << 20;
     for (int i = 0; i < 2; i++) { /* the first batch has more of either */
