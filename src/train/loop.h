@@ -72,6 +72,12 @@ static inline bool plim__loop_is_saved(const plim__loop_t *loop)
            loop->saved_epoch == loop->trainer->position.epoch;
 }
 
+/* Whether last.safetensors has a step. */
+static inline bool plim__loop_has_saved(const plim__loop_t *loop)
+{
+    return loop->saved_step > 0 || loop->saved_epoch > 0;
+}
+
 static inline plim_status_t plim__loop_write_timeline(plim__loop_t *loop, bool force)
 {
     if (loop->run == NULL)

@@ -257,6 +257,7 @@ void plim__run_discard(plim__run_t *run)
         const char *name;
         bool made;
     } files[] = {{PLIM__RUN_JSON, run->made_json},
+                 {PLIM__RUN_LAST, run->made_json}, /* the first weights */
                  {METRICS, run->metrics.made},
                  {TIMELINE, run->timeline.made},
                  {LOCK_FILE, run->made_lock}};

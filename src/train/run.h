@@ -27,7 +27,7 @@ typedef struct plim__run {
     const plim_job_t *job;
     char path[PLIM_PATH_MAX];
     int directory;       /* open: files are used in it, whatever others do to its name */
-    bool made_directory; /* this job made these; discarding the run removes only them */
+    bool made_directory; /* this job made these; plim__run_discard removes only them */
     bool made_lock;
     bool made_json;
     int lock_fd; /* -1 if the file system has no locks */
@@ -57,8 +57,8 @@ plim_status_t plim__run_open(const plim_job_t *job, const char *path,
                              plim__run_t **run_out);
 void plim__run_close(plim__run_t *run);
 
-/* Removes a run that could not begin: the files that plim__run_create made, and the directory if it
- * was made too. The caller still closes the run. */
+/* Removes a run that made no step: the files that were made since plim__run_create, and the
+ * directory if that made it. The caller still closes the run. */
 void plim__run_discard(plim__run_t *run);
 
 /*

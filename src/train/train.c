@@ -88,18 +88,25 @@ static void log_where(const plim__loop_t *loop, bool found)
                   (long long)loop->steps);
 }
 
-/* Saves the run for any reason of its end. After a divergence the last checkpoint stays. */
+/* Whether the run can continue after this error: it was interrupted. */
+static bool is_interruption(plim_status_t status)
+{
+    return status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
+}
+
+/* Saves the run when it ends, for whatever reason. After a divergence the last checkpoint stays. */
 static plim_status_t keep(plim__loop_t *loop, plim_status_t status)
 {
     plim__failure_t failure;
     if (loop->trainer == NULL) /* saved before an exact evaluation, which failed */
         return status;
-    const bool reports_saved = status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
     plim__fail_save(&failure);
-    if (status == PLIM_ERR_DIVERGED)
+    if (status == PLIM_ERR_DIVERGED && plim__loop_has_saved(loop))
         return plim__fail(status, "%.800s; %s keeps what it saved last", failure.message,
                           loop->path);
-    if (plim__loop_is_saved(loop) && !reports_saved)
+    const bool has_steps = plim__position_begun(&loop->trainer->position) > 0;
+    if (status == PLIM_ERR_DIVERGED || (status != PLIM_OK && !is_interruption(status) &&
+                                        (!has_steps || plim__loop_is_saved(loop))))
         return status;
     plim_trainer_discard(loop->trainer); /* an incomplete group */
     const plim_status_t saved = plim__loop_is_saved(loop) ? PLIM_OK : plim__loop_save(loop);
@@ -304,9 +311,11 @@ static plim_status_t run_loop(plim__loop_t *loop, const plim_plan_t *plan, bool 
     /* A disk that is full before the first step is too small, as for a plan that does not fit. */
     if (status == PLIM_ERR_DISK)
         status = PLIM_ERR_SPACE;
-    if (status == PLIM_OK)
+    const bool began = status == PLIM_OK;
+    if (began)
         status = train(loop, result_out);
-    else if (!resume && loop->run != NULL)
+    const bool leaves_run = resume || (began && is_interruption(status));
+    if (status != PLIM_OK && loop->run != NULL && !leaves_run && !plim__loop_has_saved(loop))
         plim__run_discard(loop->run);
     plim__loop_close(loop);
     plim_meter_close(loop->timeline.meter);

@@ -211,13 +211,13 @@ def test_types_of_pairs(typed, tmp_path):
 
 def test_wrong_types_are_refused(typed, data, tmp_path):
     def refused(pairs, dataset=typed, code=2):
-        shutil.rmtree(tmp_path / 'run', ignore_errors=True)
         given = words(dataset, '--decoder', 'distmult', '--run', tmp_path / 'run', '--epochs', 1)
         given[given.index('--pairs') + 1] = pairs
-        return run(*given, code=code).stderr
+        done = run(*given, code=code)
+        assert not (tmp_path / 'run').exists()
+        return done.stderr
     assert 'types' in refused(typed / 'untyped.npy')
     assert '(2, pairs)' in refused(typed / 'pairs.npy', data)
-    assert not (tmp_path / 'run').exists()
     for wrong in (TYPES, -1):
         pairs = np.load(typed / 'pairs.npy').astype(np.int64)
         pairs[9, 2] = wrong
@@ -273,6 +273,12 @@ def test_what_is_not_for_links_is_refused(data, tmp_path):
     wrong = words(data, '--run', tmp_path / 'other')
     wrong[wrong.index(data / 'pairs.npy')] = tmp_path / 'wrong.npy'
     assert f'there are {NODES} nodes' in run(*wrong, code=4).stderr
+    assert not (tmp_path / 'other').exists()
+    os.mkdir(tmp_path / 'other')
+    (tmp_path / 'other' / 'note').touch()
+    for more in ([], ['--init', tmp_path / 'run' / 'last.safetensors']):
+        run(*wrong, *more, code=4)
+        assert os.listdir(tmp_path / 'other') == ['note']
 
 
 def test_a_plan_counts_it(data):
