@@ -248,19 +248,6 @@ static plim_status_t run_layers(plim__exact_t *exact, const plim__exact_sink_t *
     return status;
 }
 
-/* The caller's function as the last layer's sink. */
-typedef struct output_sink {
-    plim__exact_take_fn take;
-    void *context;
-    int64_t width;
-} output_sink_t;
-
-static plim_status_t hand_over(void *context, int64_t first, int64_t rows, const float *h)
-{
-    const output_sink_t *taking = context;
-    return taking->take(taking->context, first, rows, taking->width, h);
-}
-
 static bool ascending(const int64_t *nodes, int64_t count)
 {
     for (int64_t i = 1; i < count; i++)
@@ -364,8 +351,7 @@ static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_
                               plim__exact_take_fn take, void *context)
 {
     plim__exact_store_t output = {.file = {.fd = -1}};
-    output_sink_t taking = {take, context, exact->layers[exact->num_layers - 1].out};
-    plim__exact_sink_t sink = {.output = hand_over, .context = &taking};
+    plim__exact_sink_t sink = {.take = take, .context = context};
     const bool stored = exact->peers != NULL || (nodes != NULL && !ascending(nodes, count));
     exact->stored = stored;
     PLIM_TRY(plim__exact_sets_make(exact, nodes, count));

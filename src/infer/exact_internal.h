@@ -440,9 +440,9 @@ typedef struct plim__exact {
     const plim__exact_set_t *held; /* those of this peer */
     const plim__exact_set_t *to;   /* destinations of this peer */
     plim__exact_source_t source;
-    plim__exact_choice_t choice;
+    const plim__exact_plan_t *plan;
     plim__arena_t resident_arena;
-    float *resident; /* (choice.rows, row_width) the panel's columns of the block's sources */
+    float *resident; /* (plan->choice.rows, row_width) the panel's columns of the block's sources */
     plim__exact_store_t partial;                /* states between two passes */
     int64_t edges_done, edges_end, edges_total; /* so far; at the end of the pass; in all */
 
@@ -588,12 +588,10 @@ void plim__exact_terms_make(plim__exact_t *exact, const plim__exact_layer_t *lay
 plim__stream_terms_t plim__exact_terms(const plim__exact_t *exact,
                                        const plim__exact_panel_t *panel);
 
-/* exact_pass.c: one layer. Ranges of its output go to the store, or to `output` in their order. */
-typedef plim_status_t (*plim__exact_output_fn)(void *context, int64_t first, int64_t rows,
-                                               const float *h);
+/* exact_pass.c: one layer. Ranges of its output go to the store, or to `take` in their order. */
 typedef struct plim__exact_sink {
-    plim__exact_store_t *store; /* NULL: to `output` */
-    plim__exact_output_fn output;
+    plim__exact_store_t *store; /* NULL: to `take` */
+    plim__exact_take_fn take;
     void *context;
 } plim__exact_sink_t;
 plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index,

@@ -125,9 +125,10 @@ static void assemble(const output_t *output, int64_t row, int64_t rows, float *t
         scales[i] = scale_of(exact, node, degrees[i]);
         node = plim__exact_node_after(exact->to, node);
     }
-    for (int64_t s = 0; s < exact->choice.panels; s++) {
+    const int64_t panels = exact->plan->choice.panels;
+    for (int64_t s = 0; s < panels; s++) {
         const plim__exact_panel_t panel = plim__exact_panel(exact, s);
-        const bool last = s == exact->choice.panels - 1;
+        const bool last = s == panels - 1;
         const float *states =
             last ? output->states : (const float *)(const void *)(output->others + panel.offset);
         for (int64_t i = 0; i < rows; i++)

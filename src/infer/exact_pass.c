@@ -125,7 +125,13 @@ static void fill_tile(void *context, int worker, int64_t tile)
         scale_rows(fill, position, rows, to);
 }
 
-/* Computes the columns of this peer's sources up to the one of position `end`. */
+/* Passes over the lists that the layer takes. */
+static int64_t num_passes(const plim__exact_t *exact)
+{
+    return exact->plan->choice.panels * exact->plan->choice.blocks;
+}
+
+/* Computes the columns of this peer's sources before position `end`. */
 static plim_status_t fill_until(fill_t *fill, int64_t end)
 {
     plim__exact_t *exact = fill->exact;
@@ -140,8 +146,7 @@ static plim_status_t fill_until(fill_t *fill, int64_t end)
         fill->whole = plim__exact_whole(exact->held, fill->chunk.first);
         plim__team_run(exact->team, (fill->chunk.end - fill->chunk.first + TILE - 1) / TILE,
                        TILE * cost, fill_tile, fill);
-        if (exact->choice.panels * exact->choice.blocks ==
-            1) /* with many passes, the progress of the lists is enough */
+        if (num_passes(exact) == 1) /* with more, the progress of the lists is enough */
             plim__progress(exact->job, exact->reading, "rows", fill->chunk.end, exact->held->count);
     }
 }
@@ -168,6 +173,16 @@ static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_panel_t *
     }
     return PLIM_OK;
 }
+
+/* One pass over the lists. */
+typedef struct exact_pass {
+    plim__exact_t *exact;
+    plim__exact_panel_t panel;
+    int64_t first, end; /* sources in memory */
+    bool begins, ends;  /* the panel's first pass, the layer's last */
+    const plim__exact_sink_t *sink;
+    int64_t range, offset, size; /* the part of each range of stored states that is read */
+} exact_pass_t;
 
 /* The aggregation of one range of destinations. */
 typedef struct aggregation {
@@ -375,15 +390,16 @@ static plim_status_t take_edges(aggregation_t *aggregation)
                : PLIM_OK;
 }
 
-/* Aggregates the lists of one range of destinations over the sources [first, end) in memory. */
-static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_panel_t *panel,
-                                     int64_t first, int64_t end, int64_t range, float *states)
+/* Aggregates the lists of one range of destinations over the sources in memory. */
+static plim_status_t aggregate_range(const exact_pass_t *pass, const plim__stream_aggregate_t *rule,
+                                     int64_t range, float *states)
 {
+    plim__exact_t *exact = pass->exact;
     const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
     aggregation_t aggregation = {.exact = exact,
-                                 .rule = rule_of(exact, panel),
-                                 .first = first,
-                                 .end = end,
+                                 .rule = *rule,
+                                 .first = pass->first,
+                                 .end = pass->end,
                                  .first_state = range * exact->sizes.range_rows,
                                  .states = states};
     for (;;) {
@@ -408,16 +424,6 @@ static plim_status_t aggregate_range(plim__exact_t *exact, const plim__exact_pan
     }
 }
 
-/* One pass over the lists. */
-typedef struct exact_pass {
-    plim__exact_t *exact;
-    plim__exact_panel_t panel;
-    int64_t first, end; /* sources in memory */
-    bool begins, ends;  /* the panel's first pass, the layer's last */
-    const plim__exact_sink_t *sink;
-    int64_t range, offset, size; /* the part of each range of stored states that is read */
-} exact_pass_t;
-
 static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
 {
     exact_pass_t *pass = context;
@@ -433,13 +439,13 @@ static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
 
 /* Starts reading the states for this pass: those of its panel; in the last pass, those of all
  * panels. */
-static void start_states(exact_pass_t *pass, const plim__exact_plan_t *plan)
+static void start_states(exact_pass_t *pass)
 {
     plim__exact_t *exact = pass->exact;
-    const int64_t slot =
-        plan->stored_panels > 0 ? exact->partial.range_bytes / plan->stored_panels : 0;
+    const int64_t panels = exact->plan->stored_panels;
+    const int64_t slot = panels > 0 ? exact->partial.range_bytes / panels : 0;
     pass->offset = pass->ends ? 0 : pass->panel.offset;
-    pass->size = pass->ends ? slot * plan->stored_panels : pass->begins ? 0 : slot;
+    pass->size = pass->ends ? slot * panels : pass->begins ? 0 : slot;
     if (pass->size > 0)
         plim__exact_reader_start(&exact->states, &exact->partial.file, NULL, next_states, pass);
 }
@@ -456,7 +462,8 @@ static plim_status_t put_output(exact_pass_t *pass, int64_t range, int64_t rows,
                                           range * sink->store->range_bytes, &h));
     PLIM_TRY(plim__exact_output_range(exact, range, rows, states, others, h));
     if (sink->store == NULL)
-        return sink->output(sink->context, range * exact->sizes.range_rows, rows, h);
+        return sink->take(sink->context, range * exact->sizes.range_rows, rows, exact->layer->out,
+                          h);
     plim__exact_writer_put(&exact->writer, sink->store, range * sink->store->range_bytes,
                            rows * exact->layer->out * (int64_t)sizeof(float));
     return PLIM_OK;
@@ -465,8 +472,6 @@ static plim_status_t put_output(exact_pass_t *pass, int64_t range, int64_t rows,
 static plim_status_t run_range(exact_pass_t *pass, int64_t range)
 {
     plim__exact_t *exact = pass->exact;
-    const plim__stream_aggregate_t rule = {
-        .kind = exact->layer->aggregate, .width = pass->panel.width, .heads = pass->panel.heads};
     const int64_t rows =
         plim__min_i64(exact->sizes.range_rows, exact->to->count - range * exact->sizes.range_rows);
     const int64_t size = rows * pass->panel.width * (int64_t)sizeof(float);
@@ -476,6 +481,7 @@ static plim_status_t run_range(exact_pass_t *pass, int64_t range)
     plim__exact_chunk_t chunk;
     if (!exact->layer->aggregates)
         return put_output(pass, range, rows, NULL, NULL);
+    const plim__stream_aggregate_t rule = rule_of(exact, &pass->panel);
     if (!pass->ends)
         PLIM_TRY(plim__exact_writer_place(&exact->writer, &exact->partial, place, &states));
     if (pass->size > 0)
@@ -486,14 +492,14 @@ static plim_status_t run_range(exact_pass_t *pass, int64_t range)
         memcpy(states, read + (pass->panel.offset - pass->offset), (size_t)size);
     if (exact->layer->front_dst != NULL)
         PLIM_TRY(plim__exact_output_dst(exact, &pass->panel, range, rows));
-    PLIM_TRY(aggregate_range(exact, &pass->panel, pass->first, pass->end, range, states));
+    PLIM_TRY(aggregate_range(pass, &rule, range, states));
     if (pass->ends)
         return put_output(pass, range, rows, states, read);
     plim__exact_writer_put(&exact->writer, &exact->partial, place, size);
     return PLIM_OK;
 }
 
-static plim_status_t run_pass(exact_pass_t *pass, const plim__exact_plan_t *plan)
+static plim_status_t run_pass(exact_pass_t *pass)
 {
     plim__exact_t *exact = pass->exact;
     const int64_t ranges = plim__exact_num_ranges(exact, exact->to->count);
@@ -503,7 +509,7 @@ static plim_status_t run_pass(exact_pass_t *pass, const plim__exact_plan_t *plan
     plim__exact_lists_t lists = plim__exact_lists_of(exact, exact->to), edges = lists;
     plim__exact_rows_t own = plim__exact_rows_of(exact, exact->to, 0, exact->to->count);
     if (exact->layer->aggregates) {
-        start_states(pass, plan);
+        start_states(pass);
         plim__exact_reader_start(&exact->lists, &exact->indices, NULL, plim__exact_lists_next,
                                  &lists);
     }
@@ -571,10 +577,9 @@ static void pack(plim__exact_t *exact, const plim__exact_layer_t *layer)
     plim__exact_terms_make(exact, layer);
 }
 
-static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *plan,
-                                const plim__exact_sink_t *sink)
+static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_sink_t *sink)
 {
-    const plim__exact_choice_t *choice = &plan->choice;
+    const plim__exact_choice_t *choice = &exact->plan->choice;
     for (int64_t s = 0; s < choice->panels; s++) {
         const plim__exact_panel_t panel = plim__exact_panel(exact, s);
         for (int64_t b = 0; b < choice->blocks; b++) {
@@ -587,11 +592,11 @@ static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *
                                  .sink = sink};
             exact->edges_done = exact->edges_end;
             exact->edges_end += exact->to->edges;
-            if (choice->panels * choice->blocks > 1)
+            if (num_passes(exact) > 1)
                 plim__progress(exact->job, exact->phase, "edges", exact->edges_done,
                                exact->edges_total);
             PLIM_TRY(fill_rows(exact, &panel, pass.first, pass.end));
-            PLIM_TRY(run_pass(&pass, plan));
+            PLIM_TRY(run_pass(&pass));
         }
     }
     if (exact->edges_total > 0)
@@ -616,8 +621,9 @@ static void end_layer(plim__exact_t *exact)
     exact->resident_arena = (plim__arena_t){0};
 }
 
-static plim_status_t make_memory(plim__exact_t *exact, const plim__exact_plan_t *plan)
+static plim_status_t make_memory(plim__exact_t *exact)
 {
+    const plim__exact_plan_t *plan = exact->plan;
     const size_t bytes = plim__exact_resident_bytes(&plan->choice);
     const int64_t ranges = plim__exact_num_ranges(exact, plim__max_i64(exact->to->count, 1));
     PLIM_TRY(plim__arena_create(exact->job->ledger, "exact rows", bytes, &exact->resident_arena));
@@ -634,25 +640,24 @@ static plim_status_t make_memory(plim__exact_t *exact, const plim__exact_plan_t 
 
 plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index, const plim__exact_sink_t *sink)
 {
-    const plim__exact_plan_t *plan = &exact->plans[index];
     plim_status_t status = PLIM_OK;
     exact->layer = &exact->layers[index];
+    exact->plan = &exact->plans[index];
     exact->from = &exact->sets[index];
     exact->held = &exact->parts[index];
     exact->to = &exact->parts[index + 1];
-    exact->choice = plan->choice;
     exact->edges_done = exact->edges_end = 0;
-    exact->edges_total = exact->to->edges * plan->choice.panels * plan->choice.blocks;
+    exact->edges_total = exact->to->edges * num_passes(exact);
     if (exact->sets[index + 1].count == 0)
         return PLIM_OK;
     pack(exact, exact->layer);
     if (exact->layer->aggregates) {
-        status = plim__exact_agree(exact, make_memory(exact, plan));
+        status = plim__exact_agree(exact, make_memory(exact));
         if (status == PLIM_OK)
-            status = run_passes(exact, plan, sink);
+            status = run_passes(exact, sink);
     } else {
         exact_pass_t pass = {.exact = exact, .ends = true, .sink = sink};
-        status = run_pass(&pass, plan);
+        status = run_pass(&pass);
     }
     end_layer(exact);
     return status;

@@ -250,7 +250,7 @@ static plim__exact_choice_t choose(const plim__exact_layer_t *layer, int64_t num
 plim__exact_panel_t plim__exact_panel(const plim__exact_t *exact, int64_t index)
 {
     const plim__exact_layer_t *layer = exact->layer;
-    const plim__exact_choice_t *choice = &exact->choice;
+    const plim__exact_choice_t *choice = &exact->plan->choice;
     plim__exact_panel_t panel = {.first = index * choice->columns};
     int64_t end = layer->wide;
     if (by_heads(layer) && choice->columns < layer->channels) {
