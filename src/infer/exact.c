@@ -37,13 +37,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static plim_status_t open_streams(plim__exact_t *exact)
+static plim_status_t open_readers(plim__exact_t *exact)
 {
-    plim__exact_reader_t *streams[] = {&exact->lists, &exact->rows, &exact->own, &exact->states,
+    plim__exact_reader_t *readers[] = {&exact->lists, &exact->rows, &exact->own, &exact->states,
                                        &exact->edges};
-    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
-        if (streams[i]->ahead > 0)
-            PLIM_TRY(plim__exact_reader_open(streams[i], exact->job));
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
+        if (readers[i]->ahead > 0)
+            PLIM_TRY(plim__exact_reader_open(readers[i], exact->job));
     return plim__engine_create(exact->job, 2, &exact->writer.engine);
 }
 
@@ -128,7 +128,7 @@ static plim_status_t open_all(plim__exact_t *exact)
     PLIM_TRY(make_layers(exact));
     place_edges(exact);
     PLIM_TRY(plim__team_create_for(exact->job, exact->sizes.workers, &exact->team));
-    PLIM_TRY(open_streams(exact));
+    PLIM_TRY(open_readers(exact));
     PLIM_TRY(open_file(exact, "indices.npy", &exact->indices));
     PLIM_TRY(open_column(exact));
     return open_file(exact, "features.npy", &exact->features);

@@ -150,7 +150,7 @@ typedef struct plim__exact_chunk {
     int64_t first, end; /* positions */
 } plim__exact_chunk_t;
 
-/* Returns the next range, at most a stream's capacity; false after the last. */
+/* Returns the next range, at most the reader's capacity; false after the last. */
 typedef bool (*plim__exact_next_fn)(void *context, plim__exact_chunk_t *chunk_out);
 
 /* Reads ranges of a file or of memory ahead and returns them in order. */
@@ -172,25 +172,25 @@ typedef struct plim__exact_reader {
 } plim__exact_reader_t;
 
 /* Carves the buffers for `ahead` ranges of at most `capacity` bytes. */
-void plim__exact_reader_lay_out(plim__arena_t *arena, plim__exact_reader_t *stream, int ahead,
+void plim__exact_reader_lay_out(plim__arena_t *arena, plim__exact_reader_t *reader, int ahead,
                                 int64_t capacity);
-plim_status_t plim__exact_reader_open(plim__exact_reader_t *stream, const plim_job_t *job);
-void plim__exact_reader_close(plim__exact_reader_t *stream);
+plim_status_t plim__exact_reader_open(plim__exact_reader_t *reader, const plim_job_t *job);
+void plim__exact_reader_close(plim__exact_reader_t *reader);
 
 /* Starts reading the ranges that `next` returns, from the file or the memory. Drops earlier
  * ranges. */
-void plim__exact_reader_start(plim__exact_reader_t *stream, const plim__file_t *file,
+void plim__exact_reader_start(plim__exact_reader_t *reader, const plim__file_t *file,
                               const char *memory, plim__exact_next_fn next, void *context);
 
 /* Waits for the reads in flight and drops them. */
-void plim__exact_reader_drop(plim__exact_reader_t *stream);
+void plim__exact_reader_drop(plim__exact_reader_t *reader);
 
 /* The next chunk; NULL after the last. */
-const plim__exact_chunk_t *plim__exact_reader_peek(plim__exact_reader_t *stream);
+const plim__exact_chunk_t *plim__exact_reader_peek(plim__exact_reader_t *reader);
 
 /* Waits for the next chunk. Its bytes stay valid until the next call. PLIM_ERR_IO, PLIM_ERR_DATA,
  * PLIM_ERR_STOPPED. */
-plim_status_t plim__exact_reader_take(plim__exact_reader_t *stream, plim__exact_chunk_t *chunk_out,
+plim_status_t plim__exact_reader_take(plim__exact_reader_t *reader, plim__exact_chunk_t *chunk_out,
                                       char **data_out);
 
 /* A matrix between two layers, or states between two passes, in memory or in a nameless file. Each

@@ -9,108 +9,108 @@
 #include <errno.h>
 #include <unistd.h>
 
-void plim__exact_reader_lay_out(plim__arena_t *arena, plim__exact_reader_t *stream, int ahead,
+void plim__exact_reader_lay_out(plim__arena_t *arena, plim__exact_reader_t *reader, int ahead,
                                 int64_t capacity)
 {
     /* A range may begin and end anywhere: reads up to a page more at both ends. */
     const size_t bytes = plim__round_up((size_t)capacity, PLIM__PAGE) + 2 * PLIM__PAGE;
-    *stream = (plim__exact_reader_t){.ahead = ahead, .capacity = capacity};
+    *reader = (plim__exact_reader_t){.ahead = ahead, .capacity = capacity};
     for (int i = 0; i < ahead; i++)
-        stream->buffers[i] = plim__arena_carve(arena, 1, bytes, PLIM__PAGE);
+        reader->buffers[i] = plim__arena_carve(arena, 1, bytes, PLIM__PAGE);
 }
 
-plim_status_t plim__exact_reader_open(plim__exact_reader_t *stream, const plim_job_t *job)
+plim_status_t plim__exact_reader_open(plim__exact_reader_t *reader, const plim_job_t *job)
 {
-    stream->job = job;
-    return plim__engine_create(job, stream->ahead, &stream->engine);
+    reader->job = job;
+    return plim__engine_create(job, reader->ahead, &reader->engine);
 }
 
-void plim__exact_reader_close(plim__exact_reader_t *stream)
+void plim__exact_reader_close(plim__exact_reader_t *reader)
 {
-    plim__engine_destroy(stream->engine);
-    stream->engine = NULL;
+    plim__engine_destroy(reader->engine);
+    reader->engine = NULL;
 }
 
-void plim__exact_reader_drop(plim__exact_reader_t *stream)
+void plim__exact_reader_drop(plim__exact_reader_t *reader)
 {
-    for (; stream->ended < stream->begun; stream->ended++)
-        if (stream->file != NULL && stream->chunks[stream->ended % stream->ahead].size > 0)
-            (void)plim__engine_wait(stream->engine, &stream->ops[stream->ended % stream->ahead]);
-    stream->begun = stream->ended = 0;
-    stream->more = false;
+    for (; reader->ended < reader->begun; reader->ended++)
+        if (reader->file != NULL && reader->chunks[reader->ended % reader->ahead].size > 0)
+            (void)plim__engine_wait(reader->engine, &reader->ops[reader->ended % reader->ahead]);
+    reader->begun = reader->ended = 0;
+    reader->more = false;
 }
 
-static void submit(plim__exact_reader_t *stream, int slot)
+static void submit(plim__exact_reader_t *reader, int slot)
 {
-    const plim__exact_chunk_t *chunk = &stream->chunks[slot];
-    const int64_t unit = (int64_t)stream->file->align;
+    const plim__exact_chunk_t *chunk = &reader->chunks[slot];
+    const int64_t unit = (int64_t)reader->file->align;
     const int64_t start = chunk->offset & ~(unit - 1);
     const size_t size = plim__round_up((size_t)(chunk->offset + chunk->size - start), (size_t)unit);
-    stream->ops[slot] = (plim__op_t){
-        .file = stream->file, .offset = start, .data = stream->buffers[slot], .size = size};
-    plim__engine_submit(stream->engine, &stream->ops[slot]);
+    reader->ops[slot] = (plim__op_t){
+        .file = reader->file, .offset = start, .data = reader->buffers[slot], .size = size};
+    plim__engine_submit(reader->engine, &reader->ops[slot]);
 }
 
 /* Requests as many ranges as there are free buffers; the range returned last keeps its buffer. */
-static void fill(plim__exact_reader_t *stream)
+static void fill(plim__exact_reader_t *reader)
 {
     bool asked = false;
-    while (stream->more && stream->begun - stream->ended < stream->ahead - 1) {
-        const int slot = (int)(stream->begun % stream->ahead);
-        stream->more = stream->next(stream->context, &stream->chunks[slot]);
-        if (!stream->more)
+    while (reader->more && reader->begun - reader->ended < reader->ahead - 1) {
+        const int slot = (int)(reader->begun % reader->ahead);
+        reader->more = reader->next(reader->context, &reader->chunks[slot]);
+        if (!reader->more)
             break;
-        stream->begun++;
-        if (stream->file != NULL && stream->chunks[slot].size > 0) {
-            assert(stream->chunks[slot].size <= stream->capacity);
-            submit(stream, slot);
+        reader->begun++;
+        if (reader->file != NULL && reader->chunks[slot].size > 0) {
+            assert(reader->chunks[slot].size <= reader->capacity);
+            submit(reader, slot);
             asked = true;
         }
     }
     if (asked)
-        plim__engine_flush(stream->engine);
+        plim__engine_flush(reader->engine);
 }
 
-void plim__exact_reader_start(plim__exact_reader_t *stream, const plim__file_t *file,
+void plim__exact_reader_start(plim__exact_reader_t *reader, const plim__file_t *file,
                               const char *memory, plim__exact_next_fn next, void *context)
 {
-    plim__exact_reader_drop(stream);
-    stream->file = file;
-    stream->memory = memory;
-    stream->next = next;
-    stream->context = context;
-    stream->more = true;
-    fill(stream);
+    plim__exact_reader_drop(reader);
+    reader->file = file;
+    reader->memory = memory;
+    reader->next = next;
+    reader->context = context;
+    reader->more = true;
+    fill(reader);
 }
 
-const plim__exact_chunk_t *plim__exact_reader_peek(plim__exact_reader_t *stream)
+const plim__exact_chunk_t *plim__exact_reader_peek(plim__exact_reader_t *reader)
 {
-    return stream->ended < stream->begun ? &stream->chunks[stream->ended % stream->ahead] : NULL;
+    return reader->ended < reader->begun ? &reader->chunks[reader->ended % reader->ahead] : NULL;
 }
 
-plim_status_t plim__exact_reader_take(plim__exact_reader_t *stream, plim__exact_chunk_t *chunk_out,
+plim_status_t plim__exact_reader_take(plim__exact_reader_t *reader, plim__exact_chunk_t *chunk_out,
                                       char **data_out)
 {
-    const int slot = (int)(stream->ended % stream->ahead);
-    const plim__exact_chunk_t *chunk = &stream->chunks[slot];
-    PLIM_TRY(plim__job_check(stream->job));
+    const int slot = (int)(reader->ended % reader->ahead);
+    const plim__exact_chunk_t *chunk = &reader->chunks[slot];
+    PLIM_TRY(plim__job_check(reader->job));
     *chunk_out = *chunk;
-    if (stream->file == NULL) {
-        *data_out = (char *)(uintptr_t)stream->memory + chunk->offset;
+    if (reader->file == NULL) {
+        *data_out = (char *)(uintptr_t)reader->memory + chunk->offset;
     } else if (chunk->size == 0) {
-        *data_out = stream->buffers[slot];
+        *data_out = reader->buffers[slot];
     } else {
-        PLIM_TRY(plim__engine_wait(stream->engine, &stream->ops[slot]));
-        if (stream->ops[slot].moved <
-            (size_t)(chunk->offset + chunk->size - stream->ops[slot].offset))
+        PLIM_TRY(plim__engine_wait(reader->engine, &reader->ops[slot]));
+        if (reader->ops[slot].moved <
+            (size_t)(chunk->offset + chunk->size - reader->ops[slot].offset))
             return plim__fail(
                 PLIM_ERR_DATA, "%s: truncated at %lld; fetch or make the file again",
-                stream->file->path,
-                (long long)(stream->ops[slot].offset + (int64_t)stream->ops[slot].moved));
-        *data_out = stream->buffers[slot] + (chunk->offset - stream->ops[slot].offset);
+                reader->file->path,
+                (long long)(reader->ops[slot].offset + (int64_t)reader->ops[slot].moved));
+        *data_out = reader->buffers[slot] + (chunk->offset - reader->ops[slot].offset);
     }
-    stream->ended++;
-    fill(stream);
+    reader->ended++;
+    fill(reader);
     return PLIM_OK;
 }
 
