@@ -192,9 +192,9 @@ static void second_tile(void *context, int worker, int64_t tile)
 static void apply_epilogue(const plim__exact_t *exact, const plim__epilogue_t *epilogue,
                            int64_t rows, float *y, const float *residual)
 {
-    const int64_t width = epilogue->width;
-    plim__matrix_t h = {y, rows, width, width, PLIM__F32};
-    const plim__matrix_t own = {(float *)(uintptr_t)residual, rows, width, width, PLIM__F32};
+    plim__matrix_t h = plim__matrix_make(y, rows, epilogue->width, PLIM__F32);
+    const plim__matrix_t own =
+        plim__matrix_make((float *)(uintptr_t)residual, rows, epilogue->width, PLIM__F32);
     plim__epilogue_forward(exact->team, epilogue, y, residual != NULL ? &own : NULL, &h,
                            exact->kept);
 }

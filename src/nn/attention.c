@@ -149,7 +149,7 @@ static const float *term_row(const plim__attention_t *attention, int64_t e, floa
 {
     if (attention->terms == NULL)
         return NULL;
-    plim__matrix_t out = {row, 1, attention->terms->width, attention->terms->width, PLIM__F32};
+    plim__matrix_t out = plim__matrix_make(row, 1, attention->terms->width, PLIM__F32);
     plim__kernels()->terms(attention->terms, e, &out, 0, 1);
     return row;
 }

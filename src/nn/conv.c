@@ -151,16 +151,6 @@ static void sage_place(const plim__model_t *model, plim__layer_t *layer,
                                   model->element);
 }
 
-/* The half of a matrix (sums, own rows) that begins at column `first`. */
-static plim__matrix_t half(const plim__matrix_t *both, int64_t first)
-{
-    plim__matrix_t matrix = *both;
-    matrix.width = both->width / 2;
-    if (both->data != NULL)
-        matrix.data = (char *)both->data + (size_t)first * plim__element_bytes(both->element);
-    return matrix;
-}
-
 static void sage_prepare(plim__model_t *model, plim__layer_t *layer)
 {
     if (model->params.model.aggregation == PLIM_MEAN)
@@ -170,8 +160,8 @@ static void sage_prepare(plim__model_t *model, plim__layer_t *layer)
 static void sage_rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
                       int64_t end)
 {
-    plim__matrix_t sum = half(x, 0);
-    plim__matrix_t root = half(x, layer->in);
+    plim__matrix_t sum = plim__matrix_columns(x, 0, layer->in);
+    plim__matrix_t root = plim__matrix_columns(x, layer->in, layer->in);
     const plim__scales_t scales = {.dst = layer->scale_dst};
     if (model->params.model.aggregation != PLIM_MAX)
         plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, &sum, &root, first, end);
@@ -188,8 +178,8 @@ static void sage_backward(plim__model_t *model, plim__layer_t *layer)
     if (layer->raw)
         return;
     plim__reverse_make(&layer->hop, &layer->reverse);
-    const plim__matrix_t dsum = half(&layer->dx, 0);
-    plim__matrix_t droot = half(&layer->dx, layer->in);
+    const plim__matrix_t dsum = plim__matrix_columns(&layer->dx, 0, layer->in);
+    plim__matrix_t droot = plim__matrix_columns(&layer->dx, layer->in, layer->in);
     plim__matrix_t dinput =
         plim__matrix_make(layer->dinput, layer->hop.num_src, layer->in, PLIM__F32);
     if (layer->residual) {

@@ -80,17 +80,6 @@ static void prepare(plim__model_t *model, plim__layer_t *layer)
     plim__model_lap(model, &model->sparse_ns);
 }
 
-/* Columns of a basis, or (number `bases`) of the own row. */
-static plim__matrix_t slice(const plim__layer_t *layer, const plim__matrix_t *x, int64_t number)
-{
-    plim__matrix_t matrix = *x;
-    matrix.width = layer->in;
-    if (x->data != NULL)
-        matrix.data =
-            (char *)x->data + (size_t)(number * layer->in) * plim__element_bytes(x->element);
-    return matrix;
-}
-
 static plim__scales_t scales_of(const plim__model_t *model, const plim__layer_t *layer)
 {
     return (plim__scales_t){.edge = layer->scale_edge,
@@ -103,12 +92,12 @@ static plim__scales_t scales_of(const plim__model_t *model, const plim__layer_t 
 static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
                  int64_t end)
 {
-    const int64_t bases = bases_of(model);
-    plim__matrix_t root = slice(layer, x, bases);
+    const int64_t bases = bases_of(model), in = layer->in;
+    plim__matrix_t root = plim__matrix_columns(x, bases * in, in);
     plim__scales_t scales = scales_of(model, layer);
     scales.mix.bases = 1;
     for (int64_t b = 0; b < bases; b++, scales.mix.factors++) {
-        plim__matrix_t sum = slice(layer, x, b);
+        plim__matrix_t sum = plim__matrix_columns(x, b * in, in);
         plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, &sum,
                                      b == 0 ? &root : NULL, first, end);
     }
@@ -191,10 +180,10 @@ static void backward(plim__model_t *model, plim__layer_t *layer)
                           layer->dx.data);
     comp_gradient(model, layer);
     if (!layer->raw) {
-        const plim__matrix_t dsum = slice(layer, &layer->dx, 0);
-        plim__matrix_t droot = slice(layer, &layer->dx, bases_of(model));
-        plim__matrix_t dinput =
-            plim__matrix_make(layer->dinput, layer->hop.num_src, layer->in, PLIM__F32);
+        const int64_t in = layer->in;
+        const plim__matrix_t dsum = plim__matrix_columns(&layer->dx, 0, in);
+        plim__matrix_t droot = plim__matrix_columns(&layer->dx, bases_of(model) * in, in);
+        plim__matrix_t dinput = plim__matrix_make(layer->dinput, layer->hop.num_src, in, PLIM__F32);
         const plim__scales_t scales = scales_of(model, layer);
         if (layer->residual) {
             const plim__matrix_t residual =

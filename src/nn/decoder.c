@@ -173,11 +173,6 @@ static void score_task(void *context, int worker, int64_t task)
     score(work, task * PAIRS, plim__min_i64((task + 1) * PAIRS, work->pairs->count));
 }
 
-static plim__matrix_t matrix_of(float *data, int64_t rows, int64_t width)
-{
-    return (plim__matrix_t){data, rows, width, width, PLIM__F32};
-}
-
 void plim__decode(plim__team_t *team, plim__decoder_t *decoder, const plim__pairs_t *pairs,
                   int64_t width, const float *rows, float *scores_out)
 {
@@ -187,7 +182,7 @@ void plim__decode(plim__team_t *team, plim__decoder_t *decoder, const plim__pair
     if (decoder != NULL)
         plim__team_run(team, tasks, cost, multiply_task, &work);
     if (decoder != NULL && decoder->dense != NULL) {
-        const plim__matrix_t x = matrix_of(decoder->x, pairs->count, width);
+        const plim__matrix_t x = plim__matrix_make(decoder->x, pairs->count, width, PLIM__F32);
         plim__dense_set_weight(decoder->dense, 0, width, decoder->parameters[WEIGHT]->value);
         plim__dense_forward(decoder->dense, team, &x, decoder->y);
     }
@@ -278,8 +273,8 @@ static void learn(plim__team_t *team, plim__decoder_t *decoder, decoding_t *work
         plim__team_run(team, tasks, 20 * count, vectors_task, work);
         return;
     }
-    plim__matrix_t x = matrix_of(decoder->x, count, width);
-    plim__matrix_t dy = matrix_of(decoder->y, count, width);
+    plim__matrix_t x = plim__matrix_make(decoder->x, count, width, PLIM__F32);
+    plim__matrix_t dy = plim__matrix_make(decoder->y, count, width, PLIM__F32);
     for (int64_t i = 0; i < count; i++)
         decoder->parameters[LAST_BIAS]->gradient[0] += work->dscores[i];
     plim__team_run(team, tasks, 20 * count, hidden_task, work);

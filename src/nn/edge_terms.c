@@ -193,8 +193,7 @@ void plim__edge_terms_backward(plim__team_t *team, const plim__edges_t *hop,
 static void relu_edge(const void *context, int64_t v, int64_t e, float *gradient)
 {
     plim__row_relu_t relu = *(const plim__row_relu_t *)context;
-    const int64_t width = relu.terms->width;
-    plim__matrix_t row = {gradient, 1, width, width, PLIM__F32};
+    plim__matrix_t row = plim__matrix_make(gradient, 1, relu.terms->width, PLIM__F32);
     relu.destination = v;
     relu.out = &row;
     plim__kernels()->relu_edges(&relu, e, e + 1);

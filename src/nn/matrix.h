@@ -34,6 +34,24 @@ static inline size_t plim__element_bytes(plim__element_t element)
     return element == PLIM__F32 ? 4 : 2;
 }
 
+/* A matrix whose rows are dense. */
+static inline plim__matrix_t plim__matrix_make(void *data, int64_t rows, int64_t width,
+                                               plim__element_t element)
+{
+    return (plim__matrix_t){data, rows, width, width, element};
+}
+
+/* Columns [first, first + width) of a matrix. */
+static inline plim__matrix_t plim__matrix_columns(const plim__matrix_t *matrix, int64_t first,
+                                                  int64_t width)
+{
+    plim__matrix_t columns = *matrix;
+    columns.width = width;
+    if (matrix->data != NULL)
+        columns.data = (char *)matrix->data + (size_t)first * plim__element_bytes(matrix->element);
+    return columns;
+}
+
 /* Memory of a matrix whose rows are dense, its padding rows included; saturates. */
 static inline size_t plim__matrix_bytes(int64_t rows, int64_t width, plim__element_t element)
 {

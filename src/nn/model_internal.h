@@ -354,10 +354,4 @@ plim__matrix_t *plim__layer_x(plim__model_t *model, plim__layer_t *layer);
 void plim__sum_backward(plim__model_t *model, plim__layer_t *layer, const plim__scales_t *scales);
 void plim__layer_add_residual(plim__model_t *model, plim__layer_t *layer);
 
-static inline plim__matrix_t plim__matrix_make(void *data, int64_t rows, int64_t width,
-                                               plim__element_t element)
-{
-    return (plim__matrix_t){data, rows, width, width, element};
-}
-
 #endif
