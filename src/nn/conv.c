@@ -280,8 +280,7 @@ static void gin_place_back(const plim__model_t *model, plim__layer_t *layer,
             : plim__place_matrix(workspace, side, layer->rows, layer->out, model->element);
     const plim__epilogue_t inner = plim__layer_inner(model, layer);
     const size_t begin = workspace->used[side];
-    layer->inner_scratch =
-        plim__workspace_take(workspace, side, plim__epilogue_scratch(&inner, layer->rows));
+    layer->inner_scratch = plim__workspace_take(workspace, side, plim__epilogue_scratch(&inner));
     workspace->used[side] = begin;
     plim__place_sum_back(model, layer, workspace);
     if (model->params.model.kind != PLIM_GINE)

@@ -287,8 +287,7 @@ static void place_back_v2(const plim__model_t *model, plim__layer_t *layer,
         layer->dz_dst_read =
             plim__place_matrix(workspace, side, layer->rows, width, model->element);
     const plim__epilogue_t epilogue = plim__model_epilogue(model, &layer->left, true, false, 0);
-    layer->bias_scratch = plim__workspace_take(
-        workspace, side, plim__epilogue_scratch(&epilogue, layer->hop.num_src));
+    layer->bias_scratch = plim__workspace_take(workspace, side, plim__epilogue_scratch(&epilogue));
     layer->dx_dst =
         layer->raw ? NULL
                    : plim__place_matrix(workspace, side, layer->rows, layer->in, PLIM__F32).data;

@@ -280,9 +280,8 @@ size_t plim__epilogue_kept(const plim__epilogue_t *epilogue, int64_t rows)
 }
 
 /* The lanes' scratch, then two rows for batch norm's means. */
-size_t plim__epilogue_scratch(const plim__epilogue_t *epilogue, int64_t rows)
+size_t plim__epilogue_scratch(const plim__epilogue_t *epilogue)
 {
-    (void)rows;
     const size_t row = plim__mul_saturating_size((size_t)plim__epilogue_pitch(epilogue->width), 4);
     return plim__mul_saturating_size(row, PLIM__LANES * PLIM__LANE_ROWS + 2);
 }

@@ -40,7 +40,7 @@ typedef struct plim__epilogue_gradients {
  * without norm. Outside training `kept` may be NULL. And bytes of scratch in backward: sums over
  * rows. */
 size_t plim__epilogue_kept(const plim__epilogue_t *epilogue, int64_t rows);
-size_t plim__epilogue_scratch(const plim__epilogue_t *epilogue, int64_t rows);
+size_t plim__epilogue_scratch(const plim__epilogue_t *epilogue);
 
 /* y (rows, width) F32, which is overwritten, → h, F32 or BF16; `residual` (same shape, F32 or BF16)
  * is added after the norm, before the activation, if not NULL. */

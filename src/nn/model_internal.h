@@ -150,9 +150,8 @@ typedef struct plim__head {
     float *pooled; /* (num_graphs, hidden) */
     int32_t *chosen;
     plim__matrix_t x; /* pooled, in the element of the product */
-    float *y;
     void *kept;
-    plim__matrix_t h;
+    plim__matrix_t h; /* the product's result; the epilogue works in place */
     plim__matrix_t dy;
     void *scratch;
     float *dpooled;

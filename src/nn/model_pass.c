@@ -170,9 +170,9 @@ static void forward_head(plim__model_t *model, const plim_batch_t *batch)
         plim__matrix_convert(model->team, &pooled, &head->x);
     }
     plim__model_lap(model, &model->sparse_ns);
-    plim__linear_forward(model, &head->product, &head->x, head->y);
+    plim__linear_forward(model, &head->product, &head->x, head->h.data);
     const plim__epilogue_t epilogue = plim__model_epilogue(model, &head->after, true, false, 0);
-    plim__epilogue_forward(model->team, &epilogue, head->y, NULL, &head->h, head->kept);
+    plim__epilogue_forward(model->team, &epilogue, head->h.data, NULL, &head->h, head->kept);
     plim__model_lap(model, &model->finish_ns);
 }
 

@@ -235,7 +235,6 @@ static void place_head(plim__model_t *model, plim__workspace_t *workspace)
     const plim__epilogue_t epilogue = plim__model_epilogue(model, &head->after, true, false, 0);
     head->kept = plim__place_kept(workspace, side, &epilogue, model->num_seeds);
     head->h = plim__place_matrix(workspace, side, model->num_seeds, head->product.out, PLIM__F32);
-    head->y = head->h.data;
 }
 
 /* Places the last layer's dh on that layer's side, and the head's gradients for the moment. */
@@ -249,8 +248,7 @@ static void place_head_back(plim__model_t *model, plim__workspace_t *workspace)
     head->dy =
         plim__place_matrix(workspace, other, model->num_seeds, head->product.out, model->element);
     const plim__epilogue_t epilogue = plim__model_epilogue(model, &head->after, true, false, 0);
-    head->scratch =
-        plim__workspace_take(workspace, other, plim__epilogue_scratch(&epilogue, model->num_seeds));
+    head->scratch = plim__workspace_take(workspace, other, plim__epilogue_scratch(&epilogue));
     head->dpooled =
         plim__place_matrix(workspace, other, model->num_seeds, last->out, PLIM__F32).data;
     last->dh = plim__place_matrix(workspace, side, last->rows, last->out, PLIM__F32).data;
@@ -274,8 +272,7 @@ static void place_backward(plim__model_t *model, plim__layer_t *layer, plim__wor
                            : NULL;
     const plim__epilogue_t epilogue = plim__layer_epilogue(model, layer);
     const size_t begin = workspace->used[side];
-    layer->scratch =
-        plim__workspace_take(workspace, side, plim__epilogue_scratch(&epilogue, layer->rows));
+    layer->scratch = plim__workspace_take(workspace, side, plim__epilogue_scratch(&epilogue));
     workspace->used[side] = begin;
     if (side == PLIM__BACK)
         workspace->used[PLIM__FRONT] =

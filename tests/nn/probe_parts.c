@@ -109,7 +109,7 @@ static void probe_finish(plim__team_t *team, char **words)
     finish.running_mean = running;
     finish.running_var = running + width;
     void *kept = calloc(plim__epilogue_kept(&finish, rows) + 1, 1);
-    void *scratch = calloc(plim__epilogue_scratch(&finish, rows) + 1, 1);
+    void *scratch = calloc(plim__epilogue_scratch(&finish) + 1, 1);
     plim__matrix_t h = {h_data, rows, finish.width, finish.width, PLIM__F32};
     plim__matrix_t dy = {dh, rows, finish.width, finish.width, PLIM__F32};
     const plim__epilogue_gradients_t gradients = {sums, sums + width, sums + 2 * width};

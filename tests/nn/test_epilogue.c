@@ -178,7 +178,7 @@ static void check_problem(plim__team_t *team)
     float *y = test_malloc(bytes);
     memcpy(y, p->y, bytes);
     char *kept = test_malloc(plim__epilogue_kept(&p->finish, rows) + 1);
-    char *scratch = test_malloc(plim__epilogue_scratch(&p->finish, rows) + 1);
+    char *scratch = test_malloc(plim__epilogue_scratch(&p->finish) + 1);
     plim__epilogue_forward(team, &p->finish, y, p->residual ? &more : NULL, &h, kept);
     for (int64_t i = 0; i < rows * width; i++)
         test_close(test_value_at(&h, i / width, i % width), want[i], tolerance, "h", i);
@@ -259,7 +259,7 @@ static void without_bias(void **state)
         memcpy(y, problem.y, sizeof y);
         plim__matrix_t h = {h_data, rows, width, width, PLIM__F32};
         void *kept = test_malloc(plim__epilogue_kept(&problem.finish, rows) + 1);
-        void *scratch = test_malloc(plim__epilogue_scratch(&problem.finish, rows) + 1);
+        void *scratch = test_malloc(plim__epilogue_scratch(&problem.finish) + 1);
         plim__epilogue_forward(team, &problem.finish, y, NULL, &h, kept);
         for (int64_t i = 0; i < rows * width; i++)
             test_close((double)h_data[i], want[i], 2e-5, "h", i);
@@ -388,7 +388,7 @@ static void narrow_rows_are_the_same_alone_and_together(void **state)
         finish.activation = kind < 12 ? PLIM_ELU : PLIM_RELU;
         finish.dropout = kind / 6 % 2 ? 0.4f : 0.0f;
         static float y[2][VALUES_MAX], dbias[2][WIDTH_MAX];
-        void *scratch = test_malloc(plim__epilogue_scratch(&finish, ROWS));
+        void *scratch = test_malloc(plim__epilogue_scratch(&finish));
         plim__matrix_t h[2], dy[2];
         for (int64_t apart = 0; apart < 2; apart++) {
             h[apart] = test_rows(ROWS, width, width + 8 * apart, PLIM__F32);
@@ -444,7 +444,7 @@ static void compute_bits(void *context, plim__team_t *team, void *out)
     plim__matrix_t h = {out, BITS_ROWS, BITS_WIDTH, BITS_WIDTH, bits->element};
     plim__matrix_t dy = {(float *)out + count, BITS_ROWS, BITS_WIDTH, BITS_WIDTH, bits->element};
     void *kept = test_malloc(plim__epilogue_kept(&finish, BITS_ROWS) + 1);
-    void *scratch = test_malloc(plim__epilogue_scratch(&finish, BITS_ROWS) + 1);
+    void *scratch = test_malloc(plim__epilogue_scratch(&finish) + 1);
     const plim__epilogue_gradients_t gradients = {sums, sums + width, sums + 2 * width};
     plim__epilogue_forward(team, &finish, y, NULL, &h, kept);
     plim__epilogue_backward(team, &finish, &h, kept, dh, &dy, NULL, &gradients, scratch);
