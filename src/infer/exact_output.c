@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "nn/aggregate.h"
 #include "nn/tile.h"
 
 #include <math.h>
@@ -58,20 +59,16 @@ static plim_status_t load_own(output_t *output, int64_t index)
     }
 }
 
-/* The sum of weights into a node that a batch of training sees, whose fan-out is a share of them.
- */
+/* The sum of weights into a node that a batch of training sees. */
 static float drawn_sum(const plim__exact_t *exact, int64_t node)
 {
-    const float sum = exact->weight_sums.sums[node];
-    const int64_t degree = plim__offsets_degree(exact->offsets, node);
-    const int64_t fanout = exact->layer->fanout;
-    return degree <= fanout ? sum : 1.0f + (sum - 1.0f) * ((float)fanout / (float)degree);
+    return plim__weight_sum_drawn(exact->weight_sums.sums[node],
+                                  plim__offsets_degree(exact->offsets, node), exact->layer->fanout);
 }
 
 float plim__exact_weighted_src(const plim__exact_t *exact, int64_t node)
 {
-    const float sum = drawn_sum(exact, node);
-    return sum == 0 ? 0.0f : 1.0f / sqrtf(sum);
+    return plim__weight_sum_scale(drawn_sum(exact, node));
 }
 
 static float scale_of(const plim__exact_t *exact, int64_t node, int64_t degree)

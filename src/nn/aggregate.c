@@ -84,17 +84,16 @@ void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t 
                                 hop->num_src, src, dst, self);
 }
 
-static float inverse_root(float sum)
-{
-    return sum == 0 ? 0.0f : 1.0f / sqrtf(sum);
-}
-
-/* The sum of all weights into u that a batch of training would see. */
-static float drawn_sum(float sum, int32_t degree, int64_t fanout)
+float plim__weight_sum_drawn(float sum, int64_t degree, int64_t fanout)
 {
     if (fanout <= 0 || degree <= fanout)
         return sum;
     return 1.0f + (sum - 1.0f) * ((float)fanout / (float)degree);
+}
+
+float plim__weight_sum_scale(float sum)
+{
+    return sum == 0 ? 0.0f : 1.0f / sqrtf(sum);
 }
 
 void plim__scales_gcn_weighted(const plim__edges_t *hop, const float *weights, const float *sums,
@@ -102,7 +101,7 @@ void plim__scales_gcn_weighted(const plim__edges_t *hop, const float *weights, c
                                float *dst, float *self)
 {
     for (int64_t u = 0; sums != NULL && u < hop->num_src; u++)
-        src[u] = inverse_root(drawn_sum(sums[u], degrees[u], fanout));
+        src[u] = plim__weight_sum_scale(plim__weight_sum_drawn(sums[u], degrees[u], fanout));
     for (int64_t v = 0; v < hop->num_dst; v++) {
         const int64_t begin = hop->indptr[v], end = hop->indptr[v + 1];
         float sum = 0, own = 1;
@@ -113,11 +112,11 @@ void plim__scales_gcn_weighted(const plim__edges_t *hop, const float *weights, c
             sum += edge[e];
         }
         sum += own;
-        dst[v] = inverse_root(sum);
+        dst[v] = plim__weight_sum_scale(sum);
         if (sums == NULL)
             src[v] = dst[v];
         else if (fanout > 0 && end - begin > fanout && sum != 0)
-            dst[v] = sqrtf(drawn_sum(sums[v], degrees[v], fanout)) / sum;
+            dst[v] = sqrtf(plim__weight_sum_drawn(sums[v], degrees[v], fanout)) / sum;
         self[v] = own * dst[v] * src[v];
     }
 }

@@ -104,6 +104,12 @@ void plim__scales_gcn_weighted(const plim__edges_t *hop, const float *weights, c
                                const int32_t *degrees, int64_t fanout, float *edge, float *src,
                                float *dst, float *self);
 
+/* Its two steps for one node, which exact inference takes too: the sum of which a batch of training
+ * sees a share, since it draws `fanout` of `degree` edges (0 or less: all); and the scale of a sum,
+ * 1/sqrt(sum), 0 for a sum of 0. */
+float plim__weight_sum_drawn(float sum, int64_t degree, int64_t fanout);
+float plim__weight_sum_scale(float sum);
+
 /* dst 1/k_v, 0 without edges. */
 void plim__scales_mean(const plim__edges_t *hop, float *dst);
 
