@@ -10,7 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-#define LEAK 0.2f
 #define EDGES_AHEAD 4    /* edges before its turn that a row is prefetched */
 #define SCORE_ROWS 256   /* rows of one task of the scores */
 #define HEADS_AT_ONCE 32 /* of dropout */
@@ -218,7 +217,7 @@ PLIM__KERNEL void logits_with(const attention_forward_t *forward, int64_t v, boo
         float sum = own[h] + dst[h];
         if (terms)
             sum += term[(hop->num_edges + v) * heads + h];
-        self[h] = sum > 0 ? sum : sum * LEAK;
+        self[h] = sum > 0 ? sum : sum * PLIM__LEAK;
     }
     for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++, edges += heads) {
         const int64_t u = hop->indices[e];
@@ -227,7 +226,7 @@ PLIM__KERNEL void logits_with(const attention_forward_t *forward, int64_t v, boo
             float sum = src[h] + dst[h];
             if (terms)
                 sum += term[e * heads + h];
-            edges[h] = u == v ? -INFINITY : sum > 0 ? sum : sum * LEAK;
+            edges[h] = u == v ? -INFINITY : sum > 0 ? sum : sum * PLIM__LEAK;
         }
     }
 }
@@ -381,7 +380,7 @@ static void weight_gradients(const attention_backward_t *backward, int64_t v, in
 
 static float slope(float score)
 {
-    return score > 0 ? 1.0f : LEAK;
+    return score > 0 ? 1.0f : PLIM__LEAK;
 }
 
 /* What the logits are made of: GAT's scores, those and terms, or GATv2's, whose LeakyReLU is

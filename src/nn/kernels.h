@@ -11,6 +11,8 @@
 
 #include <stdbool.h>
 
+#define PLIM__LEAK 0.2f /* slope of attention's leaky ReLU below zero */
+
 /* Factors of edges by their types: of part k of a row, factors[types[e] * pitch + k], k < bases. */
 typedef struct plim__mix {
     const int64_t *types;

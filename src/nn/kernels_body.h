@@ -505,6 +505,20 @@ LANES_TARGET static void terms_rows(const plim__edge_terms_t *terms, int64_t fro
     FOR_EACH_BLOCK(terms_block, &rows, PLIM__F32, MAX_BLOCK, terms->width, first, last);
 }
 
+/* The next floats of an array that ends after `left` of them. */
+LANES_INLINE lanes_t load_left(const float *from, int64_t left)
+{
+    return left >= LANES ? lanes_load(from, PLIM__F32) : lanes_load_some(from, left);
+}
+
+LANES_INLINE void store_left(float *to, int64_t left, lanes_t values)
+{
+    if (left >= LANES)
+        lanes_store(to, PLIM__F32, values);
+    else
+        lanes_store_some(to, left, values);
+}
+
 /* LANES numbers at `from`; only the first `count` exist. */
 LANES_INLINE lanes_t load_int32(const int32_t *from, int64_t count)
 {
@@ -513,11 +527,6 @@ LANES_INLINE lanes_t load_int32(const int32_t *from, int64_t count)
     int32_t copy[LANES] = {0};
     memcpy(copy, from, (size_t)count * sizeof copy[0]);
     return lanes_from_int32(copy);
-}
-
-LANES_INLINE void store_count(float *to, int64_t count, lanes_t values)
-{
-    store_part(to, PLIM__F32, count >= LANES ? 0 : count, values);
 }
 
 /* Numbers of edges of LANES destinations; only the first `count` exist. */
@@ -538,7 +547,7 @@ LANES_TARGET static void scales_gcn(const int32_t *indptr, const int32_t *degree
     for (int64_t u = 0; u < num_src; u += LANES) {
         const lanes_t whole = load_int32(degrees + u, num_src - u);
         const lanes_t degree = lanes_choose(lanes_exceeds(whole, cap), cap, whole);
-        store_count(src + u, num_src - u, one / lanes_sqrt(degree + one));
+        store_left(src + u, num_src - u, one / lanes_sqrt(degree + one));
     }
     const lanes_t most_drawn = cap + one;
     const lanes_t root = lanes_sqrt(most_drawn);
@@ -547,9 +556,8 @@ LANES_TARGET static void scales_gcn(const int32_t *indptr, const int32_t *degree
         const lanes_t drawn = load_drawn(indptr + v, count) + one;
         const lanes_t scale =
             lanes_choose(lanes_exceeds(drawn, most_drawn), root / drawn, one / lanes_sqrt(drawn));
-        store_count(dst + v, count, scale);
-        store_count(self + v, count,
-                    scale * load_part(src + v, PLIM__F32, count >= LANES ? 0 : count));
+        store_left(dst + v, count, scale);
+        store_left(self + v, count, scale * load_left(src + v, count));
     }
 }
 
@@ -557,7 +565,7 @@ LANES_TARGET static void scales_mean(const int32_t *indptr, int64_t num_dst, flo
 {
     for (int64_t v = 0; v < num_dst; v += LANES) {
         const lanes_t drawn = load_drawn(indptr + v, num_dst - v);
-        store_count(dst + v, num_dst - v, lanes_where_positive(drawn, lanes_set(1) / drawn));
+        store_left(dst + v, num_dst - v, lanes_where_positive(drawn, lanes_set(1) / drawn));
     }
 }
 
@@ -580,10 +588,8 @@ LANES_INLINE float dot(const float *a, const float *b, int64_t count)
     UNROLL
     for (int i = 0; i < SIXTEEN; i++, c += LANES) {
         const int64_t left = count - c;
-        if (left >= LANES)
-            sums.part[i] += lanes_load(a + c, PLIM__F32) * lanes_load(b + c, PLIM__F32);
-        else if (left > 0)
-            sums.part[i] += lanes_load_some(a + c, left) * lanes_load_some(b + c, left);
+        if (left > 0)
+            sums.part[i] += load_left(a + c, left) * load_left(b + c, left);
     }
     return lanes_total(&sums);
 }
@@ -611,14 +617,7 @@ LANES_TARGET static void add_scaled(int64_t heads, int64_t channels, const float
     }
 }
 
-#define SLOPE 0.2f /* of GAT's leaky ReLU below zero */
-
 /* The vector of a + b + term at column c, of which the first `left` columns exist. */
-LANES_INLINE lanes_t load_left(const float *from, int64_t left)
-{
-    return left >= LANES ? lanes_load(from, PLIM__F32) : lanes_load_some(from, left);
-}
-
 LANES_INLINE lanes_t leaky_input(const float *a, const float *b, const float *term, int64_t c,
                                  int64_t left)
 {
@@ -630,15 +629,7 @@ LANES_INLINE lanes_t leaky_input(const float *a, const float *b, const float *te
 
 LANES_INLINE lanes_t leaky(lanes_t t)
 {
-    return lanes_choose(lanes_exceeds(t, lanes_set(0)), t, t * lanes_set(SLOPE));
-}
-
-LANES_INLINE void store_left(float *to, int64_t left, lanes_t values)
-{
-    if (left >= LANES)
-        lanes_store(to, PLIM__F32, values);
-    else
-        lanes_store_some(to, left, values);
+    return lanes_choose(lanes_exceeds(t, lanes_set(0)), t, t * lanes_set(PLIM__LEAK));
 }
 
 /* As dot. */
@@ -680,7 +671,7 @@ LANES_TARGET static void leaky_back(int64_t heads, int64_t channels, const float
                                     const float *scales, const float *a, const float *b,
                                     const float *term, bool add, float *y)
 {
-    const lanes_t one = lanes_set(1), slope = lanes_set(SLOPE), zero = lanes_set(0);
+    const lanes_t one = lanes_set(1), slope = lanes_set(PLIM__LEAK), zero = lanes_set(0);
     for (int64_t h = 0; h < heads; h++) {
         const lanes_t scale = lanes_set(scales[h]);
         for (int64_t c = 0; c < channels; c += LANES) {

@@ -1,12 +1,11 @@
 #include "nn/stream_aggregate.h"
 
 #include "nn/exp.h"
+#include "nn/kernels.h"
 #include "nn/vector.h"
 
 #include <math.h>
 #include <string.h>
-
-#define SLOPE 0.2f /* of GAT's leaky ReLU below zero */
 
 typedef float v4_t __attribute__((vector_size(16), aligned(4)));
 typedef float v8_t __attribute__((vector_size(32), aligned(4)));
@@ -244,7 +243,7 @@ PLIM__KERNEL void attend_rows(const plim__stream_aggregate_t *rule,
             float sum = row[(int64_t)2 * head] + own[(int64_t)2 * head + 1];
             if (rule->terms.entries > 0)
                 ADD_TERM(float, sum, &rule->terms, edges, i, head);
-            attend(sum > 0 ? sum : sum * SLOPE, end - from, row + scores + from,
+            attend(sum > 0 ? sum : sum * PLIM__LEAK, end - from, row + scores + from,
                    state + (int64_t)2 * head, state + scores + from);
         }
     }
@@ -259,7 +258,7 @@ PLIM__KERNEL void attend_rows(const plim__stream_aggregate_t *rule,
         ADD_TERM(vector, t, terms, edges, at, first + column);                                     \
         memcpy(&other, att + column, sizeof other);                                                \
         const mask above = (mask)(t > 0);                                                          \
-        (total) += other * (vector)((above & (mask)t) | (~above & (mask)(t * SLOPE)));             \
+        (total) += other * (vector)((above & (mask)t) | (~above & (mask)(t * PLIM__LEAK)));        \
     } while (0)
 
 /* A head's logit: sums of 16 columns, then of 4, then the rest. `first`: the head's column. */
@@ -278,7 +277,7 @@ PLIM__KERNEL float leaky_logit(const plim__stream_terms_t *terms, const plim__st
     for (; column < channels; column++) {
         float t = z[column] + z_dst[column];
         ADD_TERM(float, t, terms, edges, at, first + column);
-        total += att[column] * (t > 0 ? t : t * SLOPE);
+        total += att[column] * (t > 0 ? t : t * PLIM__LEAK);
     }
     for (int i = 0; i < 16; i++)
         four[i % 4] += sixteen[i];
