@@ -149,23 +149,13 @@ static plim_status_t score_exact(void *context, int64_t first, int64_t rows, int
     return PLIM_OK;
 }
 
-static const char *const split_names[] = {"training", "validation", "test"};
-
-/* Warns about splits without labels, which have no score. An error if no split has labels. */
+/* Warns about seeds without labels. An error if no seed of the splits has one. */
 static plim_status_t check_labels(const plim__session_t *session, unsigned splits)
 {
     int64_t labelled = 0;
-    for (int split = 0; split < 3; split++) {
-        if ((splits >> split & 1) == 0)
-            continue;
-        labelled += session->labelled[split];
-        if (session->labelled[split] < session->info->num_split[split])
-            plim__log(session->job, PLIM_LOG_WARNING,
-                      "%lld of %lld seeds of the %s split have a label; %s",
-                      (long long)session->labelled[split],
-                      (long long)session->info->num_split[split], split_names[split],
-                      session->labelled[split] > 0 ? "its score is of those" : "it has no score");
-    }
+    plim__session_warn_labels(session, splits);
+    for (int split = 0; split < 3; split++)
+        labelled += (splits >> split & 1) != 0 ? session->labelled[split] : 0;
     return labelled > 0 ? PLIM_OK
                         : plim__fail(PLIM_ERR_USAGE,
                                      "%s: no seed that is to be scored has a label; choose another "
@@ -190,10 +180,10 @@ static plim_status_t share_scores(const plim__session_t *session, double score[3
     return plim__peers_broadcast(session->peers, stage, 0, loss, 3 * sizeof *loss);
 }
 
-/* Evaluates all splits in one pass over the graph. With `tells` it checks their labels and logs its
- * plan, which a run has done before its first epoch. */
+/* Evaluates all splits in one pass over the graph. Checks their labels and logs its plan unless it
+ * is `quiet`, as in a run, which has done both before its first epoch. */
 static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
-                                    const plim_inference_t *inference, unsigned splits, bool tells,
+                                    const plim_inference_t *inference, unsigned splits, bool quiet,
                                     double score[3], double loss[3])
 {
     wanted_t wanted = {.nodes = NULL};
@@ -205,12 +195,12 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
     wanted.team = ranking != NULL ? ranking : session->team;
     if (status == PLIM_OK)
         status = find_wanted(session, splits, &wanted);
-    if (status == PLIM_OK && tells)
+    if (status == PLIM_OK && !quiet)
         status = check_labels(session, splits);
     status = plim__inference_agree(session, status);
     if (status == PLIM_OK) {
         plim__exact_params_t params = plim__inference_exact_params(session, run, inference, false);
-        params.quiet = !tells;
+        params.quiet = quiet;
         status = plim__exact_run(session->job, session->dataset, &params, wanted.nodes,
                                  wanted.first[3], score_exact, &wanted);
     }
@@ -243,7 +233,7 @@ plim_status_t plim__evaluate_exact(const plim_job_t *job, const plim_dataset_t *
     const plim_status_t status =
         training->task == PLIM_TASK_LINK
             ? plim__evaluate_valid_pairs(&session, run, &inference, &score[PLIM_VALID])
-            : evaluate_exact(&session, run, &inference, splits, false, score, loss);
+            : evaluate_exact(&session, run, &inference, splits, true, score, loss);
     plim__session_end(&session);
     return status;
 }
@@ -282,7 +272,7 @@ static plim_status_t evaluate(plim__session_t *session, const char *run,
         session->errors[i] = (plim_errors_t){NAN, NAN, NAN};
     if (status == PLIM_OK)
         status = inference->exact && draws(session)
-                     ? evaluate_exact(session, run, inference, splits, true, score, loss)
+                     ? evaluate_exact(session, run, inference, splits, false, score, loss)
                      : evaluate_sampled(session, run, inference, splits, score, loss);
     plim__session_end(session);
     plim__arena_destroy(&table.arena);
@@ -315,7 +305,7 @@ static plim_status_t fail_empty_split(const plim__session_t *session, int empty)
         return plim__fail(PLIM_ERR_USAGE, "%s: all its splits are empty; import it with splits",
                           path);
     return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty; give `split` %s", path,
-                      split_names[empty], others);
+                      plim__split_names[empty], others);
 }
 
 static plim_status_t check_splits(const plim__session_t *session, const char *run, unsigned splits)
@@ -364,7 +354,7 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
                               "%s: its loss on the %s split is not finite: the weights are too "
                               "large; take other `weights`, or train with a lower learning "
                               "rate (`rate`)",
-                              run, split_names[split]);
+                              run, plim__split_names[split]);
     memcpy(score_out, score, sizeof score);
     memcpy(loss_out, loss, sizeof loss);
     return PLIM_OK;

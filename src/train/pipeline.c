@@ -27,7 +27,6 @@
 /* Counts labelled seeds, and refuses splits that cannot be trained on or compared. */
 static plim_status_t look_at_labels(plim__loop_t *loop)
 {
-    static const char *const names[] = {"training", "validation", "test"};
     plim__session_t *session = &loop->trainer->session;
     const char *path = plim__dataset_path(loop->dataset);
     plim__session_count_labels(session, loop->loader);
@@ -41,21 +40,8 @@ static plim_status_t look_at_labels(plim__loop_t *loop)
                           "%s: no seed of its validation split has a label, so `patience` has "
                           "nothing to compare; leave it out",
                           path);
-    if (loop->saved_step >= 0) /* logged before */
-        return PLIM_OK;
-    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++) {
-        const long long seeds = (long long)session->info->num_split[split];
-        const long long labelled = (long long)session->labelled[split];
-        if (labelled == 0 && seeds > 0)
-            plim__log(loop->job, PLIM_LOG_WARNING,
-                      "none of the %lld seeds of the %s split has a label: it is not scored", seeds,
-                      names[split]);
-        else if (labelled < seeds)
-            plim__log(loop->job, PLIM_LOG_WARNING,
-                      "%lld of %lld seeds of the %s split have a label; %s are over those",
-                      labelled, seeds, names[split],
-                      split == PLIM_TRAIN ? "loss and gradient" : "scores");
-    }
+    if (loop->saved_step < 0) /* else a start before has warned */
+        plim__session_warn_labels(session, PLIM_SPLITS_ALL);
     return PLIM_OK;
 }
 

@@ -15,6 +15,8 @@
 #include <math.h>
 #include <string.h>
 
+const char *const plim__split_names[3] = {"training", "validation", "test"};
+
 void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
                          const plim_training_t *training, plim_train_event_fn events, void *user,
                          plim__session_t *session_out)
@@ -62,6 +64,18 @@ void plim__session_count_labels(plim__session_t *session, const plim_loader_t *l
 {
     for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
         session->labelled[split] = plim__loader_labelled(loader, (plim_split_t)split);
+}
+
+void plim__session_warn_labels(const plim__session_t *session, unsigned splits)
+{
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++) {
+        const int64_t seeds = session->info->num_split[split], labelled = session->labelled[split];
+        if ((splits >> split & 1) != 0 && labelled < seeds)
+            plim__log(session->job, PLIM_LOG_WARNING,
+                      "%lld of %lld seeds of the %s split have a label; %s", (long long)labelled,
+                      (long long)seeds, plim__split_names[split],
+                      labelled > 0 ? "the others do not count" : "it has no score");
+    }
 }
 
 void plim__session_end(plim__session_t *session)

@@ -11,6 +11,8 @@
 #include "plan/train_plan.h"
 #include "train/collect.h"
 
+extern const char *const plim__split_names[3]; /* "training", "validation", "test" */
+
 typedef struct plim__session {
     const plim_job_t *job;
     const plim_dataset_t *dataset;
@@ -55,6 +57,9 @@ void plim__session_end(plim__session_t *session);
 
 /* Fills in the labelled seeds of each split from the loader's counts. */
 void plim__session_count_labels(plim__session_t *session, const plim_loader_t *loader);
+
+/* Warns about seeds of these splits (bits) that have no label. */
+void plim__session_warn_labels(const plim__session_t *session, unsigned splits);
 
 /* PLIM_ERR_USAGE if the model cannot read the batch's arrays: it is of another dataset, or its
  * recipe has other types or leaves arrays out. The model itself compares the sizes. */
