@@ -295,14 +295,14 @@ static plim_status_t lock_and_write(plim__run_t *run, const plim__run_json_t *ab
     return write_files(run, about);
 }
 
-/* Takes the host's text from the settings; *changed_out: it is another one. */
+/* Takes the host's text from the settings; sets *changed if it differs. */
 static plim_status_t take_start(const plim_training_t *training, plim__run_json_t *about,
-                                bool *changed_out)
+                                bool *changed)
 {
     const char *start = training->start;
-    *changed_out = start != NULL && strcmp(start, about->start) != 0;
-    if (!*changed_out)
+    if (start == NULL || strcmp(start, about->start) == 0)
         return PLIM_OK;
+    *changed = true;
     if (strlen(start) >= sizeof about->start)
         return plim__fail(PLIM_ERR_USAGE,
                           "the text of the start has %zu bytes; it must have fewer "
@@ -312,9 +312,9 @@ static plim_status_t take_start(const plim_training_t *training, plim__run_json_
     return PLIM_OK;
 }
 
-/* Writes down where the files of links are; *changed_out is set if that is elsewhere. */
+/* Takes the absolute paths of the files of links; sets *changed if one differs. */
 static plim_status_t take_pairs(const plim_training_t *training, plim__run_json_t *about,
-                                bool *changed_out)
+                                bool *changed)
 {
     const struct {
         const char *given;
@@ -328,7 +328,7 @@ static plim_status_t take_pairs(const plim_training_t *training, plim__run_json_
             continue;
         if (realpath(files[i].given, path) == NULL)
             return plim__fail_errno(errno, "cannot find the links %s", files[i].given);
-        *changed_out = *changed_out || strcmp(path, files[i].to) != 0;
+        *changed = *changed || strcmp(path, files[i].to) != 0;
         memcpy(files[i].to, path, sizeof path);
     }
     return PLIM_OK;
@@ -338,7 +338,7 @@ static plim_status_t create_files(plim__run_t *run, const char *dataset_path)
 {
     plim__run_json_t about = {.machine = run->checkpoint.machine,
                               .training = run->checkpoint.training};
-    bool changed;
+    bool changed = false;
     PLIM_TRY(take_start(&run->checkpoint.training, &about, &changed));
     PLIM_TRY(take_pairs(&run->checkpoint.training, &about, &changed));
     memcpy(about.fingerprint, run->checkpoint.fingerprint, sizeof about.fingerprint);
@@ -479,7 +479,7 @@ static plim_status_t open_files(plim__run_t *run)
     remove_leftovers(run->directory);
     PLIM_TRY(open_lines(run, false));
     PLIM_TRY(plim__run_lines_drop_partial(&run->timeline));
-    bool changed;
+    bool changed = false;
     PLIM_TRY(take_start(&run->checkpoint.training, &about, &changed));
     PLIM_TRY(take_pairs(&run->checkpoint.training, &about, &changed));
     if (plim__run_settings_same(&about.training, &run->checkpoint.training) && !changed)

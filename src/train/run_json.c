@@ -130,19 +130,20 @@ static json_t *root_of(const plim__run_json_t *about, json_t *settings)
                   about->dataset, "fingerprint", about->fingerprint, "machine", "cpu", machine->cpu,
                   "vectors", machine->vectors, "threads", machine->threads, "versions", "plimsoll",
                   machine->version, "onednn", machine->library, "settings", settings);
-    if ((about->init[0] == '\0' ||
-         json_object_set_new(root, "init", json_string(about->init)) == 0) &&
-        (about->pairs[0] == '\0' ||
-         json_object_set_new(root, "pairs", json_string(about->pairs)) == 0) &&
-        (about->valid_pairs[0] == '\0' ||
-         json_object_set_new(root, "valid_pairs", json_string(about->valid_pairs)) == 0) &&
-        (about->valid_negatives[0] == '\0' ||
-         json_object_set_new(root, "valid_negatives", json_string(about->valid_negatives)) == 0) &&
-        (about->start[0] == '\0' ||
-         json_object_set_new(root, "start", json_string(about->start)) == 0))
-        return root;
-    json_decref(root);
-    return NULL;
+    const struct {
+        const char *key, *text;
+    } texts[] = {{"init", about->init},
+                 {"pairs", about->pairs},
+                 {"valid_pairs", about->valid_pairs},
+                 {"valid_negatives", about->valid_negatives},
+                 {"start", about->start}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (texts[i].text[0] != '\0' &&
+            json_object_set_new(root, texts[i].key, json_string(texts[i].text)) != 0) {
+            json_decref(root);
+            return NULL;
+        }
+    return root;
 }
 
 /* JSON holds only UTF-8, a path any bytes. */
