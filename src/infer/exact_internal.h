@@ -619,18 +619,13 @@ plim_status_t plim__exact_agree(const plim__exact_t *exact, plim_status_t status
 /* Makes the members of the peers' sets those of all; their positions are not valid. */
 plim_status_t plim__exact_unite(plim__exact_t *exact, plim__node_set_t *members);
 
-/* A range of the sources that peers form together: one stripe of each, or all if there is one. */
-typedef struct plim__exact_group {
-    int64_t first, end; /* positions in exact->from */
-    int64_t stripe;     /* of peer 0 */
-} plim__exact_group_t;
+/* The end of the group of sources that begins at position `first`, at most `end`. Peers form a
+ * group together: one stripe of each, or all sources if there is one peer. */
+int64_t plim__exact_group_end(const plim__exact_t *exact, int64_t first, int64_t end);
 
-/* The group that begins at position `first` of the sources and ends at `end` at the latest. */
-plim__exact_group_t plim__exact_group_at(const plim__exact_t *exact, int64_t first, int64_t end);
-
-/* Gathers the rows of a group, which lie from `rows` on, from their peers. `status` is that of this
- * peer's rows. */
-plim_status_t plim__exact_gather(plim__exact_t *exact, const plim__exact_group_t *group,
+/* Gathers the rows of the group [first, end), which lie from `rows` on, from their peers. `status`
+ * is that of this peer's rows. */
+plim_status_t plim__exact_gather(plim__exact_t *exact, int64_t first, int64_t end,
                                  plim_status_t status, int64_t width, float *rows);
 
 /* Collects on peer 0, at `rows_out` (count, width), the rows of `nodes` in their order. Each peer

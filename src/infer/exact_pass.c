@@ -164,12 +164,11 @@ static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_panel_t *
     plim__exact_reader_start(&exact->rows, exact->source.file, exact->source.memory,
                              plim__exact_rows_next, &rows);
     for (int64_t at = first; at < end;) {
-        const plim__exact_group_t group = plim__exact_group_at(exact, at, end);
-        const plim_status_t status =
-            fill_until(&fill, plim__exact_part_before(exact->held, group.end));
-        PLIM_TRY(plim__exact_gather(exact, &group, status, panel->row_width,
-                                    exact->resident + (group.first - first) * panel->row_width));
-        at = group.end;
+        const int64_t stop = plim__exact_group_end(exact, at, end);
+        const plim_status_t status = fill_until(&fill, plim__exact_part_before(exact->held, stop));
+        PLIM_TRY(plim__exact_gather(exact, at, stop, status, panel->row_width,
+                                    exact->resident + (at - first) * panel->row_width));
+        at = stop;
     }
     return PLIM_OK;
 }

@@ -73,39 +73,40 @@ plim_status_t plim__exact_unite(plim__exact_t *exact, plim__node_set_t *members)
     return PLIM_OK;
 }
 
-plim__exact_group_t plim__exact_group_at(const plim__exact_t *exact, int64_t first, int64_t end)
+/* The stripe of peer 0 in the group that begins at position `first`. */
+static int64_t first_stripe(const plim__exact_t *exact, int64_t first)
 {
-    const int peers = plim__peers_num_ranks(exact->peers);
-    const int shift = exact->held->shift;
+    const int64_t node = plim__exact_node_at(exact->from, first);
+    const int64_t stripe = plim__exact_stripe(exact->held->shift, node);
+    return stripe - stripe % plim__peers_num_ranks(exact->peers);
+}
+
+int64_t plim__exact_group_end(const plim__exact_t *exact, int64_t first, int64_t end)
+{
     if (exact->peers == NULL)
-        return (plim__exact_group_t){first, end, 0};
-    const int64_t own = plim__exact_stripe(shift, plim__exact_node_at(exact->from, first));
-    const int64_t stripe = own - own % peers;
-    const int64_t next = plim__exact_stripe_position(exact->from, shift, stripe + peers);
-    return (plim__exact_group_t){first, plim__min_i64(next, end), stripe};
+        return end;
+    const int64_t next = first_stripe(exact, first) + plim__peers_num_ranks(exact->peers);
+    return plim__min_i64(plim__exact_stripe_position(exact->from, exact->held->shift, next), end);
 }
 
-/* The position of the first source of a stripe, as far as it is in the group. */
-static int64_t bound(const plim__exact_t *exact, const plim__exact_group_t *group, int64_t stripe)
-{
-    const int64_t position = plim__exact_stripe_position(exact->from, exact->held->shift, stripe);
-    return plim__max_i64(group->first, plim__min_i64(position, group->end));
-}
-
-plim_status_t plim__exact_gather(plim__exact_t *exact, const plim__exact_group_t *group,
+plim_status_t plim__exact_gather(plim__exact_t *exact, int64_t first, int64_t end,
                                  plim_status_t status, int64_t width, float *rows)
 {
     const int self = plim__peers_rank(exact->peers), peers = plim__peers_num_ranks(exact->peers);
+    int64_t own = first, begin = first;
     if (exact->peers == NULL)
         return status;
+    const int64_t stripe = first_stripe(exact, first);
     for (int peer = 0; peer < peers; peer++) {
-        const int64_t count = bound(exact, group, group->stripe + peer + 1) -
-                              bound(exact, group, group->stripe + peer);
-        exact->send_sizes[peer] = (size_t)(count * width) * sizeof *rows;
+        const int64_t position =
+            plim__exact_stripe_position(exact->from, exact->held->shift, stripe + peer + 1);
+        const int64_t stop = plim__max_i64(first, plim__min_i64(position, end));
+        own = peer == self ? begin : own;
+        exact->send_sizes[peer] = (size_t)((stop - begin) * width) * sizeof *rows;
+        begin = stop;
     }
-    const int64_t before = bound(exact, group, group->stripe + self) - group->first;
     PLIM_TRY(plim__exact_agree(exact, status));
-    return plim__peers_all_gather(exact->peers, STAGE, rows + before * width, rows,
+    return plim__peers_all_gather(exact->peers, STAGE, rows + (own - first) * width, rows,
                                   exact->send_sizes);
 }
 
