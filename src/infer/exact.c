@@ -31,7 +31,6 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "base/radix.h"
 #include "io/npy.h"
 
 #include <stdio.h>
@@ -256,97 +255,6 @@ static bool ascending(const int64_t *nodes, int64_t count)
     return true;
 }
 
-/* Finds the positions of requested nodes first … first + count - 1 that are this peer's; returns
- * how many. */
-static int64_t find_own(plim__exact_reorder_t *reorder, const plim__exact_source_t *source,
-                        const int64_t *nodes, int64_t first, int64_t count)
-{
-    int64_t own = 0;
-    for (int64_t i = first; i < first + count; i++) {
-        const int64_t position = plim__exact_position(source->set, nodes != NULL ? nodes[i] : i);
-        if (position >= 0)
-            reorder->keys[own++] = (uint64_t)position;
-    }
-    return own;
-}
-
-/* Reads the rows of the positions in `keys` to exact->h; sorted by position, so that adjacent rows
- * are read together. */
-static plim_status_t read_rows(plim__exact_t *exact, plim__exact_reorder_t *reorder,
-                               const plim__exact_source_t *source, int64_t rows)
-{
-    int bits = 0;
-    while (((int64_t)1 << bits) < exact->sizes.range_rows)
-        bits++;
-    const int64_t members = source->set->count;
-    int position_bits = 1;
-    while (position_bits < 62 - bits && ((int64_t)1 << position_bits) < members)
-        position_bits++;
-    for (int64_t i = 0; i < rows; i++)
-        reorder->keys[i] = reorder->keys[i] << bits | (uint64_t)i;
-    const uint64_t *keys =
-        plim__radix_sort(reorder->keys, reorder->sort_scratch, rows, bits + position_bits);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t position = (int64_t)(keys[i] >> bits);
-        const int64_t index = (int64_t)(keys[i] & (((uint64_t)1 << bits) - 1));
-        reorder->reads[i] = (plim__read_t){.offset = plim__exact_row_offset(source, position),
-                                           .size = (size_t)source->row_bytes,
-                                           .to = exact->h + index * source->width};
-    }
-    return plim__range_reader_read(reorder->reader, source->file, reorder->reads, rows);
-}
-
-/* Gathers this peer's rows of requested nodes first … first + count - 1 in exact->h. */
-static plim_status_t reorder_range(plim__exact_t *exact, plim__exact_reorder_t *reorder,
-                                   const plim__exact_source_t *source, const int64_t *nodes,
-                                   int64_t first, int64_t count)
-{
-    const int64_t rows = find_own(reorder, source, nodes, first, count);
-    if (source->file != NULL)
-        return read_rows(exact, reorder, source, rows);
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(exact->h + i * source->width,
-               source->memory + plim__exact_row_offset(source, (int64_t)reorder->keys[i]),
-               (size_t)source->row_bytes);
-    return PLIM_OK;
-}
-
-/* Passes the rows of the peers' stores, which are by ascending node, to `take` in the order of
- * `nodes`. */
-static plim_status_t take_in_order(plim__exact_t *exact, const plim__exact_source_t *source,
-                                   const int64_t *nodes, int64_t count, plim__exact_take_fn take,
-                                   void *context)
-{
-    const plim__range_reader_params_t params =
-        plim__exact_reorder_reader((size_t)source->row_bytes);
-    plim__exact_reorder_t draft = {.range_rows = exact->sizes.range_rows}, *reorder;
-    float *ordered = exact->peers == NULL ? exact->h : (float *)(void *)exact->writer.buffers[0];
-    bool failed = false; /* on this peer, since the last agreement */
-    plim_status_t status =
-        plim__object_create(exact->job->ledger, "exact", plim__exact_reorder_lay_out, &draft,
-                            sizeof draft, &draft.arena, &reorder);
-    const bool created = status == PLIM_OK;
-    if (created && source->file != NULL)
-        status = plim__range_reader_create(exact->job, &params, &reorder->reader);
-    for (int64_t first = 0; first < count && !failed;) {
-        const int64_t rows = plim__min_i64(exact->round_rows, count - first);
-        if (status == PLIM_OK)
-            status = reorder_range(exact, reorder, source, nodes, first, rows);
-        status = exact->peers != NULL ? plim__exact_collect(exact, status, nodes, first, rows,
-                                                            source->width, ordered)
-                                      : status;
-        failed = status != PLIM_OK;
-        if (!failed && plim__peers_rank(exact->peers) == 0)
-            status = take(context, first, rows, source->width, ordered);
-        first += rows;
-    }
-    if (created) {
-        plim__range_reader_destroy(reorder->reader);
-        plim__arena_destroy(&reorder->arena);
-    }
-    return failed ? status : plim__exact_agree(exact, status);
-}
-
 static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_t count,
                               plim__exact_take_fn take, void *context)
 {
@@ -361,8 +269,8 @@ static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_
     plim_status_t status = run_layers(exact, &sink, &output);
     if (status == PLIM_OK && stored) {
         const plim__exact_source_t source = source_of_store(exact, &output, exact->num_layers - 1);
-        status = take_in_order(exact, &source, nodes,
-                               nodes != NULL ? count : exact->info->num_nodes, take, context);
+        status = plim__exact_reorder(exact, &source, nodes,
+                                     nodes != NULL ? count : exact->info->num_nodes, take, context);
     }
     plim__exact_store_destroy(&output);
     return status;

@@ -1,13 +1,14 @@
 /*
  * What the files of exact evaluation share. One evaluation goes through them in this order:
  *
- *     exact.c         creates the evaluation, runs layer after layer, puts outputs in order
+ *     exact.c         creates the evaluation, runs layer after layer
  *     exact_layer.c   turns the model's parameters into layers
  *     exact_plan.c    buffer sizes, panels and blocks of each layer, memory and disk
  *     exact_set.c     the nodes that each layer needs, and the file ranges of their lists and rows
  *     exact_pass.c    one layer: fills rows into memory, aggregates lists over them
  *     exact_columns.c what edges carry: read beside the lists, given to the aggregation
  *     exact_output.c  from aggregated states to the layer's output rows
+ *     exact_reorder.c puts the outputs into the requested order
  *     exact_reader.c  reads ahead, writes behind
  *     exact_peers.c   what the ranks of a job exchange
  *
@@ -21,7 +22,6 @@
 #include "base/node_set.h"
 #include "infer/exact.h"
 #include "io/engine.h"
-#include "io/range_reader.h"
 #include "mem/arena.h"
 #include "nn/epilogue.h"
 #include "nn/stream_aggregate.h"
@@ -479,20 +479,8 @@ static inline void plim__exact_load(const plim__exact_t *exact, const char *row,
                          (size_t)count * sizeof(float));
 }
 
-/* Puts rows of a store into the requested order, a range at a time. */
-typedef struct plim__exact_reorder {
-    plim__arena_t arena;
-    int64_t range_rows;
-    plim__range_reader_t *reader;  /* NULL: the store is in memory */
-    plim__read_t *reads;           /* (range_rows) */
-    uint64_t *keys, *sort_scratch; /* (range_rows) position and index */
-} plim__exact_reorder_t;
-
-/* exact_plan.c. The layouts of a plim__exact_t, whose sizes are set, and of a
- * plim__exact_reorder_t, whose range_rows is set. */
+/* exact_plan.c. The layout of a plim__exact_t whose sizes are set. */
 void plim__exact_lay_out(plim__arena_t *arena, void *exact);
-void plim__exact_reorder_lay_out(plim__arena_t *arena, void *reorder);
-plim__range_reader_params_t plim__exact_reorder_reader(size_t row_bytes);
 
 /* The largest buffers that are a small part of `available` bytes. Pure. */
 plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_dataset_info_t *info,
@@ -632,5 +620,12 @@ plim_status_t plim__exact_gather(plim__exact_t *exact, int64_t first, int64_t en
  * has those of its part in exact->h, in the same order; `status` is that of these. */
 plim_status_t plim__exact_collect(plim__exact_t *exact, plim_status_t status, const int64_t *nodes,
                                   int64_t first, int64_t count, int64_t width, float *rows_out);
+
+/* exact_reorder.c. Passes the rows of the peers' stores, which are by ascending node, to `take` in
+ * the order of `nodes`. And the bytes that this takes, for rows of so many floats. */
+plim_status_t plim__exact_reorder(plim__exact_t *exact, const plim__exact_source_t *source,
+                                  const int64_t *nodes, int64_t count, plim__exact_take_fn take,
+                                  void *context);
+size_t plim__exact_reorder_bytes(const plim_job_t *job, int64_t range_rows, int64_t width);
 
 #endif

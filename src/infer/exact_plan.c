@@ -40,8 +40,6 @@
 #define UNIT_MIN ((int64_t)1 << 16)
 #define RANGE_UNITS 4 /* approximate chunks in a range's matrices */
 #define RANGE_ROWS_MAX 65536
-#define REORDER_MERGE ((size_t)16 << 10)
-#define REORDER_DEPTH 32
 
 static float *carve_floats(plim__arena_t *arena, int64_t rows, int64_t width)
 {
@@ -92,31 +90,6 @@ void plim__exact_lay_out(plim__arena_t *arena, void *object)
     if (sizes->column.column != 0)
         plim__exact_reader_lay_out(arena, &exact->edges, PLIM__EXACT_AHEAD, sizes->chunk);
     plim__exact_writer_lay_out(arena, &exact->writer, sizes->written);
-}
-
-void plim__exact_reorder_lay_out(plim__arena_t *arena, void *object)
-{
-    plim__exact_reorder_t *reorder = object;
-    const size_t rows = (size_t)reorder->range_rows;
-    reorder->reads = plim__arena_carve(arena, rows, sizeof *reorder->reads, 1);
-    reorder->keys = plim__arena_carve(arena, rows, sizeof *reorder->keys, 1);
-    reorder->sort_scratch = plim__arena_carve(arena, rows, sizeof *reorder->sort_scratch, 1);
-}
-
-plim__range_reader_params_t plim__exact_reorder_reader(size_t row_bytes)
-{
-    return (plim__range_reader_params_t){
-        .depth = REORDER_DEPTH, .max_read = row_bytes, .merge_distance = REORDER_MERGE};
-}
-
-/* Bytes of a reorder and its reader, for rows of so many floats. */
-static size_t reorder_bytes(const plim_job_t *job, int64_t range_rows, int64_t width)
-{
-    plim__exact_reorder_t draft = {.range_rows = range_rows};
-    const plim__range_reader_params_t params =
-        plim__exact_reorder_reader((size_t)width * sizeof(float));
-    return plim__object_bytes(plim__exact_reorder_lay_out, &draft, sizeof draft) +
-           plim__range_reader_estimate(job->io_engine, &params);
 }
 
 size_t plim__exact_set_bytes(int64_t num_nodes)
@@ -414,9 +387,10 @@ size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dat
     for (int i = 0; i < num_layers; i++)
         floats = plim__max_i64(floats, minimum_floats(&layers[i], info->num_nodes));
     const plim__exact_sizes_t sizes = sizes_of(job, info, &column, layers, num_layers, UNIT_MIN);
-    const size_t parts[] = {(size_t)matrix_bytes(floats, 1),
-                            reorder_bytes(job, sizes.range_rows, layers[num_layers - 1].out),
-                            (size_t)(num_layers + 1) * plim__exact_set_bytes(info->num_nodes)};
+    const size_t parts[] = {
+        (size_t)matrix_bytes(floats, 1),
+        plim__exact_reorder_bytes(job, sizes.range_rows, layers[num_layers - 1].out),
+        (size_t)(num_layers + 1) * plim__exact_set_bytes(info->num_nodes)};
     size_t bytes = sizes.bytes;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         bytes = plim__add_saturating_size(bytes, parts[i]);
@@ -590,7 +564,7 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     }
     const int64_t buffers = (int64_t)plim__round_up(sizes.bytes, PLIM__PAGE);
     const int64_t reorder = (int64_t)plim__round_up(
-        reorder_bytes(job, sizes.range_rows, layers[num_layers - 1].out), PLIM__PAGE);
+        plim__exact_reorder_bytes(job, sizes.range_rows, layers[num_layers - 1].out), PLIM__PAGE);
     if (available < buffers + reorder || !fit_layers(&work, available - buffers - reorder, &fit))
         return false;
     *cost_out = (plim__exact_cost_t){
@@ -680,7 +654,8 @@ int64_t plim__exact_disk_together(const plim_job_t *job, const plim__file_system
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
 {
     const plim__exact_layer_t *last = &exact->layers[exact->num_layers - 1];
-    const int64_t reorder = (int64_t)reorder_bytes(exact->job, exact->sizes.range_rows, last->out);
+    const int64_t reorder =
+        (int64_t)plim__exact_reorder_bytes(exact->job, exact->sizes.range_rows, last->out);
     const int64_t available = plim__ledger_available(exact->job->ledger) - reorder;
     const char *scratch = exact->params->scratch;
     plim__file_system_t system;
