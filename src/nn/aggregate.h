@@ -20,7 +20,7 @@ typedef struct plim__edges {
     const int32_t *indices; /* (num_edges) */
 } plim__edges_t;
 
-/* What a hop's edges carry, in the order of its indices; NULL: nothing. */
+/* Columns of a hop's edges, in the order of its indices; NULL: absent. */
 typedef struct plim__edge_inputs {
     const float *weights;      /* (num_edges) */
     const int64_t *types;      /* (num_edges) */
@@ -47,8 +47,8 @@ typedef struct plim__scales {
     const float *dst;  /* (num_dst) */
     const float *self; /* (num_dst) */
     const float *edge; /* (num_edges) */
-    plim__mix_t mix; /* factors of edges by type, beside `edge`; in the backward pass a row of dout
-                        has a part for each basis, in the forward pass there is one basis */
+    plim__mix_t mix;   /* more factors of edges, by type; in the backward pass a row of dout has a
+                          part for each basis, in the forward pass there is one basis */
 } plim__scales_t;
 
 /*
@@ -104,9 +104,9 @@ void plim__scales_gcn_weighted(const plim__edges_t *hop, const float *weights, c
                                const int32_t *degrees, int64_t fanout, float *edge, float *src,
                                float *dst, float *self);
 
-/* Its two steps for one node, which exact inference takes too: the sum of which a batch of training
- * sees a share, since it draws `fanout` of `degree` edges (0 or less: all); and the scale of a sum,
- * 1/sqrt(sum), 0 for a sum of 0. */
+/* Two steps of it for one node, which exact inference shares: the sum of weights as a batch of
+ * training sees it, which draws `fanout` of `degree` edges (0 or less: all); and 1/sqrt(sum), 0 for
+ * a sum of 0. */
 float plim__weight_sum_drawn(float sum, int64_t degree, int64_t fanout);
 float plim__weight_sum_scale(float sum);
 
@@ -128,7 +128,7 @@ double plim__work_split_cost(size_t bytes);
 /* `unit`: nanoseconds of an edge. */
 plim__work_split_t plim__work_split_make(const int32_t *indptr, int64_t rows, double unit);
 
-/* In so many tasks, whatever they cost. */
+/* In `ranges` tasks, whatever they cost. */
 plim__work_split_t plim__work_split_ranges(const int32_t *indptr, int64_t rows, int64_t ranges,
                                            double unit);
 

@@ -36,7 +36,7 @@ typedef struct plim__attention_state {
     float *terms;
 } plim__attention_state_t;
 
-/* Gradients beside dz and those of the att: what the attention lacks may be NULL. */
+/* Further gradients; NULL for what the attention does not have. */
 typedef struct plim__attention_gradients {
     plim__matrix_t *dz_dst; /* (num_dst, heads * channels) overwritten */
     float *dtable;          /* of the terms, added to */

@@ -218,7 +218,7 @@ PLIM__KERNEL void add_products(float *restrict to, const float *restrict from,
 }
 
 /* Columns first … first + count - 1 of the gradients of the last layer and of the hidden values,
- * which are replaced by it. */
+ * which their gradient replaces. */
 PLIM__KERNEL void hidden_body(const decoding_t *work, int64_t first, int64_t count)
 {
     const plim__decoder_t *decoder = work->decoder;

@@ -1,7 +1,8 @@
 /*
- * Scores of pairs of nodes, from the rows that an encoder gives for the nodes: dot products; or by
- * a decoder that learns, of the product of the two rows, element by element. PyG's MLP([width,
- * width, 1], norm=None) of it; or DistMult, its dot product with the vector of the pair's type.
+ * Scores of pairs of nodes from the rows that a model computes for the nodes. Without a decoder a
+ * score is the dot product of the two rows. A decoder learns a function of their product, element
+ * by element: PyG's MLP([width, width, 1], norm=None), or DistMult, the dot product with a vector
+ * of the pair's type.
  */
 #ifndef PLIM_NN_DECODER_H
 #define PLIM_NN_DECODER_H

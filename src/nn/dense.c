@@ -1,5 +1,5 @@
 /*
- * The tiles of a product, by rows alone:
+ * The tiles of a product, which depend only on its number of rows:
  *
  *     |     256     |     256     |     256     | 128 |32|32|3.|
  *

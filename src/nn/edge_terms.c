@@ -39,7 +39,7 @@ static void source_task(void *context, int worker, int64_t task)
                                  plim__work_split_row(&backward->split, task + 1));
 }
 
-/* Nanoseconds of an edge: the row, and as many times as it has entries a row of the table. */
+/* Nanoseconds of an edge: its row, and a row of the table for each of its entries. */
 static double edge_cost(const plim__edge_terms_t *terms)
 {
     return plim__work_split_cost((size_t)terms->width * sizeof(float) *
@@ -108,7 +108,7 @@ static void add_gradient(const terms_backward_t *backward, int64_t term, const f
         plim__vector_add(partial + terms->table_rows * terms->width, gradient, terms->width);
 }
 
-/* The share of v's own term that each of its edges has, to `own`; returns whether there is any. */
+/* Computes each edge's share of the gradient of v's own term; false if there is none. */
 static bool share_own(const terms_backward_t *backward, int64_t v, float *own)
 {
     const plim__edges_t *hop = backward->hop;

@@ -1,7 +1,8 @@
 /*
- * A vector for each edge, made of what the edge carries, on the fly: no matrix of them exists. The
- * values of an edge weigh the rows of a table (a linear layer); categories choose rows of it
- * (embeddings). Sums over edges consist of ranges that depend on the hop alone.
+ * Terms: a vector for each edge, computed from the edge's columns when it is needed, so that no
+ * matrix holds them all. The values of an edge weigh the rows of a table (a linear layer); its
+ * categories choose rows of it (embeddings). Sums over edges are cut into ranges that depend only
+ * on the hop.
  */
 #ifndef PLIM_NN_EDGE_TERMS_H
 #define PLIM_NN_EDGE_TERMS_H
@@ -41,7 +42,7 @@ void plim__edge_terms_backward(plim__team_t *team, const plim__edges_t *hop,
                                const plim__term_gradients_t *gradients, float *dtable, float *dbias,
                                void *scratch);
 
-/* Of plim__relu_sum_rows. */
+/* The same for the terms of plim__relu_sum_rows. */
 void plim__relu_sum_terms(plim__team_t *team, const plim__edges_t *hop,
                           const plim__edge_terms_t *terms, const plim__matrix_t *x,
                           const plim__matrix_t *dout, float *dtable, float *dbias, void *scratch);

@@ -617,7 +617,7 @@ LANES_TARGET static void add_scaled(int64_t heads, int64_t channels, const float
     }
 }
 
-/* The vector of a + b + term at column c, of which the first `left` columns exist. */
+/* The vector of a + b + term from column c on; there are `left` more columns. */
 LANES_INLINE lanes_t leaky_input(const float *a, const float *b, const float *term, int64_t c,
                                  int64_t left)
 {

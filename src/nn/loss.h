@@ -12,8 +12,8 @@
  * A row's loss is the sum over its known columns divided by `width`, so that the sum of rows'
  * losses divided by plim__loss_weight is the mean over all known values, as PyTorch's loss of
  * outputs[known], labels[known] is. `doutputs` (rows, width), or NULL, gets the
- * gradient of (sum of rows' losses) * scale. Returns the sum of rows' losses; added in an order
- * that depends on the rows alone.
+ * gradient of (sum of rows' losses) * scale. Returns the sum of rows' losses, added in an order
+ * that depends only on the number of rows.
  */
 double plim__loss(plim__team_t *team, plim_loss_t loss, int64_t rows, int64_t width,
                   const float *outputs, const void *labels, float scale, float *doutputs);

@@ -32,7 +32,7 @@ typedef struct plim__categories {
     int64_t counts[PLIM_CATEGORIES_MAX];
 } plim__categories_t;
 
-/* Columns that a model reads beside the rows; zeros: none. */
+/* Columns that a model reads in addition to the rows; zeros: none. */
 typedef struct plim__columns {
     bool edge_weights;                  /* GCN */
     int64_t edge_features;              /* values of an edge: GINE, GAT, GATv2 */

@@ -1,6 +1,6 @@
 /*
- * What a batch carries beside its rows: each layer's part of the columns of edges, the terms that
- * edges add to a layer, and rows made of categories.
+ * The columns of a batch: each layer's part of the columns of edges, the terms that edges add to a
+ * layer, and rows made of categories.
  */
 #include "nn/model_internal.h"
 

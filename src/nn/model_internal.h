@@ -285,17 +285,17 @@ int64_t plim__categories_rows(const plim__categories_t *categories);
 plim_status_t plim__model_set_columns(plim__model_t *model, const plim_batch_t *batch,
                                       const plim__batch_columns_t *columns);
 
-/* The terms of edges: the parameters, of a linear layer of this name (or embeddings, whatever its
- * name); their place, to be filled before a pass by plim__terms_prepare. */
+/* The terms of edges: adds their parameters, a linear layer of this name (or embeddings, which have
+ * names of their own); places their arrays, which plim__terms_prepare fills before a pass. */
 void plim__terms_parameters(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer,
                             const char *linear, plim__initial_t initial, bool bias, int64_t width);
 void plim__place_terms(const plim__model_t *model, plim__layer_t *layer,
                        plim__workspace_t *workspace);
 void plim__terms_prepare(plim__model_t *model, plim__layer_t *layer);
-/* Of it, the edges' values or rows alone. */
+/* The part of it that sets the edges' values or rows. */
 void plim__terms_inputs(plim__model_t *model, plim__layer_t *layer);
-/* Back: bytes of layer->term_scratch; the gradient of the table, to be added to, and scratch for
- * its partial sums; then learn, which adds it to the parameters' gradient. */
+/* Backward: the bytes of layer->term_scratch; the table's gradient, which the caller adds to, and
+ * scratch for its partial sums; plim__terms_learn then adds it to the parameters' gradients. */
 size_t plim__terms_scratch(const plim__edge_terms_t *terms);
 float *plim__terms_gradient(const plim__layer_t *layer);
 void *plim__terms_partials(const plim__layer_t *layer);

@@ -141,7 +141,7 @@ void plim__place_rows(const plim__model_t *model, plim__layer_t *layer,
                                       layer->in, model->element);
 }
 
-/* But of the batch's rows, the x of MLP and GAT is the layer's input: it is always kept. */
+/* In MLP and GAT x is the layer's input, which is always kept, or a copy of the batch's rows. */
 static bool x_is_kept(const plim__model_t *model, const plim__layer_t *layer)
 {
     const plim_model_kind_t kind = model->params.model.kind;

@@ -65,7 +65,7 @@ static void forward_tile(void *context, int worker, int64_t tile)
     lap(&since, &times->finish_ns);
 }
 
-/* Divides the elapsed time in the proportions of the workers' times. */
+/* Divides the elapsed time in proportion to the workers' times. */
 static void share_time(plim__model_t *model)
 {
     plim__worker_times_t sum = {0};

@@ -18,7 +18,7 @@
 
 #define KEY_BITS 33
 
-/* Of the rows of a share. */
+/* Sums over the rows of a share. */
 typedef struct sums {
     double loss;
     double distance;  /* MAE, RMSE, cosine */
@@ -27,8 +27,8 @@ typedef struct sums {
     int64_t compared; /* cosine, hits@k: rows with known values */
 } sums_t;
 
-/* Of a column of values in the rows of a share. Means and squared distances from them add up
- * without cancellation (Chan, Golub, LeVeque). */
+/* Sums over a column of values in the rows of a share. Means and squared distances from them are
+ * added without cancellation (Chan, Golub, LeVeque). */
 typedef struct column_sums {
     int64_t known;
     double distance, squares; /* of outputs from values */

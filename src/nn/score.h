@@ -11,8 +11,7 @@
 
 typedef struct plim__score plim__score_t;
 
-/* Whether the metric is of the distances of values; each column of values is then measured alone.
- */
+/* Whether the metric measures distances from values, each column of values separately. */
 static inline bool plim__score_measures(plim_metric_t metric)
 {
     return metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE || metric == PLIM_METRIC_R2;
@@ -32,7 +31,7 @@ void plim__score_rank(plim__score_t *score, const plim__hits_t *hits);
 
 void plim__score_reset(plim__score_t *score);
 
-/* The rows that follow are of this share; at first, and after a reset, of share 0. */
+/* Adds the following rows to this share; at first, and after a reset, to share 0. */
 void plim__score_share(plim__score_t *score, int64_t share);
 
 /* `outputs` (rows, width) and the rows' labels as plim__loss takes them. Rows beyond
