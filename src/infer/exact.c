@@ -19,7 +19,7 @@
  *
  * Alternatives: only panels of columns (every panel reads all features again, and fetches 32 of a
  * line's 64 bytes); aggregating the features before the product (eight times the fetches); the
- * whole product on disk (7 GB written and read again, and still paneld). exact_plan.c compares
+ * whole product on disk (7 GB written and read again, and still in panels). exact_plan.c compares
  * panels and blocks for each layer.
  *
  * The bits do not depend on memory, threads or I/O engine: a sum goes through its list in ascending

@@ -45,7 +45,7 @@ static inline bool plim__exact_skips_loops(const plim_model_t *model,
     return plim__model_skips_loops(model) && !columns->edge_weights;
 }
 
-/* The bytes of that minimum which are read first and stay: offsets, and sums of weights. */
+/* The part of that minimum that is read first and stays: offsets, and sums of weights. */
 size_t plim__exact_cost_first(const plim_dataset_t *dataset, const plim_model_t *model,
                               const plim__columns_t *columns);
 
@@ -53,10 +53,10 @@ size_t plim__exact_cost_first(const plim_dataset_t *dataset, const plim_model_t 
 typedef struct plim__exact_cost {
     int64_t bytes;        /* of memory: buffers and layers */
     int64_t disk;         /* most bytes of layers in between, of this rank */
-    int64_t column_bytes; /* that are read of an edge beside its source */
+    int64_t column_bytes; /* read of an edge in addition to its source */
     struct {
         int64_t panels, blocks; /* the layer goes through the lists panels x blocks times */
-        int64_t columns;        /* that it sums in a panel */
+        int64_t columns;        /* of a panel */
         bool stored;            /* its output goes to disk */
     } layers[PLIM_HOPS_MAX];
 } plim__exact_cost_t;
@@ -66,8 +66,8 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
                       const plim_model_t *model, const plim__columns_t *columns,
                       int64_t num_outputs, int64_t available, plim__exact_cost_t *cost_out);
 
-/* Bytes that all ranks on a file system take together, if each takes `bytes` of it: a network's is
- * one for all ranks, another is a node's own. */
+/* Bytes that all ranks on a file system take together, if each takes `bytes`: all ranks share a
+ * network file system, and the ranks of a node share any other. */
 int64_t plim__exact_disk_together(const plim_job_t *job, const plim__file_system_t *system,
                                   int64_t bytes);
 

@@ -1,14 +1,13 @@
 /*
- * What edges carry, for the layers that read it. The column is streamed beside the lists, in the
- * same chunks of entries:
+ * The column of edges that a layer reads. It is streamed along with the lists, in the same chunks
+ * of entries:
  *
  *     lists    | entries start … stop |  indices.npy
  *     edges    | entries start … stop |  edge_features.npy, edge_weight.npy or edge_type.npy
  *
- * Some of it must be known of a whole list before its first edge is added, the list's totals: how
- * many edges have each type, the mean of the features of the edges from other nodes, or the weight
- * of the last self-loop. A list that a chunk holds is gone over twice; one that is longer than a
- * chunk is read beforehand.
+ * Some layers need totals of a whole list before its first edge is added: how many edges have each
+ * type, the mean of the features of the edges from other nodes, or the weight of the last
+ * self-loop. A list that fits in a chunk is traversed twice; a longer one is read beforehand.
  */
 #include "infer/exact_internal.h"
 
@@ -66,7 +65,7 @@ static void damage(plim__exact_t *exact, int64_t edge)
     atomic_store_explicit(&exact->damaged_edge, edge, memory_order_relaxed);
 }
 
-/* The type of an edge; 0 for one that there is not. */
+/* The type of an edge; 0 for an invalid one, which is recorded. */
 static int32_t type_at(plim__exact_t *exact, int64_t edge, const char *from)
 {
     int32_t type;
@@ -141,7 +140,7 @@ void plim__exact_totals(plim__exact_t *exact, int64_t node, int64_t first, int64
                         const char *entries, const char *edges, float *totals)
 {
     const plim__exact_column_t *column = &exact->sizes.column;
-    if (column->column == PLIM_EDGE_TYPE) { /* of those that the list has alone */
+    if (column->column == PLIM_EDGE_TYPE) { /* resets only the types that the list has */
         for (int64_t i = 0; i < count; i++)
             totals[type_at(exact, first + i, edges + i * column->bytes)] = 0;
     } else {
@@ -184,7 +183,7 @@ plim_status_t plim__exact_totals_long(plim__exact_t *exact, int64_t node)
     return plim__exact_damage(exact);
 }
 
-/* The rows of the tables of embeddings, of which each begins behind the one before. */
+/* The rows of an edge's categories in the tables of embeddings, which follow each other. */
 static void put_categories(plim__exact_t *exact, int64_t edge, const char *from, int32_t *rows)
 {
     const plim__categories_t *categories = exact->sizes.column.categories;

@@ -6,7 +6,7 @@
  *     exact_plan.c    buffer sizes, panels and blocks of each layer, memory and disk
  *     exact_set.c     the nodes that each layer needs, and the file ranges of their lists and rows
  *     exact_pass.c    one layer: fills rows into memory, aggregates lists over them
- *     exact_columns.c what edges carry: read beside the lists, given to the aggregation
+ *     exact_columns.c a column of edges: read along with the lists, given to the aggregation
  *     exact_output.c  from aggregated states to the layer's output rows
  *     exact_reorder.c puts the outputs into the requested order
  *     exact_reader.c  reads ahead, writes behind
@@ -73,14 +73,14 @@ typedef struct plim__exact_layer {
 
     int heads; /* attention: wide = heads * channels; R-GCN: bases, wide = bases * in */
     int64_t channels;
-    const float *att_src, *att_dst; /* (heads, channels); GATv2 has the first alone */
+    const float *att_src, *att_dst; /* (heads, channels); GATv2 has only the first */
     bool mean_of_heads;             /* the result is the mean over heads, `channels` columns */
     const float *front_bias;        /* GATv2: (wide) */
     const float *front_dst;         /* GATv2: (wide, in) of the destinations' own rows */
     const float *dst_bias;          /* GATv2: (wide) */
 
-    /* The terms of edges: of values, a linear layer (term_width, entries), with attention in GAT
-     * (heads, channels); or of categories, its rows themselves, embeddings. */
+    /* The terms of edges. For values: a linear layer (term_width, entries) and, in GAT, attention
+     * (heads, channels). For categories: embeddings, which are the rows of the table. */
     int64_t term_rows, term_width; /* of the table; 0: edges have no terms */
     const float *term_weight, *term_bias, *att_edge;
     const float *comp; /* R-GCN: (types, bases) */
@@ -103,8 +103,8 @@ plim_status_t plim__exact_layer_make(const plim_model_t *model, const plim__colu
                                      const plim__parameter_t *parameters, int count, int index,
                                      plim__exact_layer_t *layer_out);
 
-/* The tables of embeddings of integer features of nodes, one behind the other; unchanged without.
- */
+/* The tables of embeddings of integer features of nodes, which follow each other; unchanged if
+ * there are none. */
 plim_status_t plim__exact_embedding(const plim_model_t *model, const plim__columns_t *columns,
                                     const plim__parameter_t *parameters, int count,
                                     const float **embedding_out);
@@ -117,7 +117,8 @@ void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_
                               const plim__columns_t *columns, int64_t num_outputs, bool embeddings,
                               int *num_layers_out, plim__exact_layer_t *layers_out);
 
-/* Whether attention's columns go by heads, each with two floats beside them in rows and states. */
+/* Whether the layer is attention: columns belong to heads, and rows and states have two more floats
+ * for each head. */
 static inline bool plim__exact_attends(const plim__exact_layer_t *layer)
 {
     return layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION ||
@@ -134,9 +135,9 @@ static inline bool plim__exact_wants_root(const plim__exact_layer_t *layer)
 typedef struct plim__exact_column {
     unsigned column; /* a plim_column_t; 0: none */
     plim_dtype_t type;
-    int64_t entries; /* of an edge */
-    int64_t bytes;   /* of an edge */
-    int64_t totals;  /* floats of what is known of a list before its edges: see exact_columns.c */
+    int64_t entries;                      /* of an edge */
+    int64_t bytes;                        /* of an edge */
+    int64_t totals;                       /* floats of a list's totals: see exact_columns.c */
     const plim__categories_t *categories; /* of integers; NULL: they are values */
 } plim__exact_column_t;
 plim__exact_column_t plim__exact_column_of(const plim_dataset_info_t *info,
@@ -302,7 +303,7 @@ typedef struct plim__exact_set {
     int64_t before[PLIM__EXACT_STRIPES + 1]; /* members in the peer's stripes before this one */
 } plim__exact_set_t;
 
-/* The shift of the stripes of so many nodes. */
+/* The shift of the stripes of `num_nodes` nodes. */
 int plim__exact_stripe_shift(int64_t num_nodes, int peers);
 
 /* The stripe of a node. */
@@ -447,8 +448,8 @@ typedef struct plim__exact {
     int64_t edges_done, edges_end, edges_total; /* so far; at the end of the pass; in all */
 
     _Atomic int64_t damaged;      /* an entry of indices.npy that is no valid node, or -1 */
-    _Atomic int64_t damaged_edge; /* an edge whose type or category is none, or -1 */
-    _Atomic bool damaged_row;     /* a node has a category that is none */
+    _Atomic int64_t damaged_edge; /* an edge with an invalid type or category, or -1 */
+    _Atomic bool damaged_row;     /* a node has an invalid category */
 } plim__exact_t;
 
 static inline float *plim__exact_tile(const plim__exact_t *exact, int worker)
@@ -456,7 +457,7 @@ static inline float *plim__exact_tile(const plim__exact_t *exact, int worker)
     return exact->tiles + (int64_t)worker * PLIM__EXACT_TILE * exact->sizes.tile;
 }
 
-/* Number of ranges for so many rows. */
+/* Number of ranges of `rows` rows. */
 static inline int64_t plim__exact_num_ranges(const plim__exact_t *exact, int64_t rows)
 {
     return (rows + exact->sizes.range_rows - 1) / exact->sizes.range_rows;
@@ -502,8 +503,8 @@ size_t plim__exact_resident_bytes(const plim__exact_choice_t *choice);
 plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, int64_t count);
 void plim__exact_sets_end(plim__exact_t *exact);
 
-/* Iterates over the lists of a set's members, in ranges of so many positions; every position is in
- * a chunk, and a chunk is in one stripe. */
+/* Iterates over the lists of a set's members, in ranges of range_rows positions. Every position is
+ * in a chunk, and a chunk is in one stripe. */
 typedef struct plim__exact_lists {
     const plim__exact_t *exact;
     const plim__exact_set_t *set;
@@ -516,7 +517,7 @@ plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim_
 bool plim__exact_lists_next(void *lists, plim__exact_chunk_t *chunk_out);
 
 /* Iterates over the rows of `source` that belong to members [position, end) of a set, in ranges of
- * so many positions; a chunk is in one stripe. */
+ * range_rows positions. A chunk is in one stripe. */
 typedef struct plim__exact_rows {
     const plim__exact_source_t *source;
     const plim__exact_set_t *set;
@@ -543,31 +544,29 @@ static inline bool plim__exact_check(plim__exact_t *exact, int64_t entry, int64_
     return false;
 }
 
-/* PLIM_ERR_DATA if plim__exact_check has found an invalid entry, or an edge had a type or category
- * that there is not. */
+/* PLIM_ERR_DATA if plim__exact_check has found an invalid entry, or an edge or a node had an
+ * invalid type or category. */
 plim_status_t plim__exact_damage(plim__exact_t *exact);
 
-/*
- * exact_columns.c. The chunks of the column that belong to those of the lists: its context is one
- * of a plim__exact_lists_t of its own.
- */
+/* exact_columns.c. Gives the chunk of the column for each chunk of the lists: a plim__exact_next_fn
+ * whose context is a plim__exact_lists_t of its own. */
 bool plim__exact_edges_next(void *lists, plim__exact_chunk_t *chunk_out);
 
-/* What is known of a list before its edges are: that which its entries [first, first + count),
- * whose indices and column begin at `entries` and `edges`, say. Any thread. */
+/* Computes the totals of the list of `node` from its entries [first, first + count), whose indices
+ * begin at `entries` and whose column begins at `edges`. Any thread. */
 void plim__exact_totals(plim__exact_t *exact, int64_t node, int64_t first, int64_t count,
                         const char *entries, const char *edges, float *totals);
 
-/* The same for a list that no chunk holds, read for it; its totals are the last ones. PLIM_ERR_IO,
- * PLIM_ERR_DATA. */
+/* The same for a list that does not fit in a chunk: reads it, and stores the totals as the last
+ * ones. PLIM_ERR_IO, PLIM_ERR_DATA. */
 plim_status_t plim__exact_totals_long(plim__exact_t *exact, int64_t node);
 static inline float *plim__exact_totals_at(const plim__exact_t *exact, int worker)
 {
     return exact->totals + worker * exact->sizes.column.totals;
 }
 
-/* Stores at place `at` what edge `edge` carries, whose column is at `from`; from NULL: the node's
- * own row. */
+/* Stores the column of edge `edge`, which is at `from`, at place `at`; from NULL: of the node's own
+ * row. */
 void plim__exact_edge_put(plim__exact_t *exact, int64_t edge, const char *from, const float *totals,
                           plim__stream_edges_t *edges, int64_t at);
 
@@ -601,10 +600,10 @@ plim_status_t plim__exact_output_dst(plim__exact_t *exact, const plim__exact_pan
 /* GCN's factor of a source, and of a destination, by its sum of weights. */
 float plim__exact_weighted_src(const plim__exact_t *exact, int64_t node);
 
-/* exact_peers.c. Waits for all peers; an error of one becomes that of all. */
+/* exact_peers.c. Waits for all peers; all return an error of one. */
 plim_status_t plim__exact_agree(const plim__exact_t *exact, plim_status_t status);
 
-/* Makes the members of the peers' sets those of all; their positions are not valid. */
+/* Adds the members of all peers' sets to each of them; their positions are then not valid. */
 plim_status_t plim__exact_unite(plim__exact_t *exact, plim__node_set_t *members);
 
 /* The end of the group of sources that begins at position `first`, at most `end`. Peers form a
@@ -622,7 +621,7 @@ plim_status_t plim__exact_collect(plim__exact_t *exact, plim_status_t status, co
                                   int64_t first, int64_t count, int64_t width, float *rows_out);
 
 /* exact_reorder.c. Passes the rows of the peers' stores, which are by ascending node, to `take` in
- * the order of `nodes`. And the bytes that this takes, for rows of so many floats. */
+ * the order of `nodes`; and the memory that this takes for rows of `width` floats. */
 plim_status_t plim__exact_reorder(plim__exact_t *exact, const plim__exact_source_t *source,
                                   const int64_t *nodes, int64_t count, plim__exact_take_fn take,
                                   void *context);

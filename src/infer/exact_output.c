@@ -59,7 +59,7 @@ static plim_status_t load_own(output_t *output, int64_t index)
     }
 }
 
-/* The sum of weights into a node that a batch of training sees. */
+/* The sum of weights into a node as a batch of training sees it. */
 static float drawn_sum(const plim__exact_t *exact, int64_t node)
 {
     return plim__weight_sum_drawn(exact->weight_sums.sums[node],

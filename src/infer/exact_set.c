@@ -228,7 +228,7 @@ int64_t plim__exact_part_whole(const plim__exact_set_t *part, int64_t position)
     return plim__exact_stripe_position(part, part->shift, stripe) + position - part->before[place];
 }
 
-/* The smallest member that is `node` or larger; -1, or no node at all, if there is none. */
+/* The smallest member that is `node` or larger; -1 or an invalid node if there is none. */
 int64_t plim__exact_part_skip(const plim__exact_set_t *part, int64_t node)
 {
     for (;;) {
@@ -376,10 +376,10 @@ static plim_status_t expand_part(plim__exact_t *exact, const plim__exact_set_t *
         plim__team_run(exact->team, (chunk.end - chunk.first + EXPAND_LISTS - 1) / EXPAND_LISTS,
                        20000, expand_lists, &expand);
         PLIM_TRY(plim__exact_damage(exact));
-        plim__progress(exact->job, "whose inputs are needed", "nodes", chunk.end, from->count);
+        plim__progress(exact->job, "finding needed inputs", "nodes", chunk.end, from->count);
     }
     if (from->count > 0)
-        plim__progress(exact->job, "whose inputs are needed", "nodes", from->count, from->count);
+        plim__progress(exact->job, "finding needed inputs", "nodes", from->count, from->count);
     return PLIM_OK;
 }
 

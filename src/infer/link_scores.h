@@ -1,7 +1,7 @@
 /*
- * Scores of pairs of nodes by the rows of all nodes, and of a list of pairs as OGB's evaluators
- * compute them. Pairs and negatives are read in chunks; held are, with negatives that all pairs
- * share, the scores of the pairs.
+ * Scores pairs of nodes by their rows, and compares a list of pairs with negatives as OGB's
+ * evaluators do. Pairs and negatives are read in chunks. The scores of all pairs are in memory only
+ * if they share their negatives.
  */
 #ifndef PLIM_INFER_LINK_SCORES_H
 #define PLIM_INFER_LINK_SCORES_H
@@ -28,14 +28,14 @@ typedef struct plim__link_scores_params {
     uint64_t seed;       /* of drawn negatives */
     int64_t width;       /* of the rows */
     const char *scratch; /* for rows that are not held in memory */
-    int64_t minimum;     /* bytes that the pass over the graph takes at least */
+    int64_t minimum;     /* least bytes of the pass over the graph */
     bool compares;       /* with negatives; else scores of the pairs alone */
     plim__scorer_t scorer;
     const plim__parameter_t *parameters; /* among which are the decoder's */
     int num_parameters;
 } plim__link_scores_params_t;
 
-/* Bytes with rows on disk, and of these. */
+/* Bytes of memory with rows on disk, and the bytes of these rows. */
 size_t plim__link_scores_estimate(const plim_job_t *job, int64_t num_pairs, int64_t num_types,
                                   bool shared, int64_t width, const plim__scorer_t *scorer);
 int64_t plim__link_scores_disk(int64_t num_nodes, int64_t width);

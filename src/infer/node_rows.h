@@ -1,5 +1,5 @@
 /*
- * A row of floats for each node, as an exact pass gives them: in memory, or in a nameless file from
+ * A row of floats for each node, stored by an exact pass: in memory, or in a nameless file from
  * which the rows of a few nodes are read at a time.
  */
 #ifndef PLIM_INFER_NODE_ROWS_H
@@ -10,16 +10,16 @@
 typedef struct plim__node_rows plim__node_rows_t;
 
 /*
- * `most`: nodes that are asked for at once. Rows are in memory if they take at most `memory` bytes,
- * else in `scratch`, which outlives this. Account "node rows". PLIM_ERR_BUDGET, PLIM_ERR_SPACE,
- * PLIM_ERR_DISK, PLIM_ERR_IO.
+ * At most `most` nodes are looked up at once. Rows are in memory if they take at most `memory`
+ * bytes, else in `scratch`, which outlives this. Account "node rows". PLIM_ERR_BUDGET,
+ * PLIM_ERR_SPACE, PLIM_ERR_DISK, PLIM_ERR_IO.
  */
 plim_status_t plim__node_rows_create(const plim_job_t *job, const char *scratch, int64_t num_nodes,
                                      int64_t width, int64_t most, int64_t memory,
                                      plim__node_rows_t **rows_out);
 void plim__node_rows_destroy(plim__node_rows_t *rows);
 
-/* Bytes of those in a file. */
+/* Bytes of memory for rows in a file. */
 size_t plim__node_rows_estimate(const plim_job_t *job, int64_t width, int64_t most);
 
 /* Stores the rows of the next nodes, from node 0 on: a plim__exact_take_fn. */
