@@ -173,15 +173,16 @@ typedef struct plim_training {
     /* Weights to begin with, a safetensors file with the model's names and shapes, of a run or of
      * PyTorch Geometric; NULL: drawn by the recipe's seed. A run that continues has its own. */
     const char *init;
-    /* Each batch is cut by position into so many shares, 1 to PLIM_SHARES_MAX. Each share's
-     * gradient is summed alone, and the shares are added in an order that their number fixes, so
-     * that any number of ranks up to it computes the same bits. 1: whole batches, on one rank. */
+    /* The number of shares, 1 to PLIM_SHARES_MAX, that each batch is cut into by position. The
+     * gradient of each share is summed separately, and the shares are added in an order that their
+     * number fixes, so that any number of ranks up to it computes the same bits. 1: whole batches,
+     * on one rank. */
     int64_t shares;
-    /* What else the host would like to know when the run continues, such as the memory limit that
-     * its user gave: any text in UTF-8, shorter than PLIM_START_MAX, which run.json keeps and
-     * plim_run_start returns. NULL: a run that continues keeps its own. */
+    /* A text of the host, in UTF-8 and shorter than PLIM_START_MAX, such as the memory limit that
+     * its user gave: run.json keeps it, and plim_run_start returns it when the run continues. NULL:
+     * a run that continues keeps its text. */
     const char *start;
-    /* Columns of edges that a model reads beside what its kind needs. */
+    /* Columns of edges that a model reads in addition to those that its kind needs. */
     bool edge_features; /* GAT, GATv2: PyG's edge_dim */
     bool edge_weight;   /* GCN */
     int64_t bases;      /* R-GCN: PyG's num_bases; 0: as many as types of edges, at most 30 */
@@ -349,10 +350,10 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
  * Continues a run from last.safetensors, up to training->epochs in all. Epochs may change but not
  * below those begun, and patience may grow; every other setting that changes the result must be as
  * in run.json. On another kind of processor, with other library versions or a plan with other
- * part_seeds, it continues and logs that bits may differ. `init` is that of run.json, and needed
- * only if the run has no checkpoint yet. Otherwise as plim_train; PLIM_ERR_USAGE also for another
- * dataset, for a setting that differs (the message names it), after patience ended the run, or if
- * another process holds it.
+ * part_seeds, it continues and logs that bits may differ. `init` must be that of run.json, and is
+ * needed only if the run has no checkpoint yet. Otherwise as plim_train; PLIM_ERR_USAGE also for
+ * another dataset, for a setting that differs (the message names it), after patience ended the run,
+ * or if another process holds it.
  */
 PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training, const plim_plan_t *plan,
@@ -539,7 +540,7 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
                                     plim_split_t split, plim_predict_kind_t kind, const char *out,
                                     plim_train_event_fn events, void *user);
 
-/* What may still change; see docs/c.md. */
+/* Declarations that may still change; see docs/c.md. */
 #ifdef PLIM_UNSTABLE
 
 /* Scores of pairs against negatives, as OGB's evaluators compute them. */
@@ -651,8 +652,8 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
                                          const plim_plan_params_t *params, int capacity,
                                          plim_advice_t *advice_out, int *count_out);
 
-/* How long a training takes, by a trial. Seconds without checkpoints, which take at most a
- * twentieth. */
+/* How long a training takes, predicted by a trial. Without checkpoints, which take at most a
+ * twentieth of the time. */
 typedef struct plim_trial {
     size_t size;         /* of this struct */
     int64_t time;        /* of the trial: seconds since 1970 */
@@ -669,9 +670,9 @@ typedef struct plim_trial {
     }
 
 /*
- * Tries a training: opens it as plim_train does, makes steps for about so many seconds, where
- * batches come in windows until the second one, and evaluates for a quarter of that. Writes no run;
- * the user's cache keeps the result for this dataset, these settings, the plan's line, the job's
+ * Tries a training: opens it as plim_train does, makes steps for about `seconds` (if batches come
+ * in windows, until the second window) and evaluates for a quarter of that. Writes no run; the
+ * user's cache keeps the result for this dataset, these settings, the plan's line, the job's
  * threads, this processor and the dataset's disk. PLIM_ERR_USAGE for exact evaluations, for a job
  * of several ranks, and as plim_train; other errors of plim_train. Peak memory: the plan's.
  */
@@ -679,8 +680,8 @@ PLIM_API plim_status_t plim_train_try(const plim_job_t *job, const plim_dataset_
                                       const plim_training_t *training, const plim_plan_t *plan,
                                       double seconds, plim_trial_t *trial_out);
 
-/* The trial that is kept; *found_out is false, and *trial_out as it was, where there is none. Any
- * thread. Errors of plim_train_try without a training's. */
+/* Returns the kept trial; without one *found_out is false and *trial_out unchanged. Any thread.
+ * Errors of plim_train_try, but not those of a training. */
 PLIM_API plim_status_t plim_train_tried(const plim_job_t *job, const plim_dataset_t *dataset,
                                         const plim_training_t *training, const plim_plan_t *plan,
                                         plim_trial_t *trial_out, bool *found_out);

@@ -173,8 +173,8 @@ static plim__position_t next_position(const plim__loop_t *loop, const plim_train
     return next;
 }
 
-/* Writes what an epoch has come to, and moves the position to the next one after the best weights
- * are durable. */
+/* Writes the results of an epoch, and moves the position to the next one after the best weights are
+ * durable. */
 static plim_status_t keep_epoch(plim__loop_t *loop, const plim_train_event_t *event,
                                 const plim__position_t *next)
 {

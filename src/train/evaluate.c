@@ -33,7 +33,7 @@ static bool draws(const plim__session_t *session)
     return plim__plan_settings_draws(session->info, &session->training);
 }
 
-/* Creates what brings the rows of all ranks to rank 0, for rows of `width` floats. */
+/* Creates session->collect, for rows of `width` floats. */
 static plim_status_t create_collect(plim__session_t *session, int64_t width)
 {
     const plim_stream_params_t params =

@@ -40,8 +40,8 @@ typedef struct plim__loop {
     bool goes_back;                 /* return to the first plan */
     bool rehearsed;                 /* a rehearsal was done since loader and trainer were created */
     bool retargeted;                /* the caches' target was set again after the first epoch */
-    bool guessed;                   /* sizes of parts are estimates; log the first cut */
-    int64_t cut_step;               /* of this epoch, from 1 on, which was cut on this rank; or 0 */
+    bool guessed;                   /* sizes of parts are estimates: log the first cut */
+    int64_t cut_step; /* last step of this epoch, from 1, that this rank cut; 0: none */
 } plim__loop_t;
 
 /* An event of this run at a step, without losses and scores. */
@@ -85,7 +85,7 @@ static inline plim_status_t plim__loop_write_timeline(plim__loop_t *loop, bool f
     return plim__timeline_write(&loop->timeline, loop->trainer, loop->loader, loop->run, force);
 }
 
-/* Waits for all ranks; an error of one becomes that of all. */
+/* Waits for all ranks; all return an error of one. */
 static inline plim_status_t plim__loop_agree(const plim__loop_t *loop, plim__stage_t stage,
                                              plim_status_t status)
 {

@@ -129,8 +129,8 @@ static plim_status_t check_place(const char *path)
     if (!is_replaceable(path))
         return plim__fail(
             PLIM_ERR_USAGE,
-            "%s is there already and is no file of predictions, so it is not replaced; "
-            "remove it or name another",
+            "%s exists and is not a file of predictions, so it is not replaced; remove it, or name "
+            "another",
             path);
     return PLIM_OK;
 }
@@ -144,8 +144,8 @@ static plim_status_t check_ending(const char *path)
                       path);
 }
 
-/* Opens the file of the ids beside an .npy, if they are not 0, 1, 2 …; refuses ids of an earlier
- * prediction, which would stay beside this one. */
+/* Opens the file of the ids of an .npy, if they are not 0, 1, 2 …; refuses ids of an earlier
+ * prediction, which would seem to belong to this one. */
 static plim_status_t open_ids(plim__output_t *output, const char *out)
 {
     static const char *const endings[] = {"npy", "csv"};
@@ -163,10 +163,11 @@ static plim_status_t open_ids(plim__output_t *output, const char *out)
                                       plim__add_saturating_i64(PLIM__NPY_HEADER, bytes),
                                       &output->ids_draft));
         } else if (exists(path)) {
-            return plim__fail(PLIM_ERR_USAGE,
-                              "%s is there already, and would be taken for the ids of %s, which "
-                              "are others; remove it or name another file",
-                              path, out);
+            return plim__fail(
+                PLIM_ERR_USAGE,
+                "%s exists and would be mistaken for the ids of %s; remove it, or name "
+                "another file",
+                path, out);
         }
     }
     return PLIM_OK;
@@ -381,7 +382,7 @@ static plim_status_t write_header(plim__draft_t *draft, const plim__npy_t *npy)
     return plim__file_write_at(&draft->file, 0, header, sizeof header);
 }
 
-/* Writes the ids beside an .npy. */
+/* Writes the ids of an .npy. */
 static plim_status_t write_ids(plim__output_t *output)
 {
     const bool named = plim__row_ids_named(&output->ids);

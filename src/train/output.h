@@ -15,7 +15,7 @@
 typedef struct plim__output {
     plim__arena_t arena;
     plim__draft_t draft;
-    plim__draft_t ids_draft; /* of the ids beside an .npy; fd -1: none */
+    plim__draft_t ids_draft; /* of the ids of an .npy; fd -1: none */
     plim__row_ids_t ids;
     bool has_ids;
     bool csv;
@@ -35,10 +35,10 @@ typedef struct plim__output {
  * Opens the file for `rows` rows of at most `most_width` floats: of the nodes (or graphs) of a
  * dataset's split, or of PLIM_ALL_NODES. Without a dataset (NULL) a .csv has the ids 0, 1, 2 … It
  * replaces only earlier predictions; PLIM_ERR_USAGE for other files, for ids of an earlier
- * prediction that would stay beside the new one, for a name that ends neither in .npy nor in .csv,
- * for a path in a dataset, and for a name that a run uses in its directory. PLIM_ERR_SPACE for too
- * little disk space, PLIM_ERR_IO, PLIM_ERR_BUDGET. Call plim__output_close in the end, also after
- * an error.
+ * prediction that would seem to belong to the new one, for a name that ends neither in .npy nor in
+ * .csv, for a path in a dataset, and for a name that a run uses in its directory. PLIM_ERR_SPACE
+ * for too little disk space, PLIM_ERR_IO, PLIM_ERR_BUDGET. Call plim__output_close in the end, also
+ * after an error.
  */
 plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_predict_kind_t kind,
                                 const plim_dataset_t *dataset, plim_split_t split, int64_t rows,

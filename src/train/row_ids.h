@@ -1,7 +1,7 @@
 /*
- * The id of each row of a prediction, front to back: a split's nodes (or graphs) in the order of
- * its file, or all nodes; by the source's ids or names where the dataset keeps them. And the words
- * that classes were given as.
+ * Reads the id of each row of a prediction, in order: rows are a split's nodes (or graphs) in the
+ * order of its file, or all nodes. Ids are the source's ids or names if the dataset keeps them.
+ * Also reads the names of classes.
  */
 #ifndef PLIM_TRAIN_ROW_IDS_H
 #define PLIM_TRAIN_ROW_IDS_H
@@ -35,10 +35,10 @@ typedef struct plim__row_ids {
     plim__row_ids_file_t split; /* nodes of the split; none: all nodes */
     plim__row_ids_file_t ids;   /* the source's integer ids, */
     plim__row_names_t names;    /* or its names */
-    plim__row_names_t classes;  /* words of the classes; none: numbers */
+    plim__row_names_t classes;  /* names of the classes; none: numbers */
 } plim__row_ids_t;
 
-/* A zeroed one, or one that failed to open, may be closed. `split`: or PLIM_ALL_NODES. */
+/* `split` may be PLIM_ALL_NODES. A zeroed one, or one that failed to open, may be closed. */
 plim_status_t plim__row_ids_open(const plim_dataset_t *dataset, plim_split_t split,
                                  plim__row_ids_t *ids_out);
 void plim__row_ids_close(plim__row_ids_t *ids);
@@ -57,7 +57,7 @@ static inline bool plim__row_ids_named(const plim__row_ids_t *ids)
 /* The next row's id; with names its name is in ids->names. PLIM_ERR_DATA for damaged files. */
 plim_status_t plim__row_ids_next(plim__row_ids_t *ids, int64_t *id_out);
 
-/* Whether classes have words; reads that of a class into ids->classes. Errors as above. */
+/* Whether classes have names. plim__row_ids_class reads one into ids->classes; errors as above. */
 static inline bool plim__row_ids_classes(const plim__row_ids_t *ids)
 {
     return ids->classes.offsets.count >= 0;

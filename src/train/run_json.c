@@ -63,8 +63,8 @@ static const char *vectors_of(const char *flags)
     return "unknown";
 }
 
-/* The limit with which this machine computes as one with fewer extensions; NULL: it has not more.
- */
+/* The limit with which this machine computes as `before` did, which had fewer extensions; NULL if
+ * this one has no more. */
 static const char *limit_of(const char *before, const char *now)
 {
     bool wider = false;

@@ -19,8 +19,8 @@ typedef struct plim__run_lines {
 
 /*
  * Opens the file at lines->path in the open directory, or creates it; with `fresh` it must be new:
- * PLIM_ERR_USAGE. Refuses links, special files and files with a second name (PLIM_ERR_DATA), since
- * writing would change another file, and those of others. They stay unchanged.
+ * PLIM_ERR_USAGE. Refuses links, special files and files with a second name, since writing would
+ * change another file, and files of other users (PLIM_ERR_DATA). They stay unchanged.
  */
 plim_status_t plim__run_lines_open(plim__run_lines_t *lines, int directory, bool fresh);
 

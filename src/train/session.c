@@ -175,8 +175,8 @@ static plim_status_t forward_part(plim__session_t *session, plim_stream_t *strea
                : PLIM_OK;
 }
 
-/* The steps of a pass are cut into shares, as the seeds of a batch are: scores what follows in that
- * of `step`. */
+/* Scores the following rows in the share of `step`: the steps of a pass are cut into shares, like
+ * the seeds of a batch. */
 static void begin_share(const plim__session_t *session, int64_t steps, int64_t step)
 {
     int64_t share = 0;
@@ -216,7 +216,7 @@ static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream,
     return PLIM_OK;
 }
 
-/* Rank 0's taking of the rows of all. */
+/* How rank 0 takes the rows of all ranks. */
 typedef struct rank_rows {
     plim__session_t *session;
     int64_t steps;
@@ -254,8 +254,9 @@ static plim_status_t compute_batch(plim__session_t *session, plim_stream_t *stre
     return PLIM_OK;
 }
 
-/* Each rank computes its batch of every group: a stream of batches that are as many times as large,
- * cut into as many shares. Neighbours are drawn by node, so the cut changes nothing. */
+/* Each rank computes one batch of every group: the stream's batches are larger by the number of
+ * ranks, and are cut into that many shares. Neighbours are drawn by node, so the cut changes
+ * nothing. */
 static plim_status_t pass_together(plim__session_t *session, plim_loader_t *loader,
                                    plim_stream_params_t *params, int64_t epoch,
                                    plim__session_take_fn take, void *context)
@@ -325,7 +326,7 @@ plim_status_t plim__session_evaluate(plim__session_t *session, plim_loader_t *lo
     plim__score_reset(session->score);
     plim_status_t status =
         plim__session_pass(session, loader, split, epoch, plim__session_score, session);
-    if (session->collect == NULL) { /* whose ranks have agreed */
+    if (session->collect == NULL) { /* else the ranks have agreed already */
         PLIM_TRY(
             plim__peers_agree(session->peers, PLIM__STAGE_EVALUATION, status, 0, NULL, NULL, NULL));
         status = plim__score_gather(session->score, session->peers);

@@ -168,7 +168,7 @@ plim_status_t plim__loop_steps(plim__loop_t *loop)
         status = plim_stream_start(loop->stream, position->epoch, position->step);
     while (position->step + loop->group_steps < loop->steps)
         PLIM_TRY(plim__loop_step(loop, &status));
-    /* Rank 0 alone logs: it learns here what was cut on another one. */
+    /* Only rank 0 logs: it learns here of a cut on another rank. */
     int64_t cut = loop->cut_step;
     loop->cut_step = 0;
     PLIM_TRY(plim__peers_agree(loop->peers, PLIM__STAGE_STEP, status, 1, &cut, NULL, &cut));

@@ -28,7 +28,7 @@ typedef struct plim__timeline {
     double evaluation_seconds, saving_seconds; /* so far */
 } plim__timeline_t;
 
-/* Writes the line of a plan by which so many ranks begin the run, or continue it. */
+/* Writes the line of a plan with which `num_ranks` ranks begin the run or continue it. */
 plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, int num_ranks, bool resumed,
                                   plim__run_t *run);
 

@@ -170,8 +170,8 @@ plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer)
     return PLIM_OK;
 }
 
-/* The loss of the batch's pairs, whose label is 1, and negatives, whose label is 0 and whose type
- * is that of their pair, and the gradient of the rows of their nodes. */
+/* Computes the loss of the batch's pairs (label 1) and negatives (label 0, with the type of their
+ * pair), and the gradient of their nodes' rows. */
 static double link_loss(plim_trainer_t *trainer, const plim_batch_t *batch, const float *rows,
                         float scale)
 {

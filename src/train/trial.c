@@ -1,7 +1,7 @@
 /*
  * A trial: opens a training as plim_train does, without a run, makes steps and an evaluation's
- * batches for some seconds, and tells from them how long the run takes. The user's cache keeps the
- * result for the same dataset, settings, plan, machine and disk.
+ * batches for some seconds, and predicts from them how long the run takes. The user's cache keeps
+ * the result for the same dataset, settings, plan, machine and disk.
  *
  * Where lists or rows are on disk, batches come in windows: a window's batches follow each other
  * quickly, then the next window must be ready. So times are taken between two windows, not from an
@@ -31,8 +31,8 @@
 #define NAME_TEXT 64
 #define KEY_TEXT 8192
 #define EVALUATION_PART 4 /* an evaluation is tried for 1/4 of the seconds of steps */
-#define LONGEST_TIMES 5   /* a trial waits up to so many times as long for a second window */
-#define STARVED_SHARE 0.1 /* windows set the pace where more of the time is spent waiting */
+#define LONGEST_TIMES 5   /* a trial takes up to 5 times its seconds to see a second window */
+#define STARVED_SHARE 0.1 /* windows set the pace if a larger share of the time is waiting */
 
 /* What the cache keeps. Seconds; 0 for a split that is not evaluated. */
 typedef struct trial_record {
@@ -43,7 +43,7 @@ typedef struct trial_record {
 } trial_record_t;
 
 typedef struct point {
-    double seconds, starved; /* since the stream was started; of these, waiting for batches */
+    double seconds, starved; /* since the stream was started, and of these without a batch */
     int64_t units;           /* steps or seeds so far */
 } point_t;
 
@@ -69,7 +69,7 @@ static pace_t begin_pace(plim_loader_t *loader, int64_t unit_steps)
                     .unit_steps = unit_steps};
 }
 
-/* Notes that so many more units are done. */
+/* Records that `units` more are done. */
 static void note(pace_t *pace, int64_t units)
 {
     plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
@@ -123,8 +123,8 @@ static double steady_seconds(const pace_t *pace)
     return pace->window_units > 0 ? fmax(all, pace->first.starved / pace->window_units) : all;
 }
 
-/* Seconds of a pass over so many units: the first window, the pace of the others, and computing the
- * last. */
+/* Seconds of a pass over `units` units: the first window, the pace of the others, and the
+ * computation of the last. */
 static double pass_seconds(const pace_t *pace, double units)
 {
     if (pace->last.units == (int64_t)units)
@@ -220,8 +220,8 @@ static plim_status_t run_trial(plim__loop_t *loop, double seconds, trial_record_
                                           : PLIM_OK;
 }
 
-/* Which disk the dataset is on: its file system's type and id, and what is mounted there, such as
- * "server:/export", since NFS tells no id. /proc/self/mountinfo has "ID PARENT MAJOR:MINOR ROOT
+/* Describes the disk of the dataset: its file system's type and id, and the mounted source, such as
+ * "server:/export", since NFS has no id. /proc/self/mountinfo has "ID PARENT MAJOR:MINOR ROOT
  * POINT OPTIONS … - TYPE SOURCE OPTIONS". */
 static void describe_disk(const char *path, char *text_out, size_t size)
 {
@@ -269,8 +269,9 @@ static plim_training_t timed_settings(const plim_training_t *training)
     return timed;
 }
 
-/* The line counts in steps of a sixteenth: that of a machine without limits, its available memory,
- * is never the same twice. With everything in memory it does not count. */
+/* The line, rounded down by up to a sixteenth: on a machine without limits it is the available
+ * memory, which is never the same twice. 0 with everything in memory: the line then has no effect.
+ */
 static int64_t timed_line(const plim__load_plan_t *plan)
 {
     int shift = 0;
@@ -330,8 +331,8 @@ static bool find(const char *name, trial_record_t *record_out)
     return true;
 }
 
-/* The seconds of the run. At its end the splits are scored that have no score of the best weights;
- * without best weights, all. */
+/* Computes the seconds of the run. It ends with scores of the splits that have none of the best
+ * weights; without best weights, of all splits. */
 static void give(const trial_record_t *record, const plim_training_t *training, int64_t steps,
                  plim_trial_t *trial_out)
 {
