@@ -22,6 +22,18 @@ DATA_OFFSET = 4096  # where the values begin in every file of a dataset
 _SPLITS = {'train': 'train', 'valid': 'valid', 'val': 'valid', 'validation': 'valid', 'test': 'test'}
 
 
+#: columns of a dataset by the names that PyG's users give them
+COLUMNS = {
+    'edge_features': 'edge_attr',
+    'edge_weight': 'edge_weight',
+    'edge_type': 'edge_type',
+    'edge_time': 'edge_time',
+    'edge_id': 'e_id',
+    'node_time': 'time',
+}
+#: and their names in it
+COLUMN_OF = {attribute: column for column, attribute in COLUMNS.items()}
+
 # Attributes of a Data object, and what to use.
 _INSTEAD = {
     'x': "batches of plimsoll.NeighborLoader have x; ds.array('features') maps the file",

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from .dataset import Dataset
 from .errors import DataError, UsageError
-from .loader import NeighborLoader, _Nodes, _refuse
+from .integers import IntegerList
+from .loader import NeighborLoader, _refuse
 
 if TYPE_CHECKING:
     from . import _core
@@ -256,7 +257,7 @@ class LinkNeighborLoader(NeighborLoader):
             raise UsageError('edge_label_time, the time of each pair, and time_attr, "time" (of nodes) or "edge_time", go together')
         times = _labels_of(edge_label_time) if isinstance(edge_label_time, (str, os.PathLike)) else edge_label_time
         if times is not None:
-            times = _Nodes.of(times, 0, 'edge_label_time').owner
+            times = IntegerList.of(times, 0, 'edge_label_time').owner
         super().__init__(**{name: value for name, value in given.items() if name not in own}, y='all', input_time=times)
         self.__dict__.update((name, given[name]) for name in own)
 
@@ -277,7 +278,7 @@ class LinkNeighborLoader(NeighborLoader):
         if self._times is not None and self._times.count != listed:
             raise UsageError(f'edge_label_time has {self._times.count} entries, and edge_label_index {listed} pairs')
         if self._times is not None and given is None and self._file.ranks > 1:
-            self._times = _Nodes.of(self._file.column(self._times.owner), 0)
+            self._times = IntegerList.of(self._file.column(self._times.owner), 0)
         self._input_nodes = given
         if self._file is None:
             self._nodes().check(self._total, 'edge_label_index')
@@ -310,7 +311,7 @@ class LinkNeighborLoader(NeighborLoader):
         ranks = self._ranks() if self._tools.torch is not None else 1
         return (self._tools.torch.distributed.get_rank() if ranks > 1 else 0), ranks
 
-    def _settings(self, seed: int) -> tuple[Any, _Nodes | None]:
+    def _settings(self, seed: int) -> tuple[Any, IntegerList | None]:
         return super()._settings(seed) if self._file is None else (self._plan_settings(seed), None)
 
     def _nodes(self) -> Any:

@@ -5,27 +5,24 @@ a slot: its tensors are that memory, not a copy of it, and the slot is free agai
 """
 from __future__ import annotations
 
-import array
-import ctypes
 import inspect
 import logging
 import math
 import operator
 import os
-import sys
 import threading
 import warnings
-import weakref
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .dataset import DATA_OFFSET, Dataset, checked, log, split_name
+from .batches import PlainBatch, Tools
+from .dataset import COLUMN_OF, COLUMNS, Dataset, checked, split_name
 from .errors import BatchesHeldError, MemoryLineError, UsageError
-from .gpu import Pinning, Transfer
-from .guard import Shortage, StepGuard
+from .gpu import Transfer
+from .integers import IntegerList
 from .limits import size_of
+from .shared_loader import Shared
 
 if TYPE_CHECKING:
     from .rehearsal import Estimate
@@ -33,16 +30,6 @@ if TYPE_CHECKING:
 __all__ = ['GraphLoader', 'NeighborLoader', 'PlainBatch']
 
 _logger = logging.getLogger('plimsoll')
-# Columns of a dataset by the names that PyG's users give them.
-COLUMNS = {
-    'edge_features': 'edge_attr',
-    'edge_weight': 'edge_weight',
-    'edge_type': 'edge_type',
-    'edge_time': 'edge_time',
-    'edge_id': 'e_id',
-    'node_time': 'time',
-}
-_COLUMN_OF = {attribute: column for column, attribute in COLUMNS.items()}
 _SPLIT_NUMBERS = {'train': 0, 'valid': 1, 'test': 2}
 
 # Arguments of torch's DataLoader that speed up loading there, and their defaults.
@@ -60,366 +47,7 @@ _NOT_NEEDED = {
 }
 
 
-class PlainBatch:
-    """A batch where torch_geometric is not installed: the same attributes, without its methods."""
-
-    def __init__(self, **fields: Any) -> None:
-        self.__dict__.update(fields)
-
-    def to(self, device: Any, non_blocking: bool = False) -> PlainBatch:
-        """The batch with its tensors on a device."""
-        return self._with(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def clone(self) -> PlainBatch:
-        """A copy in memory of its own."""
-        return self._with(lambda tensor: tensor.clone() if hasattr(tensor, 'clone') else tensor.copy())
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        return iter(list(self.__dict__.items()))
-
-    def _with(self, change: Callable[[Any], Any]) -> PlainBatch:
-        return PlainBatch(**{key: change(value) if hasattr(value, 'shape') else value for key, value in self.__dict__.items()})
-
-    def __repr__(self) -> str:
-        parts = (f'{key}={list(value.shape) if hasattr(value, "shape") else value!r}' for key, value in self.__dict__.items())
-        return f'PlainBatch({", ".join(parts)})'
-
-
-def _at_once(data: Any) -> Callable[..., Any]:
-    """A constructor of torch_geometric's Data that fills its storage with all attributes at once.
-
-    Its own sets them one by one, which takes half of the time that a small batch costs in Python.
-    """
-    if '_mapping' not in vars(data().stores[0]):
-        return data  # type: ignore[no-any-return]
-
-    def make(**fields: Any) -> Any:
-        made = data()
-        made.stores[0]._mapping.update(fields)
-        return made
-
-    return make
-
-
-class _Tools:
-    """The array library that batches come in: torch where it is installed, else NumPy."""
-
-    def __init__(self) -> None:
-        self.torch: Any = None
-        self.library: Any = None
-        self.data: Any = PlainBatch
-        self.graphs: Any = PlainBatch
-        try:
-            import torch
-        except ImportError:
-            self._take_numpy()
-            return
-        from torch.utils.dlpack import from_dlpack
-
-        self.torch = self.library = torch
-        self.convert: Callable[[Any], Any] = from_dlpack
-        self.capsules = True
-        try:
-            from torch_geometric.data import Batch, Data
-        except ImportError:
-            return
-        self.data, self.graphs = _at_once(Data), Batch
-
-    def _take_numpy(self) -> None:
-        try:
-            import numpy
-        except ImportError:
-            raise ImportError('a loader needs torch (pip install torch torch_geometric), or at least numpy, for its batches') from None
-        self.library = numpy
-        self.convert = numpy.from_dlpack
-        self.capsules = False
-
-    def arrays(self, batch: _core.Batch, copy: bool) -> dict[str, Any]:
-        """The batch's arrays by the library's names."""
-        if self.capsules:
-            return batch.arrays(self.convert, copy)
-        found = {name: self.convert(value) for name, value in batch.arrays(None, False).items()}
-        return {name: value.copy() for name, value in found.items()} if copy else found
-
-
-class _Nodes:
-    """A list of seeds: its memory, address and length."""
-
-    def __init__(self, owner: Any, address: int, count: int, by_id: bool = False) -> None:
-        self.owner, self.address, self.count = owner, address, count
-        self.by_id = by_id  # input_id is the node itself
-
-    @classmethod
-    def of(cls, nodes: Any, num_nodes: int, name: str = 'input_nodes') -> _Nodes:
-        """From a tensor or an array of indices or a mask, a sequence of integers, or None: all nodes."""
-        by_id = nodes is None
-        torch, numpy = sys.modules.get('torch'), sys.modules.get('numpy')
-        library = torch if torch is not None else numpy  # at least one is there, for the batches
-        if nodes is None and library is not None:
-            nodes = library.arange(num_nodes)
-        if torch is not None and isinstance(nodes, torch.Tensor):
-            if nodes.dtype == torch.bool:
-                nodes, by_id = _mask(nodes.view(-1), num_nodes).nonzero().view(-1), True
-            elif nodes.is_floating_point():
-                raise TypeError(f'{name} is a tensor of {nodes.dtype}; it must be of integers or a mask')
-            nodes = nodes.detach().reshape(-1).to(device='cpu', dtype=torch.int64).contiguous()
-            return cls(nodes, nodes.data_ptr(), nodes.numel(), by_id)
-        if numpy is not None and isinstance(nodes, numpy.ndarray):
-            if nodes.dtype == bool:
-                nodes, by_id = numpy.flatnonzero(_mask(nodes.reshape(-1), num_nodes)), True
-            elif not numpy.issubdtype(nodes.dtype, numpy.integer):
-                raise TypeError(f'{name} is an array of {nodes.dtype}; it must be of integers or a mask')
-            nodes = numpy.ascontiguousarray(nodes.reshape(-1), dtype=numpy.int64)
-            return cls(nodes, nodes.ctypes.data, nodes.size, by_id)
-        if isinstance(nodes, tuple) and nodes and isinstance(nodes[0], str):
-            raise UsageError('input_nodes=(type, nodes) is for heterogeneous graphs, which Plimsoll does not have: give the nodes alone')
-        if not isinstance(nodes, Sequence) or (len(nodes) > 0 and isinstance(nodes[0], bool)):
-            raise TypeError(f'{name} is {type(nodes).__name__}; use "train", "valid", "test", a tensor of nodes, a mask, or None')
-        listed = array.array('q', nodes)
-        return cls(listed, listed.buffer_info()[0], len(listed), by_id)
-
-    @classmethod
-    def padded(cls, dataset: Dataset, split: str, count: int) -> _Nodes:
-        """The nodes of a split, and again from its first on, `count` in all."""
-        listed = array.array('q')
-        with open(os.path.join(dataset.path, f'{split}.npy'), 'rb') as file:
-            file.seek(DATA_OFFSET)
-            listed.fromfile(file, dataset.num_split(split))
-        return cls(listed, listed.buffer_info()[0], len(listed)).repeated(count)
-
-    def repeated(self, count: int) -> _Nodes:
-        """The list, and again from its first entry on, `count` in all."""
-        if self.count == count:
-            return self
-        whole = array.array('q', self.owner)
-        listed = whole
-        while len(listed) < count:
-            listed = listed + whole[: count - len(listed)]
-        return _Nodes(listed, listed.buffer_info()[0], len(listed))
-
-    def check(self, num_nodes: int, name: str = 'input_nodes') -> None:
-        """Refuses a list with a node that the dataset does not have."""
-        whole = self.owner
-        smallest, largest = (int(whole.min()), int(whole.max())) if hasattr(whole, 'min') else (min(whole), max(whole))
-        if smallest < 0 or largest >= num_nodes:
-            raise UsageError(f'{name} names node {smallest if smallest < 0 else largest}; the dataset has nodes 0 to {num_nodes - 1}')
-
-    def checksum(self) -> int:
-        return zlib.crc32((ctypes.c_char * (8 * self.count)).from_address(self.address)) if self.count else 0
-
-
-def _mask(mask: Any, num_nodes: int) -> Any:
-    if mask.shape[0] != num_nodes:
-        raise UsageError(f'the mask has {mask.shape[0]} entries, and the dataset {num_nodes} nodes')
-    return mask
-
-
-class _Shared:
-    """What all loaders of a dataset share: the job with the memory line, and one loader of the library.
-
-    It is made when the first of them is iterated, for the streams of all of them.
-    """
-
-    def __init__(self, dataset: Dataset, settings: dict[str, Any]) -> None:
-        self.dataset = dataset
-        self.settings = settings
-        self.loaders: weakref.WeakSet[_StreamLoader] = weakref.WeakSet()
-        self.core: _core.Loader | None = None
-        self.job: _core.Job | None = None
-        self.guard: StepGuard | None = None
-        self.line = 0  # lower than the settings say, for the sake of the script's steps; 0: as they say
-        self.seed = 0
-        self.process = os.getpid()
-        self.lock = threading.RLock()
-        self.pinning: Pinning | None = None
-
-    def __del__(self) -> None:
-        if self.pinning is not None:
-            self.pinning.drop()
-
-    @staticmethod
-    def of(dataset: Dataset, settings: dict[str, Any]) -> _Shared:
-        """The dataset's; a new one when it has none."""
-        shared: _Shared | None = dataset._shared() if dataset._shared is not None else None
-        if shared is None:
-            shared = _Shared(dataset, settings)
-            dataset._shared = weakref.ref(shared)
-            return shared
-        shared.check_process()
-        for name, value in settings.items():
-            if value is None:  # nothing was asked for
-                continue
-            if shared.settings[name] is None and shared.core is None:
-                shared.settings[name] = value
-            elif shared.settings[name] != value:
-                raise UsageError(
-                    f'{name}={value!r}, but another loader of this dataset has {name}={shared.settings[name]!r}: all loaders of a '
-                    f'dataset share one memory line, one cache and one kind of batch; give all of them the same {name}, or '
-                    'plimsoll.open() the dataset once more'
-                )
-        return shared
-
-    def check_process(self) -> None:
-        """Refuses to work in a process that was forked: a lock may be taken there for ever by a thread that does not exist."""
-        if self.process != os.getpid():
-            raise UsageError(
-                'this loader was made in the process that forked this one: open the dataset again here (batches need no worker '
-                'processes: threads of the library make them)'
-            )
-
-    def check_fits(self, loader: _StreamLoader) -> None:
-        """Refuses a loader that does not fit under the line together with those before it."""
-        with self.lock:
-            if self.core is not None:
-                return  # its stream is planned when it is added
-            if len(self.loaders) == 1:
-                self.seed = loader._seed  # of the loader that is probably iterated first
-            found = _core.limits(threads=self.settings['threads'] or 0)
-            line = min(self.settings['memory'] or found['line_bytes'], found['line_bytes'])
-            job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
-            try:
-                _core.fits(job=job, memory=line, **self._recipe(loader))
-            except MemoryLineError as error:
-                self.loaders.discard(loader)
-                raise self.refusal(loader, error) from None
-
-    def refusal(self, loader: _StreamLoader, error: MemoryLineError) -> MemoryLineError:
-        """The library's refusal in a script's own terms."""
-        if error.needed_bytes is None:
-            return error
-        held = _core.size_text(_core.sample()['rss_bytes'])
-        needed, limit, more = self.remedy(error.needed_bytes)
-        refused = MemoryLineError(
-            f'{loader._terms()} needs at least {needed} without the memory of your own steps; the process holds {held} now, '
-            f'and {limit}: {more}, and what a step of your model takes, free what the script no longer needs, or use {loader._smaller()}'
-        )
-        refused.needed_bytes, refused.available_bytes = error.needed_bytes, error.available_bytes
-        return refused
-
-    def remedy(self, needed_bytes: int) -> tuple[str, str, str]:
-        """A need as text, the limit by its name, and what to ask for instead of it."""
-        found, given = _core.limits(), self.settings['memory']
-        needed = f'{math.ceil(needed_bytes / 2**20)}M'
-        if given is not None and given < found['line_bytes']:
-            return needed, f'memory={_core.size_text(given)!r}', f'give memory={needed!r} or more'
-        return needed, f'the limit is {_limit_text(found)}', f'ask for a limit of {needed} or more (Slurm: --mem={needed})'
-
-    def connect(self, loader: _StreamLoader) -> _core.Stream:
-        """A stream of the library for a loader."""
-        with self.lock:
-            if self.core is None:
-                self._create(loader)
-            assert self.core is not None
-            settings, nodes = loader._settings(self.seed)
-            self._unpin()
-            try:
-                stream = self.core.stream(settings)
-            except MemoryLineError as error:
-                self._blame_held(error, 'del batch before the next loader is iterated, or make all loaders before the first is iterated')
-                raise self.refusal(loader, error) from None
-            del nodes  # which the library has copied
-            return stream
-
-    def _blame_held(self, error: Exception, remedy: str) -> None:
-        """Raises an error that names the batches that are held, if there are any."""
-        if self.core is not None and self.core.held > 0:
-            raise BatchesHeldError(f'{error}. In use: {self.core.held_names}: {remedy}') from None
-
-    def start(self, loader: _StreamLoader, epoch: int, step: int) -> _core.Stream:
-        """Moves a loader's stream. The library may make its slots larger for it."""
-        with self.lock:
-            stream = loader._connect()
-            self._unpin()
-            try:
-                stream.start(epoch, step)
-            except UsageError as error:
-                self._blame_held(error, 'del batch, keep batch.clone() instead, or make the loader with copy=True')
-                raise
-            except MemoryLineError as error:
-                raise self.refusal(loader, error) from None
-            if self.pinning is None and loader._is_cuda():
-                self.pinning = Pinning(loader._tools.torch.cuda)
-            self.pin()
-            return stream
-
-    def let_go(self) -> None:
-        """Gives the memory back. Each loader takes it up again at its next batch, and continues where it was."""
-        self.check_process()
-        with self.lock:
-            self._unpin()
-            for loader in list(self.loaders):
-                loader._stream = loader._serving = None
-            self.core = self.job = None
-
-    def shrink(self, first: _StreamLoader, short: Shortage) -> bool:
-        """Makes the library's loader as much smaller as a step of the script needs; False where it cannot be so small."""
-        with self.lock:
-            if self.core is None:
-                return True  # another thread gave the memory back
-            kept = self.core.memory()[1] if self.core.held else 0  # until the script takes the next batch
-            self.let_go()
-            sample = _core.sample()
-            left = short.headroom.free - sample['anonymous_bytes'] + min(0, kept - short.step)
-            before, self.line = self.line, sample['rss_bytes'] + short.headroom.reserve + max(left, 0)
-            try:
-                self._create(first)
-            except MemoryLineError:
-                self.line = before
-                return False
-            _logger.info('the loader was made again with less memory, since a step takes %s', _core.size_text(short.step))
-            return True
-
-    def pin(self) -> None:
-        """Pins the slots where they are now, if all loaders copy them to a GPU by themselves and so know when each was read."""
-        if self.pinning is None or self.core is None:
-            return
-        if all(loader._is_cuda() for loader in list(self.loaders)):
-            self.pinning.take(*self.core.memory())
-        else:
-            self.pinning.drop()
-
-    def _unpin(self) -> None:
-        if self.pinning is not None:
-            self.pinning.drop()
-
-    def _create(self, first: _StreamLoader) -> None:
-        found = _core.limits(memory=self.settings['memory'] or 0, threads=self.settings['threads'] or 0)
-        self.seed = first._seed
-        # One thread more: the caller waits for batches, so that Ctrl-C ends its waiting, and builds none.
-        job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
-        try:
-            self.core = _core.loader(job=job, memory=self.line, **self._recipe(first))
-        except MemoryLineError as error:
-            raise self.refusal(first, error) from None
-        self.job, self.guard = job, self.guard or StepGuard()
-        for loader in list(self.loaders):
-            if loader is not first:
-                loader._stream = self.connect(loader)
-
-    def _recipe(self, first: _StreamLoader) -> dict[str, Any]:
-        """What a loader of the library is planned by: the streams of all loaders."""
-        return {
-            'dataset': self.dataset._core,
-            'row_bits': self.settings['row_bits'],
-            'replace': self.settings['replace'],
-            'draw_by': _COLUMN_OF.get(self.settings['weight_attr'] or self.settings['time_attr'], ''),
-            'disjoint': self.settings['disjoint'],
-            'latest': self.settings['temporal_strategy'] == 'last',
-            'seed': self.seed,
-            'streams': [loader._plan_settings(self.seed) for loader in list(self.loaders)],
-            'batch_size': first.batch_size,
-            'fanout': first._fanout,
-            # A loop holds a batch while it asks for the next one, and its own batch while an inner loop evaluates.
-            'slots': min(3, 1 + sum(not loader.copy for loader in list(self.loaders))),
-        }
-
-
-def _limit_text(found: dict[str, Any]) -> str:
-    """The job's limit and its name: '700 MiB (cgroup v1 /job_7 memory.limit_in_bytes)'."""
-    return f'{_core.size_text(found["line_bytes"])} ({found["line_source"]})'
-
-
-class _StreamLoader:
+class StreamLoader:
     """The part that is the same for nodes and for graphs: seeds, epochs, and the state."""
 
     data: Dataset
@@ -433,8 +61,8 @@ class _StreamLoader:
     threads: int | None
     x_dtype: Any
     _fanout: tuple[int, ...]
-    _times: _Nodes | None = None  # of the seeds
-    _padded_times: _Nodes | None = None  # the same, as many as seeds are listed for the ranks
+    _times: IntegerList | None = None  # of the seeds
+    _padded_times: IntegerList | None = None  # the same, as many as seeds are listed for the ranks
     _bare = False  # without labels, and the seeds can be replaced: for plimsoll.pyg's sampler
 
     def _terms(self) -> str:
@@ -463,7 +91,7 @@ class _StreamLoader:
         if self.batch_size < 1:
             raise ValueError(f'batch_size is {self.batch_size!r}; it must be at least 1')
         self._total = dataset.num_graphs or dataset.num_nodes
-        self._tools = _Tools()
+        self._tools = Tools()
         self._take_input(dataset, input_nodes)
         if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**64):
             raise ValueError(f'seed is {seed!r}; it must be an integer from 0 to 2**64 - 1')
@@ -475,7 +103,7 @@ class _StreamLoader:
         self._epoch = 0
         self._position: tuple[int, int] | None = None  # of the batch after the last one
         self._resumes = False
-        self._shared = _Shared.of(dataset, settings)
+        self._shared = Shared.of(dataset, settings)
         self._shared.loaders.add(self)
         self._shared.check_fits(self)
 
@@ -488,7 +116,7 @@ class _StreamLoader:
         elif input_nodes is None:
             self._count, self._by_id = self._total, True
         else:
-            nodes = _Nodes.of(input_nodes, self._total)
+            nodes = IntegerList.of(input_nodes, self._total)
             self._count, self._by_id = nodes.count, nodes.by_id
             if self._count > 0:
                 nodes.check(self._total)
@@ -535,14 +163,14 @@ class _StreamLoader:
         seeds = (split, address, count, bool(self.shuffle), self.batch_size * ranks)
         return *seeds, self._fanout, rank, ranks, own, self._seed, self._bare, source, times, None
 
-    def _settings(self, seed: int) -> tuple[Any, _Nodes | None]:
+    def _settings(self, seed: int) -> tuple[Any, IntegerList | None]:
         """The stream's settings for the library, and the memory they point to."""
         ranks = self._world()[1]
         nodes = None
         if self._split is None:
             nodes = self._nodes()
         elif self._count % ranks != 0 or self._times is not None:
-            nodes = _Nodes.padded(self.data, self._split, math.ceil(self._count / ranks) * ranks)
+            nodes = IntegerList.padded(self.data, self._split, math.ceil(self._count / ranks) * ranks)
         return self._plan_settings(seed, nodes.address if nodes is not None else 0), nodes
 
     def _connect(self) -> _core.Stream:
@@ -669,8 +297,8 @@ class _StreamLoader:
         padded = self._count % self._world()[1] != 0  # with the split's own first nodes
         return arrays['input_ids'] % self._count if padded else arrays['input_ids']
 
-    def _nodes(self) -> _Nodes:
-        return _Nodes.of(self._input_nodes, self._total)
+    def _nodes(self) -> IntegerList:
+        return IntegerList.of(self._input_nodes, self._total)
 
     def _description(self) -> dict[str, Any]:
         """What must be equal for two loaders to yield the same batches."""
@@ -742,7 +370,7 @@ def _number(state: dict[str, Any], name: str, most: int) -> int:
     return number
 
 
-def _made_again(kind: type[_StreamLoader], arguments: dict[str, Any], place: dict[str, Any]) -> _StreamLoader:
+def _made_again(kind: type[StreamLoader], arguments: dict[str, Any], place: dict[str, Any]) -> StreamLoader:
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # they were given once
         loader = kind(**arguments)
@@ -753,7 +381,7 @@ def _made_again(kind: type[_StreamLoader], arguments: dict[str, Any], place: dic
 class _Epoch:
     """An iteration over one epoch. Several may be under way: each continues at its own position."""
 
-    def __init__(self, loader: _StreamLoader, epoch: int, step: int) -> None:
+    def __init__(self, loader: StreamLoader, epoch: int, step: int) -> None:
         self._loader = loader
         self._token = object()
         self._epoch, self._step = epoch, step
@@ -838,7 +466,7 @@ def _check_column(argument: str, name: Any, known: tuple[str, ...], data: Any) -
         return
     if name not in known:
         raise UsageError(f'{argument}={name!r}: a dataset names it {" or ".join(map(repr, known))}, whatever its source calls it')
-    column = _COLUMN_OF[name]
+    column = COLUMN_OF[name]
     if isinstance(data, Dataset) and not os.path.exists(os.path.join(data.path, f'{column}.npy')):
         raise UsageError(f'{argument}={name!r}, but {data.path} has no {column}.npy: make the dataset again with that column')
 
@@ -865,7 +493,7 @@ def _hops(num_neighbors: Any) -> tuple[int, ...]:
     return tuple(operator.index(hop) for hop in hops)
 
 
-class NeighborLoader(_StreamLoader):
+class NeighborLoader(StreamLoader):
     """PyTorch Geometric's NeighborLoader over a dataset on disk, under a memory line.
 
     Arguments have PyG's names and meaning, and are kept under their names. Of its own it has:
@@ -982,7 +610,7 @@ class NeighborLoader(_StreamLoader):
         )
         _warn_not_needed(given)
         if input_time is not None:
-            self._times = _Nodes.of(input_time, 0, 'input_time')
+            self._times = IntegerList.of(input_time, 0, 'input_time')
         self._begin(data, input_nodes, settings, seed, generator)
 
     def _receive(self, stream: _core.Stream) -> Any:
@@ -1040,7 +668,7 @@ class SeedLoader(NeighborLoader):
 
     def draw(self, seeds: Any, epoch: int) -> Any:
         """The batch of seeds in an epoch."""
-        nodes = _Nodes.of(seeds, self._total)
+        nodes = IntegerList.of(seeds, self._total)
         shared = self._shared
         shared.check_process()
         with self._lock:
@@ -1052,7 +680,7 @@ class SeedLoader(NeighborLoader):
             return self._receive(stream)
 
 
-class GraphLoader(_StreamLoader):
+class GraphLoader(StreamLoader):
     """Batches of whole graphs, from a dataset of many graphs: PyTorch Geometric's DataLoader for graph-level tasks.
 
     input_graphs: "train", "valid", "test", a tensor of graphs, a mask, or None: all graphs. The other arguments are those

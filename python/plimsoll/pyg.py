@@ -20,9 +20,9 @@ from torch_geometric import data as pyg_data
 from torch_geometric.data import EdgeAttr, TensorAttr
 from torch_geometric.sampler import BaseSampler, SamplerOutput
 
-from .dataset import Dataset, checked
+from .dataset import COLUMNS, Dataset, checked
 from .errors import UsageError
-from .loader import COLUMNS, SeedLoader
+from .loader import SeedLoader
 from .mapped import Mapped
 
 __all__ = ['FeatureStore', 'GraphStore', 'NeighborSampler', 'stores']

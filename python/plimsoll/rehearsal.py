@@ -24,7 +24,7 @@ from .errors import MemoryLineError, UnsupportedError, UsageError
 from .guard import Headroom
 
 if TYPE_CHECKING:
-    from .loader import _StreamLoader
+    from .loader import StreamLoader
 
 __all__ = ['Estimate', 'Rehearsal']
 
@@ -167,7 +167,7 @@ class _Line:
 class Rehearsal:
     """One rehearsal of a loader, its model and its optimiser."""
 
-    def __init__(self, loader: _StreamLoader, model: Any, optimizer: Any) -> None:
+    def __init__(self, loader: StreamLoader, model: Any, optimizer: Any) -> None:
         torch = loader._tools.torch
         if torch is None:
             raise UnsupportedError('a rehearsal needs torch')
@@ -204,7 +204,7 @@ class Rehearsal:
                 self._size(None)
                 _core.map_large_blocks(False)  # the guard maps them again where memory is short
 
-    def _rehearse(self, works: dict[_StreamLoader, Callable[[Any], Any]]) -> int:
+    def _rehearse(self, works: dict[StreamLoader, Callable[[Any], Any]]) -> int:
         """Runs the steps. Returns the bytes that a training keeps."""
         gc.collect()
         whole = self.whole[self.loader]
@@ -225,7 +225,7 @@ class Rehearsal:
             self.state.restore()
         return max(0, held - self._held())
 
-    def _grow(self, loader: _StreamLoader, function: Callable[[Any], Any]) -> None:
+    def _grow(self, loader: StreamLoader, function: Callable[[Any], Any]) -> None:
         """Runs a function on batches of growing size, as long as the next is predicted to fit."""
         line, whole, largest = self.lines[loader], self.whole[loader], self.largest[loader]
         last, seeds, expected, self.tight = 0, max(1, whole // _SMALLEST), Size(0, 0), False
@@ -239,7 +239,7 @@ class Rehearsal:
             last, seeds = seeds, min(2 * seeds, whole)
             expected = next(reversed(line.points)).times(seeds / last) if seeds < whole else largest.size
 
-    def _step(self, loader: _StreamLoader, function: Callable[[Any], Any], seeds: int, step: int) -> tuple[Size, int]:
+    def _step(self, loader: StreamLoader, function: Callable[[Any], Any], seeds: int, step: int) -> tuple[Size, int]:
         """Runs a function on a batch of so many seeds. Returns the batch's size and the bytes that the step took."""
         kept, loader.batch_size, loader._stream = loader.batch_size, seeds, None
         try:
@@ -316,7 +316,7 @@ class Rehearsal:
                 self.shared.let_go()
                 loader.batch_size = min(whole, seeds or whole)
 
-    def _count(self, seconds: float) -> dict[_StreamLoader, _Largest]:
+    def _count(self, seconds: float) -> dict[StreamLoader, _Largest]:
         """The largest batch of each loader's next epoch: its batches are drawn without rows."""
         shared, found = self.shared, {}
         bits, shared.settings['row_bits'] = shared.settings['row_bits'], 0
@@ -334,7 +334,7 @@ class Rehearsal:
             self._let_go()
         return found
 
-    def _count_epoch(self, loader: _StreamLoader, until: float) -> _Largest | None:
+    def _count_epoch(self, loader: StreamLoader, until: float) -> _Largest | None:
         """Where time is too short for all batches, the largest is estimated from those of a shuffled epoch; None without one."""
         stream, steps = self.shared.start(loader, loader._next()[0], 0), len(loader)
         sizes: list[Size] = []
@@ -422,10 +422,10 @@ def _size_of(batch: Any) -> Size:
 
 def rehearse_trainer(trainer: Any, module: Any) -> Estimate:
     """Rehearses the steps of a Lightning module with automatic optimisation, on its Trainer's loaders. What the steps log is dropped."""
-    from .loader import _StreamLoader
+    from .loader import StreamLoader
 
     loader = trainer.train_dataloader
-    if not isinstance(loader, _StreamLoader) or not module.automatic_optimization:
+    if not isinstance(loader, StreamLoader) or not module.automatic_optimization:
         raise UnsupportedError('a rehearsal in Lightning needs one plimsoll loader to train on, and automatic optimisation')
 
     def call(function: Callable[..., Any], context: Callable[[], Any], batch: Any) -> Any:
