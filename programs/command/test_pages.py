@@ -115,5 +115,7 @@ def test_every_argument_of_the_loader_is_compared_with_pygs(page):
     kind = next(node for node in loader.body if isinstance(node, ast.ClassDef) and node.name == 'NeighborLoader')
     arguments = next(node.args for node in kind.body if isinstance(node, ast.FunctionDef) and node.name == '__init__')
     names = {argument.arg for argument in [*arguments.args, *arguments.kwonlyargs]} - {'self'}
+    for table in (node for node in loader.body if isinstance(node, ast.Assign) and node.targets[0].id in ('_DATALOADER', '_NOT_NEEDED', '_DROPPED')):
+        names |= {key.value for key in table.value.keys if key is not None}
     text = (SOURCE / page).read_text()
     assert len(names) > 30 and [name for name in sorted(names) if not re.search(rf'`{name}\b', text)] == []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .dataset import Dataset
 from .errors import DataError, UsageError
 from .integers import IntegerList
-from .loader import NeighborLoader, _refuse
+from .loader import NeighborLoader, _refuse, takes_dataloader
 
 if TYPE_CHECKING:
     from . import _core
@@ -186,7 +186,9 @@ class LinkNeighborLoader(NeighborLoader):
     """
 
     _bare = True
+    _input = 'pairs', 'edge_label_index'
 
+    @takes_dataloader
     def __init__(
         self,
         data: Dataset,
@@ -222,27 +224,11 @@ class LinkNeighborLoader(NeighborLoader):
         copy: bool = False,
         device: Any = None,
         seed: int | None = None,
-        sampler: None = None,
-        batch_sampler: None = None,
-        num_workers: int = 0,
-        persistent_workers: bool = False,
-        prefetch_factor: int | None = None,
-        pin_memory: bool = False,
-        pin_memory_device: str = '',
-        worker_init_fn: Any = None,
-        multiprocessing_context: Any = None,
-        timeout: float = 0,
-        in_order: bool = True,
-        dataset: Any = None,
-        collate_fn: Any = None,
+        **dataloader: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
+        given = {name: value for name, value in locals().items() if name not in ('self', '__class__', 'dataloader')}
         own = ('edge_label_index', 'edge_label', 'edge_label_time', 'neg_sampling', 'neg_sampling_ratio', 'y', 'exclude', 'neg_exclude')
-        _refuse(
-            y=(y if y != 'all' else None, None, 'use "all", or None for no labels of nodes'),
-            sampler=(sampler, None, 'give the pairs as edge_label_index, with shuffle'),
-            batch_sampler=(batch_sampler, None, 'give the pairs as edge_label_index, with shuffle and batch_size'),
-        )
+        _refuse(y=(y if y != 'all' else None, None, 'use "all", or None for no labels of nodes'))
         if exclude not in _EXCLUDED:
             raise ValueError(f'exclude is {exclude!r}; use "self", "reverse" or None')
         if neg_exclude not in (None, 'edges'):
@@ -258,7 +244,7 @@ class LinkNeighborLoader(NeighborLoader):
         times = _labels_of(edge_label_time) if isinstance(edge_label_time, (str, os.PathLike)) else edge_label_time
         if times is not None:
             times = IntegerList.of(times, 0, 'edge_label_time').owner
-        super().__init__(**{name: value for name, value in given.items() if name not in own}, y='all', input_time=times)
+        super().__init__(**{name: value for name, value in given.items() if name not in own}, y='all', input_time=times, **dataloader)
         self.__dict__.update((name, given[name]) for name in own)
 
     def _take_input(self, dataset: Dataset, input_nodes: Any) -> None:

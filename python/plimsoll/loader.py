@@ -13,9 +13,9 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import _core
+from . import _core, command
 from .batches import PlainBatch, Tools
 from .dataset import COLUMN_OF, COLUMNS, Dataset, checked, split_name
 from .errors import BatchesHeldError, MemoryLineError, UsageError
@@ -39,12 +39,24 @@ _NOT_NEEDED = {
     'prefetch_factor': None,
     'pin_memory': False,
     'pin_memory_device': '',
-    'filter_per_worker': None,
     'worker_init_fn': None,
     'multiprocessing_context': None,
     'timeout': 0,
     'in_order': True,
 }
+_DROPPED = {'dataset': None, 'collate_fn': None}  # by PyG's loaders too
+_DATALOADER = {'sampler': None, 'batch_sampler': None, **_NOT_NEEDED, **_DROPPED}
+
+_Constructor = TypeVar('_Constructor', bound=Callable[..., None])
+
+
+def takes_dataloader(init: _Constructor) -> _Constructor:
+    """Names the arguments of torch's DataLoader in the signature of a constructor that takes them as `**dataloader`."""
+    signature = inspect.signature(init)
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _DATALOADER.items()]
+    init.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    return init
 
 
 class StreamLoader:
@@ -64,6 +76,7 @@ class StreamLoader:
     _times: IntegerList | None = None  # of the seeds
     _padded_times: IntegerList | None = None  # the same, as many as seeds are listed for the ranks
     _bare = False  # without labels, and the seeds can be replaced: for plimsoll.pyg's sampler
+    _input = 'nodes', 'input_nodes'  # what is loaded, and the argument that lists it
 
     def _terms(self) -> str:
         """What a batch follows from, in a script's own terms."""
@@ -72,6 +85,27 @@ class StreamLoader:
     def _smaller(self) -> str:
         """What to make smaller."""
         raise NotImplementedError
+
+    def _keep(self, given: dict[str, Any]) -> None:
+        """Keeps a constructor's locals() under their names: Lightning makes a loader again from the attributes that have the names of
+        its arguments. Refuses and warns of those of torch's DataLoader.
+        """
+        dataloader = given['dataloader']
+        unknown = dataloader.keys() - _DATALOADER.keys()
+        if unknown:
+            raise TypeError(f'{type(self).__name__} has no argument {min(unknown)!r}')
+        taken = {**given, **_DATALOADER, **dataloader}
+        self.__dict__.update((name, value) for name, value in taken.items() if name not in ('self', '__class__', 'dataloader', *_DROPPED))
+        what, argument = self._input
+        _refuse(
+            sampler=(taken['sampler'], None, f'give the {what} as {argument}, with shuffle'),
+            batch_sampler=(taken['batch_sampler'], None, f'give the {what} as {argument}, with shuffle and batch_size'),
+        )
+        names = [name for name, default in {**_NOT_NEEDED, 'filter_per_worker': None}.items() if taken[name] != default]
+        if names:
+            command.warn(
+                f'{", ".join(names)}: not needed and without effect; threads of this process load the batches, and no worker processes run'
+            )
 
     def _shared_settings(self, dataset: Any, replace: bool, **draws: Any) -> dict[str, Any]:
         """What the loaders of a dataset must agree on to share one loader of the library."""
@@ -154,8 +188,7 @@ class StreamLoader:
         listed = self._split is None or padded != self._count or self._times is not None
         split = _SPLIT_NUMBERS[self._split] if self._split is not None and not listed else -1
         own = self._seed != seed
-        kind = 'graphs' if self.data.num_graphs else 'nodes'
-        source = repr(self._split) if self._split is not None else f'{self._count} {kind}'
+        source = repr(self._split) if self._split is not None else f'{self._count} {self._input[0]}'
         count = padded if listed else 0
         if self._times is not None:
             self._padded_times = self._times.repeated(count)
@@ -444,15 +477,6 @@ class _Epoch:
         return batch if loader.transform is None else loader.transform(batch)
 
 
-def _warn_not_needed(given: dict[str, Any]) -> None:
-    names = [name for name, default in _NOT_NEEDED.items() if given[name] != default]
-    if names:
-        warnings.warn(
-            f'{", ".join(names)}: not needed and without effect; threads of this process load the batches, and no worker processes run',
-            stacklevel=3,
-        )
-
-
 def _refuse(**given: tuple[Any, Any, str]) -> None:
     """Refuses arguments that would change the meaning, each (value, its default, what to use instead)."""
     for name, (value, default, instead) in given.items():
@@ -526,6 +550,7 @@ class NeighborLoader(StreamLoader):
     y: str
     _all_labels: Any = None
 
+    @takes_dataloader
     def __init__(
         self,
         data: Dataset,
@@ -556,31 +581,15 @@ class NeighborLoader(StreamLoader):
         copy: bool = False,
         device: Any = None,
         seed: int | None = None,
-        sampler: None = None,
-        batch_sampler: None = None,
-        num_workers: int = 0,
-        persistent_workers: bool = False,
-        prefetch_factor: int | None = None,
-        pin_memory: bool = False,
-        pin_memory_device: str = '',
-        worker_init_fn: Any = None,
-        multiprocessing_context: Any = None,
-        timeout: float = 0,
-        in_order: bool = True,
-        dataset: Any = None,
-        collate_fn: Any = None,
+        **dataloader: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
+        self._keep(locals())
         kind = str(getattr(subgraph_type, 'value', subgraph_type))
-        # Lightning makes a loader again from the attributes that have the names of its arguments.
-        self.__dict__.update(given)
         _refuse(
             directed=(directed, True, 'use torch_geometric.loader.NeighborLoader for induced subgraphs'),
             subgraph_type=(kind, 'directional', 'only "directional" is; make batches bidirectional in a transform'),
             transform_sampler_output=(transform_sampler_output, None, 'use transform, which gets the whole batch'),
             neighbor_sampler=(neighbor_sampler, None, 'the library draws by itself'),
-            sampler=(sampler, None, 'give the nodes as input_nodes, with shuffle'),
-            batch_sampler=(batch_sampler, None, 'give the nodes as input_nodes, with shuffle and batch_size'),
             y=(y if y != 'all' else 'seeds', 'seeds', 'use "seeds" or "all"'),
         )
         if isinstance(num_neighbors, dict):
@@ -608,7 +617,6 @@ class NeighborLoader(StreamLoader):
             time_attr=time_attr or '',
             temporal_strategy=temporal_strategy,
         )
-        _warn_not_needed(given)
         if input_time is not None:
             self._times = IntegerList.of(input_time, 0, 'input_time')
         self._begin(data, input_nodes, settings, seed, generator)
@@ -693,6 +701,9 @@ class GraphLoader(StreamLoader):
             out = model(batch.x, batch.edge_index, batch.batch)
     """
 
+    _input = 'graphs', 'input_graphs'
+
+    @takes_dataloader
     def __init__(
         self,
         data: Dataset,
@@ -711,34 +722,18 @@ class GraphLoader(StreamLoader):
         seed: int | None = None,
         follow_batch: None = None,
         exclude_keys: None = None,
-        sampler: None = None,
-        batch_sampler: None = None,
-        num_workers: int = 0,
-        persistent_workers: bool = False,
-        prefetch_factor: int | None = None,
-        pin_memory: bool = False,
-        pin_memory_device: str = '',
         filter_per_worker: bool | None = None,
-        worker_init_fn: Any = None,
-        multiprocessing_context: Any = None,
-        timeout: float = 0,
-        in_order: bool = True,
-        dataset: Any = None,
-        collate_fn: Any = None,
+        **dataloader: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
-        self.__dict__.update(given)
+        self._keep(locals())
         _refuse(
             follow_batch=(follow_batch or None, None, 'batches have `batch` and `ptr` only'),
             exclude_keys=(exclude_keys or None, None, 'drop attributes in a transform'),
-            sampler=(sampler, None, 'give the graphs as input_graphs, with shuffle'),
-            batch_sampler=(batch_sampler, None, 'give the graphs as input_graphs, with shuffle and batch_size'),
         )
         if isinstance(data, Dataset) and not data.num_graphs:
             raise UsageError(f'{data.path} holds one graph: use plimsoll.NeighborLoader')
         self._fanout = ()
         settings = self._shared_settings(data, False)
-        _warn_not_needed(given)
         self._begin(data, input_graphs, settings, seed, generator)
 
     def _receive(self, stream: _core.Stream) -> Any:
