@@ -1,6 +1,7 @@
 /* Loaders and streams. */
 #include "core.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,17 +32,36 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
     return true;
 }
 
-/* Reads links from a tuple (address of sources, of targets, pairs, negatives, amount, address of
- * sums of sources, of targets, exclude, path or None, rank, num_ranks, no_edges, all_edges), 0 for
- * none of these. */
-static bool read_links(PyObject *tuple, plim_links_t *links)
+/* Reads a dict as PyArg_ParseTupleAndKeywords reads arguments: by their names. */
+static bool read_dict(PyObject *dict, const char *format, char **names, ...)
 {
+    va_list outputs;
+    if (!PyDict_Check(dict)) {
+        PyErr_SetString(PyExc_TypeError, "settings are a dict");
+        return false;
+    }
+    PyObject *none = PyTuple_New(0);
+    if (none == NULL)
+        return false;
+    va_start(outputs, names);
+    const int read = PyArg_VaParseTupleAndKeywords(none, dict, format, names, outputs);
+    va_end(outputs);
+    Py_DECREF(none);
+    return read != 0;
+}
+
+/* Reads links from a dict, _Links of _core.pyi. Addresses are 0 for what is not given. */
+static bool read_links(PyObject *dict, plim_links_t *links)
+{
+    static char *names[] = {"sources",     "targets",   "pairs",     "path",   "all_edges",
+                            "rank",        "num_ranks", "negatives", "amount", "source_sums",
+                            "target_sums", "no_edges",  "exclude",   NULL};
     unsigned long long sources, targets, source_sums, target_sums;
     long long pairs;
     int negatives, exclude, no_edges, all_edges;
-    if (!PyArg_ParseTuple(tuple, "KKLidKKiziipp", &sources, &targets, &pairs, &negatives,
-                          &links->amount, &source_sums, &target_sums, &exclude, &links->path,
-                          &links->rank, &links->num_ranks, &no_edges, &all_edges))
+    if (!read_dict(dict, "KKLzpiiidKKpi", names, &sources, &targets, &pairs, &links->path,
+                   &all_edges, &links->rank, &links->num_ranks, &negatives, &links->amount,
+                   &source_sums, &target_sums, &no_edges, &exclude))
         return false;
     links->exclude = (plim_exclude_t)exclude;
     links->no_edges = no_edges != 0;
@@ -55,42 +75,42 @@ static bool read_links(PyObject *tuple, plim_links_t *links)
     return true;
 }
 
-/*
- * Reads a stream's settings from a tuple (split, address, count, shuffle, batch_size, fanout,
- * share, num_shares, has_seed, seed, no_labels, source, times, links). split is 0 to 2, or -1:
- * count nodes at the address, which the caller keeps; a plan needs no address. times: of their
- * times, or 0. links: None, or as read_links.
- */
-static bool read_stream(PyObject *tuple, plim_stream_params_t *params, plim_links_t *links,
+/* Reads a stream's settings from a dict, _Settings of _core.pyi. Memory at its addresses stays the
+ * caller's. `source_out` may be NULL. */
+static bool read_stream(PyObject *dict, plim_stream_params_t *params, plim_links_t *links,
                         char source_out[SOURCE_MAX])
 {
-    int split, shuffle, share, num_shares, has_seed, no_labels;
-    unsigned long long address, seed, times;
-    long long count, batch_size;
-    PyObject *fanout, *pairs;
+    static char *names[] = {"fanout", "batch_size", "shuffle", "share", "num_shares",
+                            "seed",   "no_labels",  "source",  "times", "split",
+                            "nodes",  "count",      "links",   NULL};
+    int split = PLIM_TRAIN, shuffle, share, num_shares, no_labels;
+    unsigned long long nodes = 0, times;
+    long long count = 0, batch_size;
+    PyObject *fanout, *seed, *pairs = NULL;
     const char *source;
-    if (!PyArg_ParseTuple(tuple, "iKLpLOiipKpsKO", &split, &address, &count, &shuffle, &batch_size,
-                          &fanout, &share, &num_shares, &has_seed, &seed, &no_labels, &source,
-                          &times, &pairs))
+    if (!read_dict(dict, "OLpiiOpsK|iKLO", names, &fanout, &batch_size, &shuffle, &share,
+                   &num_shares, &seed, &no_labels, &source, &times, &split, &nodes, &count, &pairs))
         return false;
-    if (pairs != Py_None) {
+    if (pairs != NULL) {
         if (!read_links(pairs, links))
             return false;
         params->links = links;
     }
+    if (seed != Py_None) {
+        params->has_seed = true;
+        params->seed = PyLong_AsUnsignedLongLong(seed);
+        if (PyErr_Occurred() != NULL)
+            return false;
+    }
     if (source_out != NULL)
         (void)PyOS_snprintf(source_out, SOURCE_MAX, "%s", source);
-    if (split >= 0)
-        params->split = (plim_split_t)split;
-    else
-        params->nodes = (const int64_t *)(uintptr_t)address;
-    params->num_nodes = split >= 0 ? 0 : count;
+    params->split = (plim_split_t)split;
+    params->nodes = (const int64_t *)(uintptr_t)nodes;
+    params->num_nodes = count;
     params->shuffle = shuffle != 0;
     params->batch_size = batch_size;
     params->share = share;
     params->num_shares = num_shares;
-    params->has_seed = has_seed != 0;
-    params->seed = seed;
     params->no_labels = no_labels != 0;
     params->times = (const int64_t *)(uintptr_t)times;
     return read_fanout(fanout, params->fanout, &params->num_hops);
@@ -103,7 +123,7 @@ typedef struct creation {
     plim_plan_params_t params;
     plim_stream_params_t streams[PLIM_STREAMS_MAX];
     plim_links_t links[PLIM_STREAMS_MAX];
-    int slots; /* at least */
+    int slots; /* the fewest that the script needs */
     plim_plan_t *plan;
     plim_loader_t *loader;
 } creation_t;
@@ -115,11 +135,10 @@ static plim_plan_info_t info_of(const plim_plan_t *plan)
     return info;
 }
 
-/* A loop holds one batch while it asks for the next, and often a batch of another loader: plans
- * with fewer slots than that are made again with SLOTS_WANTED of them, if that fits. */
+/* A loop holds one batch while it asks for the next, and often a batch of another loader. */
 #define SLOTS_WANTED 4
 
-/* Plans with so many slots. */
+/* Plans with so many slots; 0: as many as the planner chooses. */
 static plim_status_t plan_slots(const creation_t *creation, int slots, plim_plan_t **plan_out)
 {
     plim_plan_params_t params = creation->params;
@@ -127,11 +146,17 @@ static plim_status_t plan_slots(const creation_t *creation, int slots, plim_plan
     return plim_load_plan(creation->job, creation->dataset, &creation->recipe, &params, plan_out);
 }
 
-/* Counting costs more than two slots instead of four, so a plan with more slots that counts the
- * batches of each epoch is taken only where the first one counts them too, or has too few slots. */
-static plim_status_t create_loader(void *context)
+/*
+ * Plans the loader: as a rule once. The planner takes a number of slots as it is, or chooses one
+ * that may be too few for a script, so another plan follows where it chose fewer than SLOTS_WANTED,
+ * and a third where that many do not fit and the least that the script needs were not chosen
+ * either. Each is arithmetic: the first plan has measured the batches, where that was necessary.
+ *
+ * Counting the batches of each epoch costs more than two slots instead of four do: a plan with more
+ * slots that counts them is taken only where the first one counts them too, or has too few slots.
+ */
+static plim_status_t plan_loader(creation_t *creation)
 {
-    creation_t *creation = context;
     plim_plan_t *more = NULL, *first;
     plim_status_t status = plan_slots(creation, 0, &first);
     if (status != PLIM_OK)
@@ -146,6 +171,13 @@ static plim_status_t create_loader(void *context)
     const bool takes = more != NULL && (few || info.counted || !info_of(more).counted);
     creation->plan = takes ? more : first;
     plim_plan_release(takes ? first : more);
+    return status;
+}
+
+static plim_status_t create_loader(void *context)
+{
+    creation_t *creation = context;
+    const plim_status_t status = plan_loader(creation);
     if (status != PLIM_OK)
         return status;
     return plim_loader_create(creation->job, creation->dataset, creation->plan, &creation->loader);
@@ -158,12 +190,12 @@ static bool read_streams(PyObject *streams, creation_t *creation)
         return false;
     /* More than that are planned when they are added, if they can be. */
     for (Py_ssize_t i = 0; i < count && i < PLIM_STREAMS_MAX; i++) {
-        PyObject *tuple = PySequence_GetItem(streams, i);
+        PyObject *settings = PySequence_GetItem(streams, i);
         creation->streams[i] = (plim_stream_params_t)PLIM_STREAM_PARAMS_INIT;
         creation->links[i] = (plim_links_t)PLIM_LINKS_INIT;
-        const bool read =
-            tuple != NULL && read_stream(tuple, &creation->streams[i], &creation->links[i], NULL);
-        Py_XDECREF(tuple);
+        const bool read = settings != NULL &&
+                          read_stream(settings, &creation->streams[i], &creation->links[i], NULL);
+        Py_XDECREF(settings);
         if (!read)
             return false;
         creation->params.num_streams++;
@@ -258,7 +290,7 @@ PyObject *core_loader(PyObject *module, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static plim_status_t plan_loader(void *context)
+static plim_status_t plan_least(void *context)
 {
     creation_t *creation = context;
     return plan_slots(creation, creation->slots, &creation->plan);
@@ -269,7 +301,7 @@ PyObject *core_fits(PyObject *module, PyObject *args, PyObject *kwargs)
     creation_t creation = {.recipe = PLIM_RECIPE_INIT, .params = PLIM_PLAN_PARAMS_INIT};
     job_object_t *job;
     (void)module;
-    if (!read_creation(args, kwargs, &creation, &job) || !core_run(job, plan_loader, &creation))
+    if (!read_creation(args, kwargs, &creation, &job) || !core_run(job, plan_least, &creation))
         return NULL;
     plim_plan_release(creation.plan);
     Py_RETURN_NONE;

@@ -1,9 +1,61 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, final
+from typing import Any, TypedDict, final
 
-_Links = tuple[int, int, int, int, float, int, int, int, str | None]
-_Settings = tuple[int, int, int, bool, int, Sequence[int], int, int, bool, int, bool, str, int, _Links | None]
+from typing_extensions import NotRequired, Unpack
+
+# Addresses of arrays are integers, 0 for none; the arrays stay the caller's.
+
+class _Links(TypedDict):
+    sources: int  # (pairs) int64
+    targets: int
+    pairs: int
+    path: str | None  # of a file of pairs, in place of the two arrays
+    all_edges: bool  # of the dataset are the pairs
+    rank: int
+    num_ranks: int
+    negatives: int  # plim_negatives_t
+    amount: float
+    source_sums: int  # (num_nodes) float64, running sums of weights
+    target_sums: int
+    no_edges: bool
+    exclude: int  # plim_exclude_t
+
+class _Seeds(TypedDict):
+    """A split, or a list of nodes, or links; a plan needs only their number."""
+
+    source: str  # as messages name them
+    split: NotRequired[int]  # plim_split_t
+    nodes: NotRequired[int]  # (count) int64
+    count: NotRequired[int]
+    links: NotRequired[_Links]
+    times: int  # (count, or pairs) int64
+
+class _Settings(_Seeds):
+    """Of a stream."""
+
+    fanout: Sequence[int]
+    batch_size: int
+    shuffle: bool
+    share: int
+    num_shares: int
+    seed: int | None  # None: the loader's
+    no_labels: bool
+
+class _Recipe(TypedDict):
+    """Of a loader and its streams."""
+
+    dataset: Dataset
+    row_bits: int  # of a value of x: 32, 16, or 0 for none
+    replace: bool
+    seed: int
+    streams: Sequence[_Settings]
+    batch_size: int
+    fanout: Sequence[int]
+    slots: int  # at least
+    draw_by: str  # the column that decides draws; '': none
+    disjoint: bool
+    latest: bool
 
 @final
 class Job:
@@ -85,36 +137,8 @@ class Peak:
 def version() -> str: ...
 def job(line: int, threads: int, log: Callable[[int, str], None] | None = None) -> Job: ...
 def dataset(job: Job, path: str | PathLike[str]) -> Dataset: ...
-def loader(
-    job: Job,
-    dataset: Dataset,
-    row_bits: int,
-    replace: bool,
-    seed: int,
-    streams: Sequence[_Settings],
-    batch_size: int,
-    fanout: Sequence[int],
-    memory: int,
-    slots: int,
-    draw_by: str,
-    disjoint: bool,
-    latest: bool,
-) -> Loader: ...
-def fits(
-    job: Job,
-    dataset: Dataset,
-    row_bits: int,
-    replace: bool,
-    seed: int,
-    streams: Sequence[_Settings],
-    batch_size: int,
-    fanout: Sequence[int],
-    memory: int,
-    slots: int,
-    draw_by: str,
-    disjoint: bool,
-    latest: bool,
-) -> None: ...
+def loader(*, job: Job, memory: int, **recipe: Unpack[_Recipe]) -> Loader: ...
+def fits(*, job: Job, memory: int, **recipe: Unpack[_Recipe]) -> None: ...
 def peak() -> Peak: ...
 def trim() -> None: ...
 def map_large_blocks(on: bool, /) -> None: ...

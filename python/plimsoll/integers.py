@@ -52,13 +52,13 @@ class IntegerList:
         return cls(listed, listed.buffer_info()[0], len(listed), by_id)
 
     @classmethod
-    def padded(cls, dataset: Dataset, split: str, count: int) -> IntegerList:
-        """The nodes of a split, and again from its first on, `count` in all."""
+    def of_split(cls, dataset: Dataset, split: str) -> IntegerList:
+        """The nodes of a split, read from its file."""
         listed = array.array('q')
         with open(os.path.join(dataset.path, f'{split}.npy'), 'rb') as file:
             file.seek(DATA_OFFSET)
             listed.fromfile(file, dataset.num_split(split))
-        return cls(listed, listed.buffer_info()[0], len(listed)).repeated(count)
+        return cls(listed, listed.buffer_info()[0], len(listed))
 
     def repeated(self, count: int) -> IntegerList:
         """The list, and again from its first entry on, `count` in all."""

@@ -282,23 +282,36 @@ class LinkNeighborLoader(NeighborLoader):
         if negatives.mode == 'binary' and min(block.min() for block in _blocks(self._labels_given)) == 0:
             self._raised = 1
 
-    def _plan_settings(self, seed: int, address: int = 0) -> Any:
-        negatives, own = self._negatives, self._seed != seed
-        amount, path = float(negatives.amount), self._file.path if self._file is not None else None
-        targets = address + 8 * self._count if self._file is None else 0
-        links = (address, targets, self._count, _MODES[negatives.mode], amount, *map(_address, self._sums), _EXCLUDED[self.exclude], path)
-        links += (*self._place(), self.neg_exclude == 'edges', self.edge_label_index is None)
-        seeds = (0, 0, 0, bool(self.shuffle), self.batch_size)
-        times = self._times.address if self._times is not None else 0
-        return *seeds, self._fanout, 0, 1, own, self._seed, True, f'{self._count} links', times, links
+    def _seeds(self, address: int) -> _core._Seeds:
+        negatives, (rank, ranks) = self._negatives, self._place()
+        source_sums, target_sums = map(_address, self._sums)
+        return {
+            'source': f'{self._count} links',
+            'times': self._times.address if self._times is not None else 0,
+            'links': {
+                'sources': address,
+                'targets': address + 8 * self._count if address else 0,
+                'pairs': self._count,
+                'path': self._file.path if self._file is not None else None,
+                'all_edges': self.edge_label_index is None,
+                'rank': rank,
+                'num_ranks': ranks,
+                'negatives': _MODES[negatives.mode],
+                'amount': float(negatives.amount),
+                'source_sums': source_sums,
+                'target_sums': target_sums,
+                'no_edges': self.neg_exclude == 'edges',
+                'exclude': _EXCLUDED[self.exclude],
+            },
+        }
 
     def _place(self) -> tuple[int, int]:
         """This rank and the number of ranks, which give pairs of their own."""
         ranks = self._ranks() if self._tools.torch is not None else 1
         return (self._tools.torch.distributed.get_rank() if ranks > 1 else 0), ranks
 
-    def _settings(self, seed: int) -> tuple[Any, IntegerList | None]:
-        return super()._settings(seed) if self._file is None else (self._plan_settings(seed), None)
+    def _list(self) -> IntegerList | None:
+        return super()._list() if self._file is None else None
 
     def _nodes(self) -> Any:
         if self._file is not None:

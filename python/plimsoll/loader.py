@@ -181,30 +181,46 @@ class StreamLoader:
             return 0, 1
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
-    def _plan_settings(self, seed: int, address: int = 0) -> Any:
-        """The stream's settings for the library; a plan needs no nodes, only their number."""
+    def _settings(self, seed: int, listed: IntegerList | None = None) -> _core._Settings:
+        """The stream's settings for the library, of which `seed` is the loader's. A plan needs no list, only its length."""
         rank, ranks = self._world()
-        padded = math.ceil(self._count / ranks) * ranks
-        listed = self._split is None or padded != self._count or self._times is not None
-        split = _SPLIT_NUMBERS[self._split] if self._split is not None and not listed else -1
-        own = self._seed != seed
-        source = repr(self._split) if self._split is not None else f'{self._count} {self._input[0]}'
-        count = padded if listed else 0
+        return {
+            **self._seeds(listed.address if listed is not None else 0),
+            'fanout': self._fanout,
+            'batch_size': self.batch_size * ranks,
+            'shuffle': bool(self.shuffle),
+            'share': rank,
+            'num_shares': ranks,
+            'seed': self._seed if self._seed != seed else None,
+            'no_labels': self._bare,
+        }
+
+    def _seeds(self, address: int) -> _core._Seeds:
+        """The seeds as the library reads them."""
+        split, count = self._split, self._padded_count()
+        if split is not None and count == self._count and self._times is None:
+            return {'source': repr(split), 'split': _SPLIT_NUMBERS[split], 'times': 0}
         if self._times is not None:
             self._padded_times = self._times.repeated(count)
-        times = self._padded_times.address if self._padded_times is not None else 0
-        seeds = (split, address, count, bool(self.shuffle), self.batch_size * ranks)
-        return *seeds, self._fanout, rank, ranks, own, self._seed, self._bare, source, times, None
+        return {
+            'source': repr(split) if split is not None else f'{self._count} {self._input[0]}',
+            'nodes': address,
+            'count': count,
+            'times': self._padded_times.address if self._padded_times is not None else 0,
+        }
 
-    def _settings(self, seed: int) -> tuple[Any, IntegerList | None]:
-        """The stream's settings for the library, and the memory they point to."""
+    def _padded_count(self) -> int:
+        """The number of seeds with those that are there twice, so that each rank has as many."""
         ranks = self._world()[1]
-        nodes = None
+        return math.ceil(self._count / ranks) * ranks
+
+    def _list(self) -> IntegerList | None:
+        """The list that _seeds() is given the address of; None where the library reads the seeds itself."""
         if self._split is None:
-            nodes = self._nodes()
-        elif self._count % ranks != 0 or self._times is not None:
-            nodes = IntegerList.padded(self.data, self._split, math.ceil(self._count / ranks) * ranks)
-        return self._plan_settings(seed, nodes.address if nodes is not None else 0), nodes
+            return self._nodes()
+        if self._padded_count() == self._count and self._times is None:
+            return None
+        return IntegerList.of_split(self.data, self._split).repeated(self._padded_count())
 
     def _connect(self) -> _core.Stream:
         self._shared.check_process()
@@ -327,7 +343,7 @@ class StreamLoader:
         """Positions of the seeds in input_nodes; of a mask, or of all nodes, the nodes themselves."""
         if self._by_id:
             return arrays['nodes'][:size]
-        padded = self._count % self._world()[1] != 0  # with the split's own first nodes
+        padded = self._padded_count() != self._count  # with the split's own first nodes
         return arrays['input_ids'] % self._count if padded else arrays['input_ids']
 
     def _nodes(self) -> IntegerList:

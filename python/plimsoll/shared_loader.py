@@ -76,7 +76,10 @@ class Shared:
             )
 
     def check_fits(self, loader: StreamLoader) -> None:
-        """Refuses a loader that does not fit under the line together with those before it."""
+        """Refuses a loader that does not fit under the line together with those before it.
+
+        This plan is not kept: _create() plans again, for the loaders that exist and the memory that is left when the first is iterated.
+        """
         with self.lock:
             if self.core is not None:
                 return  # its stream is planned when it is added
@@ -118,15 +121,13 @@ class Shared:
             if self.core is None:
                 self._create(loader)
             assert self.core is not None
-            settings, nodes = loader._settings(self.seed)
+            listed = loader._list()
             self._unpin()
             try:
-                stream = self.core.stream(settings)
+                return self.core.stream(loader._settings(self.seed, listed))  # which copies the list
             except MemoryLineError as error:
                 self._blame_held(error, 'del batch before the next loader is iterated, or make all loaders before the first is iterated')
                 raise self.refusal(loader, error) from None
-            del nodes  # which the library has copied
-            return stream
 
     def _blame_held(self, error: Exception, remedy: str) -> None:
         """Raises an error that names the batches that are held, if there are any."""
@@ -204,7 +205,7 @@ class Shared:
             if loader is not first:
                 loader._stream = self.connect(loader)
 
-    def _recipe(self, first: StreamLoader) -> dict[str, Any]:
+    def _recipe(self, first: StreamLoader) -> _core._Recipe:
         """What a loader of the library is planned by: the streams of all loaders."""
         return {
             'dataset': self.dataset._core,
@@ -214,7 +215,7 @@ class Shared:
             'disjoint': self.settings['disjoint'],
             'latest': self.settings['temporal_strategy'] == 'last',
             'seed': self.seed,
-            'streams': [loader._plan_settings(self.seed) for loader in list(self.loaders)],
+            'streams': [loader._settings(self.seed) for loader in list(self.loaders)],
             'batch_size': first.batch_size,
             'fanout': first._fanout,
             # A loop holds a batch while it asks for the next one, and its own batch while an inner loop evaluates.
