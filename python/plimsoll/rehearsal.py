@@ -38,6 +38,7 @@ _FITTED = 4  # the largest sizes, through which the line goes
 _SEARCHES = 8  # batch sizes that are looked at for one that fits, …
 _SEARCH_SECONDS = 2.0  # each for so long
 _SLACK = 1.05  # times what a step takes must fit with that batch size
+_BENT = 1.1  # a step that takes so many times what was predicted bends the line upwards
 
 
 class Estimate(NamedTuple):
@@ -133,14 +134,21 @@ class _State:
 
 
 class _Line:
-    """Through what steps took: a + b · nodes + c · edges, none of them negative."""
+    """Through what steps took: a + b · nodes + c · edges, none of them negative.
+
+    A step that takes more, such as attention among all nodes of a batch, shows when a batch of twice the size is run: beyond the largest
+    size that was run, the line rises by the same factor once more for each doubling.
+    """
 
     def __init__(self, torch: Any, first: int) -> None:
         self.torch = torch
         self.first = first  # what is taken before the first step is known
         self.points: dict[Size, int] = {}  # in ascending order
+        self.bend = 1.0  # what the largest took, of what was predicted for it
 
     def add(self, size: Size, taken: int) -> None:
+        over = taken / max(self.at(size), 1) if self.points else 1.0
+        self.bend = over if over > _BENT else 1.0
         self.points[size] = max(taken, self.points.get(size, 0))
 
     def at(self, size: Size) -> int:
@@ -149,8 +157,9 @@ class _Line:
             return self.first
         last, taken = next(reversed(self.points.items()))
         times = max(size.nodes / last.nodes, size.edges / max(last.edges, 1))
+        bend = self.bend ** max(0.0, math.log2(times))
         if len(self.points) < 3:
-            return math.ceil(taken * times)
+            return math.ceil(taken * times * bend)
         torch = self.torch
         known = torch.tensor([(1, *size, taken) for size, taken in list(self.points.items())[-_FITTED:]], dtype=torch.float64)
         scale, values = known[:, :3].amax(0).clamp(min=1), known[:, 3]
@@ -161,7 +170,7 @@ class _Line:
                 break
             del columns[int(found.argmin())]
         off = float((rows[:, columns] @ found - values).abs().max())
-        return math.ceil(float((torch.tensor((1, *size)) / scale)[columns] @ found) + off * max(times, 1.0))
+        return math.ceil(bend * (float((torch.tensor((1, *size)) / scale)[columns] @ found) + off * max(times, 1.0)))
 
 
 class Rehearsal:

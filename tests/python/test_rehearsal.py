@@ -195,6 +195,17 @@ def test_the_line_through_sizes():
     assert line.at(Size(6400, 50000)) > line.at(Size(3200, 25000)) > 100_000
 
 
+def test_a_step_that_is_no_line_is_foreseen():
+    """Attention among all nodes of a batch: twice the nodes take four times as much, and the next size must not be run in vain."""
+    line = _Line(torch, 7)
+    for nodes in (100, 200, 400, 800, 1600, 3200):
+        if nodes > 200:
+            assert line.at(Size(nodes, 5 * nodes)) >= 0.95 * (1000 * nodes + 8 * nodes**2)
+        line.add(Size(nodes, 5 * nodes), 1000 * nodes + 8 * nodes**2)
+    measured = 1000 * 3200 + 8 * 3200**2
+    assert line.at(Size(3200, 16000)) <= 1.35 * measured, 'what was run is no extrapolation'
+
+
 @pytest.mark.nightly
 def test_a_lightning_trainer(path):
     """The same weights with a rehearsal and without, and the step is the module's own."""
