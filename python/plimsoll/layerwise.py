@@ -53,6 +53,8 @@ _Layer = Callable[[Any, Any, int], Any]
 _CHUNK_BYTES = 512 << 20  # beyond that a chunk gains nothing
 _IDS_BYTES = 64  # a node or an edge: its ids, and those of sorting it
 _ROW_COPIES = 6  # rows that a layer makes for an edge: the gathered row, messages, and their intermediate results
+_FIRST_PART = 16  # the first chunk of a layer is a 16th: it shows what the layer takes
+_ONCE_BYTES = 8 << 20  # that a first chunk takes for other reasons, such as a library's own buffers
 
 # A graph of 8 nodes, of which the first 4 have all of their in-edges; and edges into the others, one of which has the largest degree.
 _PROBE_EDGES = ((4, 5, 6, 0, 7, 1, 4, 2, 5), (0, 0, 0, 1, 1, 2, 2, 3, 3))
@@ -328,11 +330,11 @@ def _run(
     """All passes. Their files have no names, so that nothing is left of them but the result, however they end."""
     beside = os.path.dirname(os.path.abspath(dataset.path if out is None else out))
     where = beside if scratch is None else os.fspath(scratch)
-    free = line - _core.sample()['rss_bytes']
-    _check_memory(dataset, widths, line, free)
+    memory = _Memory(line)
+    memory.check(1 + dataset.max_degree, _edge_bytes(max(widths)))
     _check_disk(dataset, widths, where)
-    graph = _Graph(dataset, min(_CHUNK_BYTES, free // 2), where)
-    rows = Stored.of(dataset, 'features', large=_file_bytes(dataset, widths[0]) > free)
+    graph = _Graph(dataset, memory, where)
+    rows = Stored.of(dataset, 'features', large=_file_bytes(dataset, widths[0]) > memory.free)
     with _unnamed(where) if out is None else _result(os.path.abspath(out)) as last:
         for loops in calls.kinds:
             graph.roots(loops)
@@ -343,7 +345,7 @@ def _run(
             computed = (_compute(layer, width, chunk, rows, graph, calls, place) for chunk in chunks)
             shape = dataset.num_nodes, width
             offset = _save(file, shape, computed)
-            rows = Stored(file, torch.float32, shape, offset, large=_file_bytes(dataset, width) > free)
+            rows = Stored(file, torch.float32, shape, offset, large=_file_bytes(dataset, width) > memory.free)
         return Mapped(os.dup(last.fileno()), torch.float32, shape, offset, writable=True).tensor
 
 
@@ -410,15 +412,48 @@ def _edge_bytes(width: int) -> int:
     return _IDS_BYTES + 4 * _ROW_COPIES * width
 
 
-def _check_memory(dataset: Dataset, widths: list[int], line: int, free: int) -> None:
-    """The in-edges of a node cannot be divided: those of the node with the most must fit."""
-    needed = (1 + dataset.max_degree) * _edge_bytes(max(widths))
-    if needed > free:
-        text = _core.size_text
-        raise MemoryLineError(
-            f'the line is {text(line)}, of which this process leaves {text(max(0, free))}; the node with {dataset.max_degree} in-edges '
-            f'takes about {text(needed)}: use memory="{-(-(line - free + needed) // 2**20) + _MARGIN_MIB}M" or more'
-        )
+class _Memory:
+    """What the line leaves to this process."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self.free = line - _core.sample()['rss_bytes']
+        self.budget = min(_CHUNK_BYTES, self.free // 2)  # for a chunk
+        self.peak = _core.peak()
+
+    def check(self, items: int, item_bytes: int) -> None:
+        """The in-edges of a node cannot be divided: refuses a node with so many items, itself and its in-edges, that does not fit."""
+        needed, text = items * item_bytes, _core.size_text
+        if needed > self.free:
+            raise MemoryLineError(
+                f'the line is {text(self.line)}, of which this process leaves {text(max(0, self.free))}; the node with {items - 1} in-edges '
+                f'takes about {text(needed)}: use memory="{-(-(self.line - self.free + needed) // 2**20) + _MARGIN_MIB}M" or more'
+            )
+
+
+class _Pass:
+    """What an item, a node or an edge, takes in a pass over all nodes: as estimated, or more where a chunk has shown it.
+
+    The estimate is by the width of rows. It says little of a layer such as attention with many heads, whose messages are wider than its
+    rows: so the first two chunks are small ones.
+    """
+
+    def __init__(self, memory: _Memory, item_bytes: int, part: int = 1) -> None:
+        self.memory = memory
+        self.item_bytes = item_bytes
+        self._part = part  # the next chunk is such a part of a whole one
+        _core.trim()
+        self._before = _core.sample()['anonymous_bytes']
+        memory.peak.take()
+
+    def items(self) -> int:
+        """The most items of the next chunk."""
+        return self.memory.budget // (self.item_bytes * self._part)
+
+    def measure(self, items: int) -> None:
+        """After a chunk of so many items."""
+        taken = self.memory.peak.take()[0] - self._before - _ONCE_BYTES
+        self.item_bytes, self._part = max(self.item_bytes, -(-taken // items)), max(1, self._part // 4)
 
 
 def _check_disk(dataset: Dataset, widths: list[int], where: str) -> None:
@@ -445,17 +480,17 @@ class _Chunk(NamedTuple):
 class _Graph:
     """The graph on disk, in chunks of nodes with all of their in-edges."""
 
-    def __init__(self, dataset: Dataset, budget: int, where: str) -> None:
+    def __init__(self, dataset: Dataset, memory: _Memory, where: str) -> None:
         self.num_nodes = dataset.num_nodes
-        self.budget = budget
+        self.memory = memory
         self.where = where
         self.indptr = Stored.of(dataset, 'indptr')
         self.indices = Stored.of(dataset, 'indices')
         self._roots: dict[bool, Stored] = {}
 
     def chunks(self, width: int) -> Iterator[_Chunk]:
-        """For layers that compute with rows of that width."""
-        for first, stop in self._ranges(_edge_bytes(width)):
+        """For a layer that computes with rows of that width."""
+        for first, stop in self._ranges(_Pass(self.memory, _edge_bytes(width), _FIRST_PART)):
             size = stop - first
             source, target = self._edges(first, stop)
             inside = (source >= first) & (source < stop)
@@ -470,7 +505,7 @@ class _Graph:
         """degree^-1/2 of every node: of all in-edges, or of those from other nodes and one self-loop."""
 
         def parts() -> Iterator[Any]:
-            for first, stop in self._ranges(_IDS_BYTES):
+            for first, stop in self._ranges(_Pass(self.memory, _IDS_BYTES)):
                 source, target = self._edges(first, stop)
                 if loops:
                     target = target[source != target + first]
@@ -482,16 +517,19 @@ class _Graph:
             self._roots[loops] = Stored(file, torch.float32, shape, _save(file, shape, parts()))
         return self._roots[loops]
 
-    def _ranges(self, item_bytes: int) -> Iterator[tuple[int, int]]:
+    def _ranges(self, costs: _Pass) -> Iterator[tuple[int, int]]:
         """Nodes first to stop, so many that they and their in-edges stay within the budget."""
-        items = self.budget // item_bytes
-        first = 0
+        first = before = 0
         while first < self.num_nodes:
-            most = first + self._begin(first) + items
+            most = before + costs.items()
             ahead = range(first + 1, self.num_nodes + 1)
             stop = first + max(1, bisect.bisect_right(ahead, most, key=lambda node: node + self._begin(node)))
+            after = stop + self._begin(stop)
+            if after > most:
+                self.memory.check(after - before, costs.item_bytes)
             yield first, stop
-            first = stop
+            costs.measure(after - before)
+            first, before = stop, after
 
     def _begin(self, node: int) -> int:
         """Where the in-edges of a node begin."""

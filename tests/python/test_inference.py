@@ -26,6 +26,7 @@ from plimsoll.dataset import DATA_OFFSET  # noqa: E402
 from plimsoll.mapped import Stored  # noqa: E402
 
 SOURCE = pathlib.Path(os.environ.get('PLIMSOLL_SOURCE', '.')).resolve()
+PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
 WIDTH = 8
 
 
@@ -340,6 +341,26 @@ def test_rows_that_are_read(tmp_path, monkeypatch, staged, near, large):
         file.joined(0, 5000, torch.tensor([], dtype=torch.int64))
     with pytest.raises(plimsoll.DataError, match='30000'):
         Stored(tmp_path / 'rows', torch.float32, (5000, 3))
+
+
+def test_a_layer_that_takes_more_than_its_width_stays_under_the_line(tmp_path):
+    """Messages of many heads are wider than the rows: chunks become as small as the first ones have shown."""
+    words = ['--nodes', '20000', '--edges', '300000', '--features', '64', '--classes', '4', '--seed', '1']
+    subprocess.run([PLIMSOLL, 'generate', 'free', tmp_path / 'graph', '--quiet', *words], check=True, timeout=1500)
+    script = '''
+        import sys, torch, plimsoll
+        from plimsoll import _core
+        from torch_geometric.nn import GATConv
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        conv = GATConv(64, 64, heads=8, concat=False)
+        line = _core.sample()['rss_bytes'] + (300 << 20)
+        plimsoll.inference([conv], plimsoll.open(sys.argv[1]), memory=line)
+        print((_core.sample()['rss_peak_bytes'] - line) >> 20)
+    '''
+    done = subprocess.run([sys.executable, '-c', textwrap.dedent(script), tmp_path / 'graph'], capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 0, 'MiB over the line'
 
 
 def test_random_models(tmp_path):
