@@ -20,6 +20,7 @@ from .batches import PlainBatch, Tools
 from .dataset import COLUMN_OF, COLUMNS, Dataset, checked, split_name
 from .errors import BatchesHeldError, MemoryLineError, UsageError
 from .gpu import Transfer
+from .guard import Headroom
 from .integers import IntegerList
 from .limits import size_of
 from .shared_loader import Shared
@@ -759,30 +760,53 @@ class GraphLoader(StreamLoader):
         if batch.last_part:
             return self._make(self._tools.arrays(batch, self.copy))
         # A slot is too small for the batch: its parts are copied one after the other.
-        parts = [self._tools.arrays(batch, True)]
-        last = False
+        parts, last, copied = [], False, 0
         while not last:
-            batch = None  # so that its slot is free for the next part
-            batch = stream.next()
+            self._check_part(copied)
             assert batch is not None
             parts.append(self._tools.arrays(batch, True))
             last = batch.last_part
+            copied += sum(array.nbytes for array in parts[-1].values())
+            batch = None  # so that its slot is free for the next part
+            batch = None if last else stream.next()
         return self._make(self._join(parts))
 
+    def _check_part(self, copied: int) -> None:
+        """Refuses a batch whose next part, a slot at most, or whose parts once more, joined, would not fit."""
+        core = self._shared.core
+        assert core is not None
+        part = core.memory()[1] // core.plan['slots']
+        for trims in (False, True):
+            if trims:
+                _core.trim()
+            now = Headroom(*core.headroom())
+            needed = now.held + now.reserve + 2 * part + copied
+            if needed <= now.bound:
+                return
+        text = _core.size_text
+        error = MemoryLineError(
+            f'{self._terms()}: a batch would not fit: with {text(copied)} of it, this process would need at least {text(needed)}; it may '
+            f'hold {text(now.bound)} ({now.source}: {text(now.limit)}): use {self._smaller()}, or give the job more memory'
+        )
+        error.needed_bytes, error.available_bytes = needed, now.bound
+        raise error
+
     def _join(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
-        """One batch from the parts of it."""
-        joined: dict[str, list[Any]] = {name: [] for name in parts[0]}
-        first = 0
-        for number, part in enumerate(parts):
+        """One batch from the parts of it, which are let go of."""
+        joined: dict[str, Any] = {name: [] for name in parts[0]}
+        nodes = 0
+        while parts:
+            part = parts.pop(0)
+            begin = 1 if joined['graph_indptr'] else 0  # a part begins where the one before ends
+            part['graph_indptr'] = part['graph_indptr'][begin:] + nodes
+            part['edge_index'] = part['edge_index'] + nodes
             for name, value in part.items():
-                if name == 'graph_indptr':
-                    value = value[min(number, 1) :] + first  # a part begins where the one before ends
-                elif name == 'edge_index':
-                    value = value + first
                 joined[name].append(value)
-            first += len(part['nodes'])
-        concatenate = self._tools.library.concatenate
-        return {name: concatenate(values, -1 if name == 'edge_index' else 0) for name, values in joined.items()}
+            nodes += len(part['nodes'])
+        del part, value
+        for name in joined:  # one after the other, so that no two are there twice
+            joined[name] = self._tools.library.concatenate(joined[name], -1 if name == 'edge_index' else 0)
+        return joined
 
     def _make(self, arrays: dict[str, Any]) -> Any:
         ptr = arrays['graph_indptr']
