@@ -18,14 +18,14 @@
 #define WINDOWS PLIM__AHEAD_WINDOWS
 _Static_assert(WINDOWS <= 32, "a row's windows are bits of 32");
 
-/* A chunk in the file. */
+/* A chunk that was written to the file. */
 typedef struct bucket_chunk {
     uint64_t hash;
     int32_t rows;
     int32_t window;
 } bucket_chunk_t;
 
-/* The last chunk of a window's bucket, until it is full. */
+/* The chunk that a window's rows are added to; it is written when it is full. */
 typedef struct open_chunk {
     pthread_mutex_t lock;
     char *bytes;
@@ -38,8 +38,8 @@ struct plim__ahead {
     const plim_job_t *job;
     plim__rows_t *rows;
     plim__load_window_t *draws;
-    int64_t task_rows;  /* that a builder reads at once */
-    int64_t chunk_rows; /* of a chunk */
+    int64_t task_rows;  /* rows that a builder reads at once */
+    int64_t chunk_rows; /* rows of a chunk */
     size_t chunk_bytes;
     int64_t most_chunks;
     uint32_t *needed_by; /* (params.draws.rows) a bit for each window that needs the row */
@@ -51,13 +51,13 @@ struct plim__ahead {
     plim__file_t file;       /* closed until it is needed */
     atomic_bool file_failed; /* windows read for themselves from now on */
     const void *last_stream; /* of the last draw */
-    int64_t most_steps;      /* that its windows held, if more were drawn; else 0 */
+    int64_t most_steps;      /* steps that its windows held; 0: all that were drawn */
 
     _Atomic(const void *) stream; /* NULL: nothing is drawn */
     int64_t epoch;
     int num_windows;
     int64_t bounds[WINDOWS + 1]; /* their steps */
-    int64_t filled;              /* windows have had all steps before this one */
+    int64_t filled;              /* windows were filled with all steps before this one */
     bool has_buckets;
 };
 
@@ -161,7 +161,8 @@ int64_t plim__ahead_left(const plim__ahead_t *ahead, const void *stream, int64_t
     return window < 0 ? 0 : ahead->bounds[window + 1] - step;
 }
 
-/* Draws for a window from the draws of all, and lists its rows. `fits`: it did so before. */
+/* Fills a window from the draws of all windows, and lists its rows. `fits`: these steps fitted
+ * before. */
 static plim_status_t list_window(plim__ahead_t *ahead, const plim__ahead_steps_t *steps,
                                  int64_t from, int64_t count, bool fits,
                                  plim__load_window_t *window, int64_t *taken_out)
@@ -175,8 +176,8 @@ static plim_status_t list_window(plim__ahead_t *ahead, const plim__ahead_steps_t
     return status;
 }
 
-/* What one window's builders share while they mark its rows, spread the rows of all, or read a
- * bucket. */
+/* What builders share while they mark the rows of a window, write the rows of all windows, or read
+ * a bucket. */
 typedef struct work {
     plim__ahead_t *ahead;
     plim__load_window_t *window;
@@ -194,7 +195,7 @@ static plim_status_t mark_rows(void *context, int builder)
     while ((count = plim__window_walk_claim(walk, builder, &nodes, &first)) > 0)
         for (int64_t i = 0; i < count; i++) {
             const int64_t position = plim__node_set_position(all, nodes[i]);
-            if (position >= 0) /* else it has left the cache since */
+            if (position >= 0) /* else it was cached when all were drawn */
                 work->ahead->needed_by[position] |= (uint32_t)1 << work->number;
         }
     return PLIM_OK;
@@ -297,7 +298,8 @@ static plim_status_t spread_rows(void *context, int builder)
     return status;
 }
 
-/* Opens the file for so many chunks, on a disk: the plan has no memory for it. */
+/* Makes space for `num_chunks` chunks in the file, which is opened if it is not yet. A file in
+ * memory is refused: the plan does not count it. */
 static plim_status_t open_file(plim__ahead_t *ahead, int64_t num_chunks)
 {
     const char *directory = ahead->params.directory;
@@ -311,7 +313,8 @@ static plim_status_t open_file(plim__ahead_t *ahead, int64_t num_chunks)
     return PLIM_OK;
 }
 
-/* Fills the buckets, of so many chunks. Where the file cannot be, windows read for themselves. */
+/* Fills the buckets, of at most `num_chunks` chunks. If the file cannot be written, windows read
+ * for themselves. */
 static plim_status_t fill_buckets(plim__ahead_t *ahead, int64_t num_chunks)
 {
     work_t work = {.ahead = ahead};
@@ -335,7 +338,8 @@ static plim_status_t fill_buckets(plim__ahead_t *ahead, int64_t num_chunks)
     return PLIM_OK;
 }
 
-/* Limits a draw to the steps that the windows will hold: draws beyond them would be made again. */
+/* Limits a draw to about the steps that the windows held last time: the others would be drawn
+ * again. */
 static int64_t limit_steps(plim__ahead_t *ahead, const plim__ahead_steps_t *steps)
 {
     if (ahead->last_stream != steps->stream)
@@ -346,8 +350,8 @@ static int64_t limit_steps(plim__ahead_t *ahead, const plim__ahead_steps_t *step
                : steps->count;
 }
 
-/* Divides `drawn` steps between windows and finds which rows each needs; *num_chunks_out: the most
- * of their buckets. */
+/* Divides `drawn` steps between windows and marks the rows that each needs; *num_chunks_out is the
+ * most chunks that their buckets have. */
 static plim_status_t divide_steps(plim__ahead_t *ahead, const plim__ahead_steps_t *steps,
                                   int64_t drawn, plim__load_window_t *window,
                                   int64_t *num_chunks_out)
@@ -394,8 +398,8 @@ plim_status_t plim__ahead_draw(plim__ahead_t *ahead, const plim__ahead_steps_t *
     return PLIM_OK;
 }
 
-/* Reads a chunk, and puts its rows where the window has them. One that cannot be read, or is not
- * what was written, is left out. */
+/* Reads a chunk and copies its rows to the window. A chunk that cannot be read, or has another
+ * checksum, is left out. */
 static void read_chunk(work_t *work, int builder, const bucket_chunk_t *chunk, int64_t number)
 {
     plim__ahead_t *ahead = work->ahead;
@@ -422,7 +426,7 @@ static void read_chunk(work_t *work, int builder, const bucket_chunk_t *chunk, i
     }
     for (int32_t i = 0; i < chunk->rows; i++) {
         const int64_t position = plim__node_set_position(set, nodes[i]);
-        if (position < 0) /* of a step before, or cached since */
+        if (position < 0) /* only an earlier step of the window needs it, or it was cached since */
             continue;
         memcpy(work->window->store + (size_t)position * size, rows + (size_t)i * size, size);
         found++;
@@ -456,7 +460,7 @@ plim_status_t plim__ahead_fill(plim__ahead_t *ahead, const plim__ahead_steps_t *
         PLIM_TRY(plim__parallel(ahead->params.draws.builders, read_bucket, &work));
     if (*taken_out > 0 && atomic_load(&work.num_read) < plim__load_window_listed(window)->count) {
         PLIM_TRY(plim__load_window_read(window));
-        if (ahead->has_buckets) /* draws the rest again: the cache has lost rows */
+        if (ahead->has_buckets) /* the cache has lost rows: the next windows are drawn again */
             plim__ahead_forget(ahead, steps->stream);
     }
     ahead->filled = steps->first + plim__max_i64(*taken_out, 1);

@@ -8,9 +8,10 @@
  *
  *     draws of all windows ─► rows of window 0, 1, … ─► one pass ─► | chunk of 2 | of 0 | of 2 | …
  *
- * A window then takes its draws from these and its rows from its bucket: a row is read once, and
- * once for each window. A chunk holds rows of one window: their nodes, then the rows. Its checksum
- * is in memory; a row that its bucket has not, or that is damaged, comes from the dataset.
+ * A window then takes its draws from these and its rows from its bucket. So a row is read once from
+ * the dataset, and once from the bucket of each window that needs it. A chunk holds rows of one
+ * window: their nodes, then the rows. Its checksum is in memory; a row that is missing in its
+ * bucket, or damaged, comes from the dataset.
  *
  * All calls but plim__ahead_forget are the window builder's.
  */
@@ -28,10 +29,10 @@
 #define PLIM__AHEAD_PAYS 3
 
 typedef struct plim__ahead_params {
-    plim__load_window_params_t draws; /* as in windows, for all of them: `rows` is the number of
-                                         rows that they may need together, row_bytes is 0 */
+    plim__load_window_params_t draws; /* of all windows together: `rows` is the number of distinct
+                                         rows that they may need, row_bytes is 0 */
     size_t row_bytes;
-    int64_t bucket_bytes;  /* the most of the file: of all windows' buckets together */
+    int64_t bucket_bytes;  /* most bytes of the file: the buckets of all windows */
     const char *directory; /* of the file; outlives it */
 } plim__ahead_params_t;
 
@@ -39,7 +40,7 @@ typedef struct plim__ahead plim__ahead_t;
 
 size_t plim__ahead_estimate(const plim__ahead_params_t *params);
 
-/* The sources are those of windows. The file is opened when it is needed first. */
+/* The sources are those that windows read from. The file is opened when it is first needed. */
 plim_status_t plim__ahead_create(const plim_job_t *job, const plim__ahead_params_t *params,
                                  plim__topology_t *topology, plim__rows_t *rows,
                                  plim__ahead_t **ahead_out);
@@ -58,27 +59,28 @@ typedef struct plim__ahead_steps {
     int64_t count;
 } plim__ahead_steps_t;
 
-/* Steps from this one up to the end of its window; 0: it is not among those that were drawn. */
+/* The number of steps from this one to the end of its window; 0 if it was not drawn ahead. */
 int64_t plim__ahead_left(const plim__ahead_t *ahead, const void *stream, int64_t epoch,
                          int64_t step);
 
-/* The stream ends, or its draws are to be made again. Any thread. */
+/* Forgets the stream's draws: it ends, or they must be made again. Any thread. */
 void plim__ahead_forget(plim__ahead_t *ahead, const void *stream);
 
 /* Whether to draw for this stream from this step on. False while another stream has windows that
- * were drawn and not yet filled, and where a draw from here had no step that fitted. */
+ * were drawn and not yet filled, and if not even this step fitted the last time. */
 bool plim__ahead_is_free(const plim__ahead_t *ahead, const void *stream, int64_t epoch,
                          int64_t step);
 
 /*
- * Draws as many of the steps as fit, divides them between windows like `window`, whose content is
- * lost, and fills their buckets if there are enough of them. If not even the first step fits, none
- * is drawn.
+ * Draws as many of the steps as fit, divides them between windows as large as `window`, whose
+ * content is lost, and fills their buckets if there are at least PLIM__AHEAD_PAYS of them. If not
+ * even the first step fits, none is drawn.
  */
 plim_status_t plim__ahead_draw(plim__ahead_t *ahead, const plim__ahead_steps_t *steps,
                                plim__load_window_t *window);
 
-/* Fills a window with the first of these steps, which were drawn, as plim__load_window_build. */
+/* Fills a window with these steps, which were drawn ahead; *taken_out as of
+ * plim__load_window_build. */
 plim_status_t plim__ahead_fill(plim__ahead_t *ahead, const plim__ahead_steps_t *steps,
                                plim__load_window_t *window, int64_t *taken_out);
 

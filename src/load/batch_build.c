@@ -314,7 +314,8 @@ static plim_status_t take_seeds(const plim__load_context_t *context, const plim_
                : PLIM_OK;
 }
 
-/* The pairs and negatives of so many places, of which each share's are a batch. */
+/* The number of pairs and negatives in `places` places; each share of links is a batch by itself.
+ */
 static int64_t count_pairs(const plim_stream_t *stream, int64_t places)
 {
     const plim_links_t *links = plim__seeds_links(stream->seeds);

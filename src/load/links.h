@@ -7,9 +7,9 @@
  *     negative targets   | sources | targets | negatives |
  *
  * The nodes of places are a function of (links, seed, epoch, places of the pairs in the epoch);
- * windows draw for them as they are. When a batch is built, its seeds are made of them: its
- * distinct nodes, ascending. The batch keeps which seed each place is. Disjoint, each place is a
- * seed.
+ * windows draw for them as if they were seeds. When a batch is built, its seeds are the distinct
+ * nodes of its places, ascending, and the batch keeps which seed each place is. In disjoint batches
+ * each place is a seed.
  */
 #ifndef PLIM_LOAD_LINKS_H
 #define PLIM_LOAD_LINKS_H
@@ -18,10 +18,10 @@
 #include "load/negatives.h"
 #include "sample/blocks.h"
 
-/* The number of places of a batch of so many pairs; saturating. */
+/* The number of places of a batch of `pairs` pairs; saturating. */
 int64_t plim__links_places(const plim_links_t *links, int64_t pairs);
 
-/* The number of pairs of a batch of so many places. */
+/* The number of pairs of a batch of `places` places. */
 int64_t plim__links_pairs(const plim_links_t *links, int64_t places);
 
 /* The number of places of all batches; saturating. */

@@ -30,13 +30,13 @@
 #define PACKED_SHARE (1.0 / 16)
 
 /*
- * Choosing what to cache reads at most as much as so many passes over the dataset. Where memory is
- * shorter, it takes longer than the epochs that it would serve: 2.2 G nodes in 4 GiB, 0.7 TB for
- * epochs of 35 GB.
+ * Choosing what to cache reads at most as many bytes as this number of passes over the dataset. In
+ * less memory it would take longer than the epochs that it serves: with 2.2 G nodes in 4 GiB it
+ * would read 0.7 TB, for epochs of 35 GB.
  */
 #define CHOOSING_PASSES 8
 
-/* Upper bound of a cache's own tables and padding for so many bytes of lists, or of rows. */
+/* Upper bound of a cache's own tables and padding for `bytes` of lists or rows. */
 static size_t overhead(size_t bytes)
 {
     return bytes > 0 ? bytes / 512 + 6 * PLIM__PAGE : 0;
@@ -100,8 +100,8 @@ static const char *tmp_of(const plim__load_context_t *context)
     return NULL;
 }
 
-/* Bytes of rows in the windows as planned, and the minimum that they keep. With windows drawn ahead
- * they keep all: smaller windows would be more than one draw can serve. */
+/* Bytes of rows in the windows as planned, and the minimum that they keep. Where windows are drawn
+ * ahead they keep all: smaller windows would be too many for one draw. */
 static size_t window_capacity(const plim__load_context_t *context)
 {
     const plim__load_window_params_t *window = &context->params.window;
@@ -134,11 +134,11 @@ static size_t whole_capacity(const plim__load_context_t *context)
 }
 
 /*
- * Lists, rows and windows compete for the same memory. Windows get more than the expected number of
- * rows, which is a mean. The caches' own tables and the windows' minimum are subtracted first, so
- * that everything chosen fits.
+ * Lets lists, rows and windows compete for the same memory. Windows get more than the expected
+ * number of rows, which is a mean. The caches' own tables and the windows' minimum are subtracted
+ * first, so that everything chosen fits.
  */
-static void share_room(const plim__load_context_t *context, plim__access_params_t *params)
+static void share_memory(const plim__load_context_t *context, plim__access_params_t *params)
 {
     const size_t row = context->params.window.row_bytes;
     const size_t whole = whole_capacity(context), minimum = window_capacity_minimum(context);
@@ -174,10 +174,10 @@ static void divide_windows(plim__load_context_t *context)
 }
 
 /*
- * The caches get what was chosen, the windows the rest as far as they need it: as planned, or for
- * the expected rows that are not cached. What is left then stays free, for the host program too.
+ * Gives the caches what was chosen, and the windows as much of the rest as they need: their planned
+ * rows, or the expected rows that are not cached. What is left stays free, also for the host.
  */
-static void divide_room(plim__load_context_t *context)
+static void divide_memory(plim__load_context_t *context)
 {
     plim__load_plan_t *plan = &context->plan;
     const plim__access_t *access = &context->access;
@@ -217,8 +217,8 @@ static void log_cached(const plim__load_context_t *context)
                   access->row_bytes > 0 ? "rows" : "lists", steps);
 }
 
-/* What all weighing has in common. */
-static plim__access_params_t weighing(const plim__load_context_t *context)
+/* The parameters that all computations of access probabilities have in common. */
+static plim__access_params_t access_params(const plim__load_context_t *context)
 {
     const plim__load_window_params_t *window = &context->params.window;
     plim__access_params_t params = {.num_hops = window->num_hops,
@@ -235,7 +235,7 @@ static plim__access_params_t weighing(const plim__load_context_t *context)
     return params;
 }
 
-/* Evaluations need the seeds of the other splits, as often. */
+/* Evaluations need the seeds of the other splits as often as training needs its own. */
 static void add_splits(const plim__load_context_t *context, plim__access_params_t *params)
 {
     for (int i = 0; i < 2; i++) {
@@ -263,7 +263,7 @@ static bool takes_long(const plim__load_context_t *context, const plim__access_p
 
 static plim_status_t choose_by_access(plim__load_context_t *context)
 {
-    plim__access_params_t params = weighing(context);
+    plim__access_params_t params = access_params(context);
     const plim__working_set_t *set = context->working_set;
     const bool known =
         set != NULL && set->complete && (list_capacity(context) == 0 || set->num_lists > 0);
@@ -299,14 +299,14 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
     params.row_bytes = params.row_capacity > 0 ? row_bytes(context) : 0;
     params.list_bytes = params.list_capacity > 0 ? entry_bytes(context) : 0;
     if (context->plan.shared)
-        share_room(context, &params);
+        share_memory(context, &params);
     if (known)
         plim__access_of_set(set, &params, &context->access);
     else
         PLIM_TRY(plim__access_find(context->asked, context->dataset, context->offsets, &params,
                                    &context->access));
     if (context->plan.shared)
-        divide_room(context);
+        divide_memory(context);
     /* A cache that is too small would keep the lowest node numbers instead. */
     assert(context->access.row_bytes <= context->plan.row_cache_bytes);
     assert(context->access.list_bytes + overhead(context->access.list_bytes) <=
@@ -378,7 +378,7 @@ static uint64_t set_key(const plim__load_context_t *context)
 static plim_status_t make_working_set(plim__load_context_t *context)
 {
     const plim__load_plan_t *plan = &context->plan;
-    plim__access_params_t params = weighing(context);
+    plim__access_params_t params = access_params(context);
     if (lacks_file(context, &params) || takes_long(context, &params))
         return PLIM_OK;
     add_splits(context, &params);

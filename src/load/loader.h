@@ -53,7 +53,7 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
  */
 plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t *plan);
 
-/* The most nodes and edges that a batch of so many seeds can have. */
+/* The most nodes and edges that a batch of `seeds` seeds can have. */
 plim__load_size_t plim__loader_bound(const plim_loader_t *loader, int num_hops,
                                      const int64_t *fanout, int64_t seeds);
 

@@ -53,7 +53,7 @@ typedef struct plim__loader_params {
 /*
  * Whether batches can be drawn as the recipe says; the sizes of a recipe that passes can be added,
  * and multiplied by a few, without overflow. And whether its batches, or those of an envelope, may
- * come in parts of so many seeds (0 = whole). PLIM_ERR_USAGE.
+ * come in parts of `part_seeds` seeds (0 = whole). PLIM_ERR_USAGE.
  */
 plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_recipe_t *recipe);
 plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_seeds);
@@ -106,7 +106,7 @@ plim_status_t plim__load_stream_links(const plim_dataset_info_t *info, const pli
 int64_t plim__load_stream_seeds(const plim_recipe_t *recipe, const plim_stream_params_t *params,
                                 int64_t split_seeds);
 
-/* The most seeds that a stream delivers of a batch of so many. */
+/* The most seeds that a stream delivers of a batch of `batch_size`. */
 int64_t plim__load_share_size(const plim_stream_params_t *params, int64_t batch_size);
 
 /* Whether a stream over a split has an order of its own: the loader shuffles only the training

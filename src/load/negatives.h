@@ -44,7 +44,7 @@ typedef struct plim__links_batch {
     bool disjoint;
 } plim__links_batch_t;
 
-/* The number of negatives of a batch of so many pairs; saturating. */
+/* The number of negatives of a batch of `pairs` pairs; saturating. */
 int64_t plim__negatives_count(const plim_links_t *links, int64_t pairs);
 
 /* Whether negatives of such a stream are refused, or its pairs are edges, which takes a

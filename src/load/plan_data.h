@@ -84,18 +84,19 @@ struct plim__load_plan {
     size_t list_cache_bytes;
     size_t row_cache_bytes;
     bool shared; /* the loader divides the memory of caches and windows by access probability */
-    int64_t window_steps; /* at most so many steps in a window */
-    int64_t cache_steps;  /* about as many as one will have: caches are chosen for them */
+    int64_t window_steps; /* the most steps of a window */
+    int64_t cache_steps;  /* about the steps that a window will have: caches are chosen for them */
     int64_t window_draws; /* capacity of a window: entries of draws … */
     int64_t window_rows;  /* … and rows */
     bool window_sparse;   /* their sets have lines only where they have members */
-    int64_t ahead_draws;  /* capacity of what is drawn for several windows at once; 0: nothing */
-    int64_t ahead_rows;   /* the most rows that these windows need together */
-    int64_t bucket_bytes; /* … and that are in scratch, each as often as a window needs it */
+    int64_t ahead_draws;  /* capacity for the draws of several windows at once; 0: none */
+    int64_t ahead_rows;   /* the most distinct rows that these windows need */
+    int64_t
+        bucket_bytes; /* their buckets in scratch: each row once for each window that needs it */
     int num_slots;
     int64_t slot_nodes; /* capacity of a slot */
     int64_t slot_edges;
-    int64_t part_seeds; /* at most so many seeds in a part; 0: as many as fit a slot */
+    int64_t part_seeds; /* the most seeds of a part; 0: as many as fit a slot */
     int64_t part_nodes; /* a part with more nodes is halved even if it fits the slot, so that the
                            cut, and with it the bits, follows from the recipe; 0: slot_nodes */
     int64_t part_edges;

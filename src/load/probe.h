@@ -19,7 +19,7 @@ typedef struct plim__load_size {
     int64_t edges; /* entries of indptr and indices over all hops */
 } plim__load_size_t;
 
-/* The size of one batch of so many seeds. */
+/* The size of one batch, and its seeds. */
 typedef struct plim__probe_size {
     int64_t seeds;
     int64_t nodes;

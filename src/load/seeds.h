@@ -1,8 +1,7 @@
 /*
  * Lists of seeds, in the order of an epoch, and their labels. A plim__seeds_t holds the dataset's
  * three splits, or one list of the caller's as its training split: nodes, graphs or links (see
- * load/links.h). Classes are held in the type of
- * labels.npy and handed out as int64.
+ * load/links.h). Classes are held in the type of labels.npy and handed out as int64.
  *
  * The order of an epoch is a function of (seed, epoch, length of the list) alone. Up to
  * PLIM__SEEDS_SHUFFLED entries it is a Fisher-Yates shuffle, so that all orders are equally likely;
@@ -46,9 +45,9 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
                                       int64_t count, bool shuffled, bool labels,
                                       plim__seeds_t **seeds_out);
 
-/* The same for links, of which a batch has `batch_pairs`: without labels, and without memory used
- * only during creation. An entry is a place; times[i] goes with pair i. PLIM_ERR_USAGE also for
- * weights that are none. */
+/* The same for links, `batch_pairs` in a batch: without labels, and without memory used only during
+ * creation. An entry is a place; times[i] goes with pair i. PLIM_ERR_USAGE also for weights that
+ * are negative, not finite or all 0. */
 size_t plim__seeds_links_stays(const plim_job_t *job, const plim_dataset_t *dataset,
                                const plim_links_t *links, bool shuffled, bool times);
 plim_status_t plim__seeds_create_links(const plim_job_t *job, const plim_dataset_t *dataset,

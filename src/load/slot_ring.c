@@ -16,7 +16,7 @@ static bool has_links(const plim_stream_t *stream)
     return plim__seeds_links(stream->seeds) != NULL;
 }
 
-/* The first seed of a share in a batch of so many seeds. Shares of links are whole batches. */
+/* The first seed of a share in a batch of `seeds` seeds. Shares of links are whole batches. */
 static int64_t first_of(const plim_stream_t *stream, int64_t seeds, int64_t share)
 {
     return has_links(stream)
@@ -24,7 +24,7 @@ static int64_t first_of(const plim_stream_t *stream, int64_t seeds, int64_t shar
                : plim__share_first(seeds, stream->num_shares, share);
 }
 
-/* The stream's shares of a batch of so many seeds: returns their number of seeds, and the first. */
+/* The stream's shares of a batch of `seeds` seeds: returns their number of seeds, and the first. */
 static int64_t share_of(const plim_stream_t *stream, int64_t seeds, int64_t *first_out)
 {
     *first_out = first_of(stream, seeds, stream->share);
@@ -92,20 +92,20 @@ PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const 
     return PLIM_OK;
 }
 
-/* The number of microbatches of a share of so many seeds; an empty one has one too. */
+/* The number of microbatches of a share of `seeds` seeds; an empty share has one, too. */
 static int64_t microbatches_of(const plim_stream_t *stream, int64_t seeds)
 {
     return seeds > 0 ? (seeds - 1) / stream->microbatch_seeds + 1 : 1;
 }
 
-/* Of the stream's shares of a batch of so many seeds, the number of those with one seed more. */
+/* The number of the stream's shares of a batch of `seeds` seeds that have one seed more. */
 static int64_t larger_shares(const plim_stream_t *stream, int64_t seeds)
 {
     const int64_t larger = seeds % stream->num_shares - stream->share;
     return plim__max_i64(0, plim__min_i64(larger, stream->share_count));
 }
 
-/* The number of microbatches of the stream's shares of a batch of so many seeds. */
+/* The number of microbatches of the stream's shares of a batch of `seeds` seeds. */
 static int64_t batch_microbatches(const plim_stream_t *stream, int64_t seeds)
 {
     const int64_t each = seeds / stream->num_shares, larger = larger_shares(stream, seeds);

@@ -70,7 +70,7 @@ static inline int64_t plim__stream_end_step(const plim_stream_t *stream)
     return plim__min_i64(plim__stream_steps(stream), stream->end_step);
 }
 
-/* The first seed of a share in a batch of so many seeds. */
+/* The first seed of a share in a batch of `seeds` seeds. */
 static inline int64_t plim__share_first(int64_t seeds, int64_t num_shares, int64_t share)
 {
     return share * (seeds / num_shares) + plim__min_i64(share, seeds % num_shares);

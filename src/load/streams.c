@@ -13,7 +13,7 @@
 
 #define MARGIN_PART 16 /* slots are larger than counted batches by 1/16: other epochs differ */
 
-/* Upper bounds for batches of so many seeds, of which some repeat others. */
+/* Upper bounds for batches of `seeds` seeds, `repeats` of which repeat others. */
 static plim__load_size_t bound(const plim_loader_t *loader, int num_hops, const int64_t *fanout,
                                int64_t seeds, int64_t repeats)
 {
@@ -40,7 +40,7 @@ static bool is_held(const plim_loader_t *loader, plim__load_size_t size)
     return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
 }
 
-/* Whether a slot holds any batch of so many distinct seeds. */
+/* Whether a slot holds any batch of `seeds` distinct seeds. */
 static bool is_bounded(const plim_loader_t *loader, int num_hops, const int64_t *fanout,
                        int64_t seeds)
 {
@@ -360,7 +360,7 @@ PLIM_API plim_status_t plim_stream_reseed(plim_stream_t *stream, const int64_t *
     PLIM_TRY(plim__loader_check(stream->loader));
     if (stream->own == NULL)
         return plim__fail(PLIM_ERR_USAGE, "the stream was not added with a list of seeds");
-    plim__loader_stop(stream); /* nobody builds batches of it meanwhile */
+    plim__loader_stop(stream); /* no thread builds batches of it meanwhile */
     PLIM_TRY(plim__seeds_replace(stream->own, stream->loader->context.info, nodes, num_nodes));
     stream->started = false;
     stream->counted_epoch = -1;

@@ -303,7 +303,7 @@ static plim_status_t draw_work(void *context, int number)
     return status;
 }
 
-/* Entries of the area for so many places: a place has 4 bytes, an entry 4 or 8. */
+/* Entries of the area that `count` places take: a place has 4 bytes, an entry 4 or 8. */
 static int64_t place_entries(const plim__load_window_t *window, int64_t count)
 {
     return window->params.index_type == PLIM_I32 ? count : (count + 1) / 2;
@@ -406,8 +406,8 @@ plim_status_t plim__load_window_read(plim__load_window_t *window)
 }
 
 /* Draws all that these seeds need, and lists the rows. *wanted_out: the rows to read; 0 where even
- * the draws do not fit. A set has no more members than there are entries
- * for draws: each was drawn, or has a place. */
+ * the draws do not fit. A set has no more members than there are entries for draws: each was drawn,
+ * or has a place. */
 static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, const int64_t *seeds,
                                  int64_t count, bool *fits_out, int64_t *wanted_out)
 {
@@ -438,7 +438,7 @@ static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, con
     return PLIM_OK;
 }
 
-/* Whether so many seeds fit in the worst case. */
+/* Whether `seeds` seeds fit in the worst case. */
 static bool surely_fits(const plim__load_window_params_t *params, int64_t seeds)
 {
     double nodes = (double)plim__min_i64(seeds, params->num_nodes), draws = 0;

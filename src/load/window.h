@@ -59,19 +59,19 @@ plim_status_t plim__load_window_remake(const plim__load_window_params_t *params,
                                        plim__load_window_t **window);
 
 /* Sets seed, hops and fan-outs from the next build on: at most the hops of the params, and no draw
- * longer than most_drawn. And what becomes of rows, where it has memory for them. */
+ * longer than most_drawn. And what builds do with rows, if the window has memory for them. */
 void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,
                                const int64_t *fanout, plim__window_rows_t rows);
 
-/* Draws come from this source from the next build on: another window that has them, or NULL: the
- * one that the window was made with. */
+/* From the next build on, draws come from this source: another window that has them. NULL: the
+ * topology that the window was made with. */
 void plim__load_window_draw_from(plim__load_window_t *window, plim__topology_t *source);
 
 /*
  * Fills the window for as many of the batches as fit: *taken_out, 0 where not even the first does.
  * Batch i has the seeds seeds[bounds[i]] … seeds[bounds[i+1]-1]. Replaces the content. Refreshes
  * the caches of the sources below first. After a batch did not fit, most others with as many seeds
- * are refused without reading. `fits`: these did so before, and are all tried at once.
+ * are refused without reading. `fits`: these batches fitted before, and are all tried at once.
  */
 plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch,
                                       const int64_t *seeds, const int64_t *bounds,

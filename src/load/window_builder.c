@@ -33,10 +33,10 @@ typedef struct window {
     int64_t epoch;           /* … their epoch, … */
     int64_t step;            /* … the first step … */
     int64_t steps;           /* … and the number of steps */
-    int64_t read_ns;         /* what filling it took */
-    int64_t served_ns;       /* SERVING: since when */
+    int64_t read_ns;         /* time that filling it took */
+    int64_t served_ns;       /* SERVING: when serving began */
     int64_t microbatches;    /* SERVING: the number of microbatches of its batches, … */
-    _Atomic int64_t built;   /* … of which workers have built so many */
+    _Atomic int64_t built;   /* … and the number of those that workers have built */
     bool direct;             /* empty: its one batch comes from the dataset's own sources */
 } window_t;
 
@@ -73,9 +73,9 @@ struct plim__window_builder {
     int64_t step;   /* the step of the run that the next window begins with, … */
     int64_t number; /* … and the number of its first microbatch in the epoch */
     window_t windows[PLIM__LOAD_WINDOWS];
-    plim__ahead_t *ahead; /* NULL: windows read for themselves */
-    bool changes;         /* there shall be one instead of two, or two again, once none serves */
-    plim__window_pace_t pace;   /* … and whether one has the memory of both */
+    plim__ahead_t *ahead;       /* NULL: windows read for themselves */
+    bool changes;               /* one window becomes two, or two one, once none serves … */
+    plim__window_pace_t pace;   /* … and whether there is one now */
     int64_t ended_ns;           /* when all batches of the last window were built */
     _Atomic int64_t num_served; /* windows so far, and the steps of the last one */
     _Atomic int64_t last_steps;

@@ -22,15 +22,14 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__s
 /* Joins the thread: ring->ending is true. NULL is harmless. */
 void plim__window_builder_destroy(plim__window_builder_t *builder);
 
-/* Turns to the new run while no worker builds batches. `stale`: cached rows that
- * windows rely on were released, so no window is used again. Lock held; may release it meanwhile.
- */
+/* Turns to the new run while no worker builds batches. `stale`: cached rows that windows rely on
+ * were released, so no window is used again. Lock held; may release it meanwhile. */
 void plim__window_builder_start(plim__window_builder_t *builder, bool stale);
 
 /* Forgets the windows of a stream that ends. */
 void plim__window_builder_forget(plim__window_builder_t *builder, const plim_stream_t *stream);
 
-/* The sources of a microbatch's batch, and the note that all of it was built. Any thread. */
+/* The sources of a microbatch's batch; and to be called once a microbatch was built. Any thread. */
 plim__load_sources_t plim__window_builder_sources(plim__window_builder_t *builder,
                                                   int64_t sequence);
 void plim__window_builder_built(plim__window_builder_t *builder, int64_t sequence);

@@ -2,11 +2,12 @@
 
 #include <stddef.h>
 
-/* It is decided where an epoch ends, after so many windows; in a long epoch after the most. */
+/* The number of windows is decided at the end of an epoch, after at least the least number of
+ * windows; in a long epoch after the most. */
 #define WINDOWS_LEAST 3
 #define WINDOWS_MOST 12
 
-/* Reading takes so many times as long as building: one window is tried. */
+/* One window is tried if reading takes more than this many times as long as building. */
 #define READ_LONGER 3
 
 static void begin(plim__window_pace_t *pace)

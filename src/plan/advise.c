@@ -74,7 +74,7 @@ static int64_t minimum_line(const advising_t *advising, const plim_training_t *t
                                probe.count > 0 ? &probe : NULL, advising->whole);
 }
 
-/* `value` after so many steps: 3/4, 1/2, 3/8, 1/4, … of it, in multiples of `unit`. */
+/* `value` after `steps` steps: 3/4, 1/2, 3/8, 1/4, … of it, in multiples of `unit`. */
 static int64_t shrink(int64_t value, int steps, int64_t unit)
 {
     const int64_t half = value >> (steps / 2);
@@ -100,7 +100,7 @@ static bool shrink_fanout(plim_recipe_t *recipe, int steps)
     return changed;
 }
 
-/* Makes one kind of change by so many steps; false when there is nothing left to make smaller. */
+/* Makes one kind of change by `steps` steps; false when there is nothing left to make smaller. */
 static bool change(plim_training_t *training, kind_t kind, int steps)
 {
     const plim_training_t before = *training;

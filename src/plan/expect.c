@@ -128,7 +128,7 @@ static double draws_of(const expect_view_t *view, double seeds)
     return batch_hops(view, seeds).all_edges + seeds;
 }
 
-/* Distinct nodes that so many draws meet; the most frequent `cached` nodes are not counted. Ranks
+/* Distinct nodes that `draws` draws meet; the most frequent `cached` nodes are not counted. Ranks
  * 2^i … 2^(i + 1) - 1 count as equally frequent. */
 static double nodes_met(const population_t *population, double draws, double cached)
 {
@@ -144,7 +144,7 @@ static double nodes_met(const population_t *population, double draws, double cac
     return met;
 }
 
-/* The skew with which so many draws meet `met` nodes. */
+/* The skew with which `draws` draws meet `met` nodes. */
 static void find_skew(population_t *population, double draws, double met)
 {
     double low = 0, high = SKEW_MOST;
@@ -157,7 +157,7 @@ static void find_skew(population_t *population, double draws, double met)
     }
 }
 
-/* Distinct nodes that so many seeds meet: the parabola through the last three sizes of a probe, in
+/* Distinct nodes that `seeds` seeds meet: the parabola through the last three sizes of a probe, in
  * logarithms, since growth slows down steadily; flat beyond its top. */
 static double nodes_continued(const plim__probe_t *probe, double seeds)
 {
@@ -211,7 +211,7 @@ static population_t population_of(const expect_view_t *view)
     return population;
 }
 
-/* Of lists or rows: how many, and their bytes. */
+/* Lists or rows that a cache does not have: their number and bytes. */
 typedef struct misses {
     double count, bytes;
 } misses_t;
@@ -224,7 +224,7 @@ static double chance_of(const plim__reach_t *reach, const plim__reach_bin_t *bin
     return -expm1(-hazard * seeds / (double)reach->seeds);
 }
 
-/* The lists or rows that `seeds` seeds need and do not find in a cache of so many bytes, by one
+/* The lists or rows that `seeds` seeds need and do not find in a cache of `cache_bytes`, by one
  * reach. The cache has the most frequent ones. */
 static misses_t missed_by(const plim__reach_t *reach, plim__reach_kind_t kind, double seeds,
                           double cache_bytes)
@@ -329,7 +329,7 @@ static void add_reads(const expect_view_t *view, double count, double bytes, dou
     reads_out->bytes += read_bytes * times;
 }
 
-/* Lists that a cache of so many bytes holds. */
+/* Lists that a cache of `bytes` holds. */
 static double lists_cached(const expect_view_t *view, double bytes)
 {
     return bytes / (view->list_bytes + PLIM__LOAD_START_BYTES);
@@ -608,7 +608,7 @@ static double start_bytes(const expect_view_t *view)
     return reads.bytes;
 }
 
-/* What to expect of an epoch of so many seeds, in batches of the view's recipe. */
+/* What to expect of an epoch of `seeds` seeds, in batches of the view's recipe. */
 static plim__expectation_t expect_epoch(const expect_view_t *view, int64_t seeds)
 {
     const int64_t batch = plim__min_i64(view->recipe.batch_size, seeds);
@@ -726,7 +726,7 @@ static double evaluation_bytes(const expect_view_t *view, const plim_training_t 
     return bytes;
 }
 
-/* What else a run directory holds: four headers of checkpoints, and lines. */
+/* Other bytes of a run directory: headers of four checkpoints, and lines of metrics. */
 #define RUN_FILES_BYTES ((int64_t)1 << 20)
 
 void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *training,
@@ -744,8 +744,9 @@ void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *tr
     expect->run_read_bytes += whole((double)training->epochs * (double)expect->epoch_read_bytes);
     if (training->eval_every > 0)
         expect->run_read_bytes += whole(evaluation_bytes(&view, training, exact));
-    /* The last and the best, each twice while it is written. Without gradients the last is what the
-     * account has, and the best is as large as these. */
+    /* The last and the best checkpoint, each twice while it is written. The account has weights,
+     * moments and gradients: the last has the former two, and the best, weights alone, is as large
+     * as the gradients. */
     const int64_t weights =
         plim__plan_account(plan->accounts, &plan->num_accounts, "weights and optimiser")->bytes;
     const int64_t files =

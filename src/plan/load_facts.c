@@ -144,7 +144,7 @@ static int64_t wider(int64_t a, int64_t b)
     return a < 0 || b < 0 ? -1 : plim__max_i64(a, b);
 }
 
-/* Adds a stream of so many seeds; one whose batches come in parts is not the largest. */
+/* Adds a stream of `seeds` seeds; one whose batches come in parts is not the largest. */
 static void add_stream(const plim__manifest_t *manifest, const plim_recipe_t *recipe, int64_t seeds,
                        bool parts, plim__load_streams_t *streams)
 {

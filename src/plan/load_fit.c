@@ -93,7 +93,7 @@ plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num
                                plim__min_i64(size.edges, most.edges)};
 }
 
-/* The plan with so many slots of at least that size. */
+/* The plan with `num_slots` slots of at least that size. */
 static plim__load_plan_t with_slots(const plim__load_plan_t *plan, int num_slots,
                                     const plim__load_size_t *size)
 {
@@ -105,8 +105,8 @@ static plim__load_plan_t with_slots(const plim__load_plan_t *plan, int num_slots
 }
 
 /*
- * Takes so many slots of that size if they stay within the limit, and the client's growth with them
- * within the line, or within its share of the free memory.
+ * Takes `num_slots` slots of that size if they stay within the limit, and the client's growth with
+ * them within the line, or within its share of the free memory.
  */
 static bool try_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan, int num_slots,
                       const plim__load_size_t *size, int64_t limit)

@@ -97,7 +97,7 @@ static bool fits_a_slot(const plim__load_plan_t *plan, plim__load_size_t size)
 
 /*
  * Fits parts of part_seeds seeds, each in one slot. What the client computes then depends on that
- * number and on the size that so many seeds may need, not on how much a slot happens to hold.
+ * number and on the size that these seeds may need, not on how much a slot happens to hold.
  */
 static bool fit_parts(const plim__load_facts_t *facts, plim__load_plan_t *plan_out)
 {
@@ -109,7 +109,7 @@ static bool fit_parts(const plim__load_facts_t *facts, plim__load_plan_t *plan_o
     return true;
 }
 
-/* Whether batches come in so many equal parts under the line. */
+/* Whether batches in `parts` equal parts fit under the line. */
 static bool fits_cut(const plim__load_facts_t *facts, int64_t parts)
 {
     plim__load_facts_t cut = plim__load_cut_at(facts, (facts->part_seeds - 1) / parts + 1);
@@ -345,8 +345,8 @@ static plim_status_t refuse(const plim__load_facts_t *given)
     return plim__fail_figures(PLIM_ERR_BUDGET, "line", minimum * MIB, facts.line);
 }
 
-/* Refuses a line under which the nominal process computes so many seeds at a time, and this one has
- * no memory for them. */
+/* Refuses a line under which the nominal process computes more seeds at a time than this process
+ * has memory for. */
 static plim_status_t refuse_cut(const plim__load_facts_t *facts)
 {
     plim__load_plan_t plan;

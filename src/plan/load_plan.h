@@ -19,7 +19,7 @@ typedef enum plim__load_cut_by {
 
 /* The model that uses the batches: what it holds beside the loader, and how it takes batches. */
 typedef struct plim__load_client {
-    /* Bytes that it holds beside a loader of these choices; no less for larger slots. Pure. */
+    /* Bytes that it holds besides a loader of this plan; no less for larger slots. Pure. */
     int64_t (*bytes)(const void *context, const plim__load_plan_t *plan);
     const void *context;
     const void *tighter; /* another context, which holds less and computes longer; NULL: none */

@@ -78,7 +78,8 @@ void plim__blocks_destroy(plim__blocks_t *blocks);
 void plim__blocks_draw_as(plim__blocks_t *blocks, uint64_t seed, int num_hops,
                           const int64_t *fanout);
 
-/* Bits of the numbers of so many nodes, at least 1. With num_seeds trees together at most 63. */
+/* Bits of a node's number among `num_nodes`, at least 1. With those of a tree's number at most 63.
+ */
 int plim__blocks_node_bits(int64_t num_nodes);
 
 /* The next results, if they are disjoint, are of the trees `first`, first + 1, …: draws depend on

@@ -34,11 +34,12 @@ typedef struct plim__node_order {
     int64_t counts[PLIM__ORDER_CLASSES];    /* members of each class */
 } plim__node_order_t;
 
-/* Bytes of the lines of so many members, in whole pages. */
+/* Bytes of the lines of `num_members` members, in whole pages. */
 size_t plim__node_order_bytes(int64_t num_members);
 
-/* Carves the tables for a universe of so many nodes and so many members; or all but their nodes,
- * for a second order of a set, whose `nodes` the caller copies once they are sealed. */
+/* Carves the tables of `num_members` members among `num_nodes` nodes. carve_classes leaves out the
+ * set of nodes: for a second order of the same members, the caller copies `nodes` of the first once
+ * they are sealed. */
 plim__node_order_t plim__node_order_carve_classes(plim__arena_t *arena, int64_t num_members);
 plim__node_order_t plim__node_order_carve(plim__arena_t *arena, int64_t num_nodes,
                                           int64_t num_members);
@@ -46,7 +47,8 @@ plim__node_order_t plim__node_order_carve(plim__arena_t *arena, int64_t num_node
 /* Sets a member's class. The set is sealed, the tables are empty. Any thread. */
 void plim__node_order_set(plim__node_order_t *order, int64_t position, int number);
 
-/* Computes all but the nodes and the planes. Every later answer is below first[last]. */
+/* Computes blocks, places and counts from the nodes and the planes. All places are below
+ * first[PLIM__ORDER_CLASSES]. */
 void plim__node_order_seal(plim__node_order_t *order, int64_t unit);
 
 /* The member at a place; -1 at an empty one. */

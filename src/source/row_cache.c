@@ -15,8 +15,8 @@
 #define ACCOUNT "row cache"
 
 /* Rows are prefetched this many bytes ahead of the copy, since a core keeps some tens of cache
- * lines in flight. The line of a working set's classes is prefetched so many rows before that, and
- * the node set's line before that one. */
+ * lines in flight. The line of a working set's classes is prefetched CLASS_AHEAD rows before that,
+ * and the node set's line RANK_AHEAD rows before the line of classes. */
 #define AHEAD_BYTES ((size_t)4096)
 #define AHEAD_ROWS_MAX 32
 #define CLASS_AHEAD 10

@@ -58,7 +58,7 @@ static int64_t stride_of(const plim_dataset_t *dataset)
     return (int64_t)plim__round_up(plim__row_form_of(dataset).bytes, sizeof(uint64_t));
 }
 
-/* Classes begin on multiples of so many places, so that they begin on pages. */
+/* Classes begin on multiples of this number of places, so that they begin on pages. */
 static int64_t unit_of(int64_t stride)
 {
     int64_t unit = (int64_t)PLIM__PAGE;
@@ -72,7 +72,7 @@ static int64_t width_of(const plim_dataset_t *dataset)
     return (int64_t)plim__index_bytes(plim_dataset_info(dataset)->index_type);
 }
 
-/* Upper bounds of the pages of so many rows, and of lists with so many entries. */
+/* Upper bounds of the pages that rows take, and lists. */
 static int64_t most_row_pages(const plim_dataset_t *dataset, int64_t num_rows)
 {
     const int64_t stride = stride_of(dataset);
@@ -227,7 +227,7 @@ bool plim__working_set_seal(plim__working_set_t *set)
     return set->lists.nodes.count - set->lists.counts[0] == set->num_lists && start_lists(set);
 }
 
-/* What a section is read to, and written from. */
+/* The memory of a section's contents. */
 static void *part_of(const plim__working_set_t *set, int section)
 {
     return section == CHECKS    ? (void *)set->checks
@@ -296,8 +296,8 @@ static plim_status_t open_own(const char *scratch, const char *path, plim__file_
     return status;
 }
 
-/* Reads the header. NULL if the file is of this dataset and recipe, and what it says of its size
- * can be true. */
+/* Reads the header. Returns NULL if it is of this dataset and recipe and its sizes are possible, or
+ * why the file is not used. */
 static const char *read_header(const plim_dataset_t *dataset, uint64_t key,
                                const plim__file_t *file, header_t *header_out)
 {
@@ -338,8 +338,8 @@ static bool are_needs(const plim__node_order_t *order,
     return true;
 }
 
-/* Reads the tables, with checksums of at most so many pages, and checks them. NULL, or why the file
- * is not used. */
+/* Reads the tables and checks them; there is memory for the checksums of `most` pages. Returns
+ * NULL, or why the file is not used. */
 static const char *read_tables(plim__working_set_t *set, const plim__file_t *file,
                                const header_t *header, int64_t most)
 {

@@ -8,14 +8,14 @@
  *     | bits of the nodes | classes of rows | classes of lists |
  *
  * A place holds a row rounded up to 8 bytes, as in the cache; lists lie entry by entry, as in
- * indices.npy; classes begin on pages. Lists have classes of their own, of which the first has no
- * lists: those of its nodes are not packed. Where a list begins follows from the degrees. From the
- * expected needs in the header later starts choose the sizes of caches without reading the graph.
+ * indices.npy; classes begin on pages. Lists have classes of their own; nodes of class 0 have no
+ * packed list. Where a list begins follows from the degrees. The header has the expected needs, so
+ * that later starts choose the sizes of the caches without reading the graph.
  *
  * The file depends on the dataset, the fan-outs and nothing else, so all lines and jobs can share
- * it. It appears complete or not at all. Whoever reads pages of it compares their checksums;
- * positions and places are computed from the bits again. A file that is damaged or gone costs time:
- * rows and lists are read from the dataset then.
+ * it. It appears complete or not at all. Readers compare the checksum of each page; positions and
+ * places are computed again from the bits. A file that is damaged or gone only costs time: rows and
+ * lists are then read from the dataset.
  */
 #ifndef PLIM_SOURCE_WORKING_SET_H
 #define PLIM_SOURCE_WORKING_SET_H
@@ -71,13 +71,14 @@ typedef struct plim__working_set {
     char path[PATH_MAX];
 } plim__working_set_t;
 
-/* Bytes of the file with so much at most, of the object, and of making the file besides. */
+/* Upper bounds for a set of this size: bytes of the file, of the object, and of the memory used
+ * only while the file is made. */
 int64_t plim__working_set_bytes(const plim_dataset_t *dataset, plim__working_size_t size);
 size_t plim__working_set_estimate(const plim_dataset_t *dataset, plim__working_size_t size);
 size_t plim__working_set_making(const plim_job_t *job);
 
-/* Creates a working set without a file, for exactly so many rows, and lists; the caller fills its
- * orders' nodes and classes, and `needs`. `key` identifies the recipe, `offsets` are borrowed.
+/* Creates a working set of exactly this size, without a file; the caller fills its orders' nodes
+ * and classes, and `needs`. `key` identifies the recipe, `offsets` are borrowed.
  * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_USAGE for a path that is too long. */
 plim_status_t plim__working_set_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const plim__offsets_t *offsets, const char *scratch,
@@ -85,14 +86,15 @@ plim_status_t plim__working_set_create(const plim_job_t *job, const plim_dataset
                                        plim__working_set_t **set_out);
 void plim__working_set_destroy(plim__working_set_t *set);
 
-/* Seals the orders when all nodes have their classes; false if these are not those of so many
+/* Seals the orders once all nodes have their classes; false if the classes do not have num_lists
  * lists. */
 bool plim__working_set_seal(plim__working_set_t *set);
 
 /*
- * Opens the file of this dataset and recipe: *set_out is NULL if there is none with at most `most`
- * that is intact, or it was packed without lists and `most` has some. Lists are not used where
- * there are more, so that files made by other lines serve. Damage is logged and is not an error.
+ * Opens the file of this dataset and recipe. *set_out is NULL if there is no intact one within
+ * `most`, or if it was packed without lists and `most` has some. A file with more lists than
+ * most.lists, made under another line, serves with its rows alone. Damage is logged and is not an
+ * error.
  * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_USAGE.
  */
 plim_status_t plim__working_set_open(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -111,16 +113,16 @@ void plim__working_set_release(const plim_dataset_t *dataset, const char *scratc
                                int lock);
 
 /*
- * Writes the file of a sealed set in one pass over features.npy, and one over indices.npy where it
- * has lists, whose checksums are compared.
- * Logs why it cannot be written, which is not an error: the set then has no file. PLIM_ERR_DATA,
- * PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
+ * Writes the file of a sealed set in one pass over features.npy and, if it has lists, one over
+ * indices.npy; both files' checksums are compared. A file that cannot be written is logged and is
+ * not an error: the set then has no file. PLIM_ERR_DATA, PLIM_ERR_IO, PLIM_ERR_BUDGET,
+ * PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__working_set_save(plim__working_set_t *set, const plim_dataset_t *dataset,
                                      const char *scratch);
 
-/* Reading it failed, as the last error says, which is logged: nothing is read from it any more. Any
- * thread. */
+/* To be called after a read of the file failed: logs the last error, and nothing is read from the
+ * file any more. Any thread. */
 void plim__working_set_lost(plim__working_set_t *set);
 
 /* Offset of a place in the file. */
@@ -129,7 +131,8 @@ static inline int64_t plim__working_set_offset(const plim__working_set_t *set, i
     return (int64_t)PLIM__PAGE + place * set->stride;
 }
 
-/* Place of the node's list among the packed ones; -1 if it is not packed. */
+/* Place, among the packed lists, of the list of the member at this position, or of a node; -1 if it
+ * is not packed. */
 static inline int64_t plim__working_set_list_at(const plim__working_set_t *set, int64_t position)
 {
     return position < 0 || plim__node_order_class(&set->lists, position) == 0
