@@ -106,10 +106,9 @@ typedef struct plim_block {
  */
 typedef struct plim_array {
     const char *name; /* "nodes", "rows", "labels", "pair_ids", "pair_index", "pair_types",
-                         "degrees",
-                         "graph_indptr", "edge_index", "edge_ids", "edge_features", "edge_weight",
-                         "edge_type", "edge_time", "edge_id", "node_time", "trees", "seed_times",
-                         "indptr", "indices" */
+                         "degrees", "graph_indptr", "edge_index", "edge_ids", "edge_features",
+                         "edge_weight", "edge_type", "edge_time", "edge_id", "node_time", "trees",
+                         "seed_times", "indptr", "indices" */
     int hop;          /* of indptr and indices: the block; otherwise -1 */
     const void *data; /* on a boundary of 64 bytes, except for indptr and indices */
     plim_dtype_t type;
@@ -139,8 +138,8 @@ typedef struct plim_batch {
     int64_t first_seed;   /* index of this part's first seed in the stream's shares of the batch */
     bool last_part;       /* the batch, or the stream's shares of it, end with this part */
     int64_t batch_seeds;  /* seeds of the whole batch (graphs, in a dataset of many graphs) */
-    int64_t batch_labels; /* labels of the whole batch: seeds with a class, or known
-                             values; pairs and negatives of links */
+    int64_t batch_labels; /* labels of the whole batch: seeds with a class, or known values; of
+                             links pairs and negatives */
     int64_t num_seeds;    /* of this part */
     int64_t num_nodes;
     int num_blocks;
@@ -221,8 +220,8 @@ typedef struct plim_links {
      * their place, and their nodes stay. */
     plim_exclude_t exclude;
     const char *path; /* a .npy file of pairs in place of sources and targets, (2, num_pairs) or
-                         (num_pairs, 2), a square the first, of int32, uint32 or int64: its pairs
-                         are read when they are needed. It must stay as it is. NULL: none */
+                         (num_pairs, 2) of int32, uint32 or int64; of a square the former. Its pairs
+                         are read when they are needed; it must stay as it is. NULL: none */
     /* The pairs are those of one rank of several, each of which has pairs of its own: with the same
      * seed, each draws other negatives. */
     int rank;
