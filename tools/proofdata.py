@@ -61,9 +61,7 @@ def write_small_graphs(directory, count):
 def make(directory, name, *words):
     """A dataset by a verb, unless it is there."""
     if not (directory / name).exists():
-        done = prooflib.call(*words, '--quiet')
-        if done.returncode != 0:
-            sys.exit(done.stderr)
+        prooflib.must(*words, '--quiet')
 
 
 def make_imported(directory, name, write):

@@ -14,6 +14,7 @@ import pathlib
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,11 @@ def parser(doc, result=None):
     return made
 
 
+def result_path(options, name, whole):
+    """Where a result goes: to --json, else to bench/results/NAME.json if the proof was run as a whole, else nowhere."""
+    return options.json or (RESULTS / f'{name}.json' if whole else None)
+
+
 def plimsoll():
     """The binary under test: $PLIMSOLL, else the release build's, else the development build's."""
     named = os.environ.get('PLIMSOLL')
@@ -61,6 +67,36 @@ def skip(reason):
 def call(*words, **options):
     """Runs plimsoll, output captured as text."""
     return subprocess.run([plimsoll(), *map(str, words)], capture_output=True, text=True, check=False, **options)
+
+
+def run(*words, **options):
+    """What a command prints that must succeed; the proof ends where it does not."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
+    if done.returncode != 0:
+        sys.exit(f'{" ".join(map(str, words))}: exit code {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}')
+    return done.stdout
+
+
+def must(*words, **options):
+    """run() for plimsoll."""
+    return run(plimsoll(), *words, **options)
+
+
+def bench(name, *words):
+    """The JSON object that the program bench/NAME.c beside the binary under test prints."""
+    program = pathlib.Path(plimsoll()).parent / name
+    if not program.exists():
+        sys.exit(f'{program} is missing: cmake --build --preset release --target {name}')
+    return json.loads(run(program, *words))
+
+
+def end_after(child, seconds, number=signal.SIGKILL):
+    """Sends a process a signal after so many seconds (None: never), unless it has ended; what it then says on standard error."""
+    try:
+        child.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.send_signal(number)
+    return child.communicate()[1]
 
 
 @functools.cache
@@ -112,7 +148,7 @@ def command_within(limit, *words):
     print('running', *words, file=sys.stderr)
     report = limited(limit, plimsoll(), *words, '--memory', limit, '--json', '--quiet')
     sys.stderr.write(report.pop('stderr'))
-    return report, [json.loads(line) for line in report.pop('stdout').splitlines() if line.startswith('{')]
+    return report, events(report.pop('stdout'))
 
 
 def claim_alive(claims, name, report, most=None):
@@ -120,6 +156,13 @@ def claim_alive(claims, name, report, most=None):
     most = report['limit'] if most is None else most
     claims[f'{name}: ends with 0, not killed, peak {report["peak"] / MIB:.0f} MiB within {most / MIB:.0f}, {report["seconds"]:.0f} s'] = (
         report['exit'] == 0 and report['oom_kill'] == 0 and report['peak'] <= most)
+
+
+def claim_bounded(claims, verb, report, memory):
+    """Adds the claims that a verb ended well within its line, and that it left the page cache to others."""
+    claims[f'{verb} ends with 0, not killed (exit {report["exit"]}, oom_kill {report["oom_kill"]})'] = report['exit'] == 0 and report['oom_kill'] == 0
+    claims[f'peak {report["peak"] / MIB:.0f} MiB within the line of {memory}'] = report['peak'] <= report['limit']
+    claims[f'cache + dirty {report["max_cache_and_dirty"] / MIB:.1f} MiB, at most 64'] = report['max_cache_and_dirty'] <= 64 * MIB
 
 
 class Limited:
@@ -152,12 +195,14 @@ class Limited:
         return {**json.loads(report), 'stderr': printed}
 
 
+def events(text):
+    """The JSON objects of a verb's --json output."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith('{')]
+
+
 def last_json(text):
     """The last JSON object of a verb's --json output, or an empty one."""
-    for line in reversed(text.splitlines()):
-        if line.startswith('{'):
-            return json.loads(line)
-    return {}
+    return (events(text) or [{}])[-1]
 
 
 def timeline(run):
@@ -185,6 +230,34 @@ def file_digest(*paths):
     return whole.hexdigest()
 
 
+def build_digest(*more):
+    """A hash of what is tested: results of another build do not count."""
+    binary = pathlib.Path(plimsoll())
+    return file_digest(binary, *sorted(binary.parent.glob('libplimsoll.so.*.*.*')), *more)
+
+
+class Log:
+    """Results so far, a line of JSON each, by a key; those of another `head` do not count, so the same command goes on where it was interrupted."""
+
+    def __init__(self, path, **head):
+        self.path, self.head = path, head
+        self.read()
+
+    def read(self):
+        known = [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+        self.found = {one['key']: one['result'] for one in known if one['head'] == self.head}
+
+    def get(self, key, compute):
+        if key not in self.found:
+            self.read()  # another proof may have computed it
+        if key not in self.found:
+            self.found[key] = compute()
+            with open(self.path, 'a') as file:
+                file.write(json.dumps({'head': self.head, 'key': key, 'result': self.found[key]}) + '\n')
+            print(key, json.dumps(self.found[key])[:400], file=sys.stderr)
+        return self.found[key]
+
+
 def read_safetensors(path):
     """A checkpoint: its metadata, its tensors' descriptions and their content as one hash."""
     whole = pathlib.Path(path).read_bytes()
@@ -209,9 +282,27 @@ def draw_place(draw, files, weighted):
     return path, draw.randrange(path.stat().st_size * 8)
 
 
+def parse_size(text):
+    """Bytes of a size such as 256M, 1.5GiB or 4096; None for max."""
+    if text == 'max':
+        return None
+    digits = text.upper().removesuffix('B').removesuffix('I')
+    shift = {'K': 10, 'M': 20, 'G': 30, 'T': 40}.get(digits[-1:], 0)
+    return int(float(digits[:-1] if shift else digits) * (1 << shift))
+
+
 def test_data():
     """Where the real data lies, if it does."""
     return pathlib.Path(os.environ.get('PLIMSOLL_TEST_DATA') or SOURCE.parent / 'shared' / 'data')
+
+
+def python_package(*modules):
+    """Lets the Pythons that are started import the package beside the binary under test; skips where that or another module is missing."""
+    package = pathlib.Path(plimsoll()).parent / 'python'
+    os.environ['PYTHONPATH'] = os.pathsep.join([str(package), *filter(None, [os.environ.get('PYTHONPATH')])])
+    names = ', '.join(['plimsoll', *modules])
+    if subprocess.run([sys.executable, '-c', f'import {names}'], check=False).returncode != 0:
+        skip(f'{sys.executable} cannot import {names} (plimsoll from {package})')
 
 
 def drop_caches():

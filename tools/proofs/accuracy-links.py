@@ -12,9 +12,7 @@ import concurrent.futures
 import functools
 import json
 import math
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
@@ -25,10 +23,7 @@ SIDES = ('loader', 'train', 'pyg', 'leaking')
 
 
 def run(*words):
-    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f'{" ".join(map(str, words))}: exit code {done.returncode}')
-    return prooflib.last_json(done.stdout)
+    return prooflib.last_json(prooflib.run(*words))
 
 
 def score(place, options, side):
@@ -55,15 +50,11 @@ def main():
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--pyg', default=sys.executable)
     parser.add_argument('--sides', type=lambda text: text.split(','), default=SIDES)
-    parser.add_argument('--data', type=pathlib.Path, default=os.environ.get('PLIMSOLL_TEST_DATA', prooflib.SOURCE.parent / 'shared' / 'data'))
+    parser.add_argument('--data', type=pathlib.Path, default=prooflib.test_data())
     options = parser.parse_args()
-    options.data = pathlib.Path(options.data)
     if not options.data.is_dir():
         prooflib.skip(f'real data is not at {options.data}: set PLIMSOLL_TEST_DATA or --data')
-    package = pathlib.Path(prooflib.plimsoll()).parent / 'python'
-    os.environ['PYTHONPATH'] = os.pathsep.join([str(package), *filter(None, [os.environ.get('PYTHONPATH')])])
-    if subprocess.run([sys.executable, '-c', 'import plimsoll, torch, torch_geometric'], check=False).returncode != 0:
-        prooflib.skip(f'{sys.executable} cannot import plimsoll (from {package}), torch and torch_geometric')
+    prooflib.python_package('torch', 'torch_geometric')
     summary = prooflib.load_proof('accuracy').summary
     claims, rows = {}, []
     for name in options.sets:

@@ -19,7 +19,6 @@ import os
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -63,22 +62,12 @@ class Results:
         return [self.known[name] for name in names]
 
 
-def program():
-    """A hash of the binary and the library beside it."""
-    path = pathlib.Path(prooflib.plimsoll()).resolve()
-    files = [path, *sorted(path.parent.glob('libplimsoll.so.*'))]
-    return hashlib.blake2b(b''.join(file.read_bytes() for file in files), digest_size=8).hexdigest()
-
-
 def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
 def run_json(words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f'{shlex.join(map(str, words))}: exit code {done.returncode}\n{done.stderr[-2000:]}')
-    return prooflib.last_json(done.stdout)
+    return prooflib.last_json(prooflib.run(*words))
 
 
 def import_set(data, name, options, target):
@@ -154,8 +143,7 @@ def table(rows):
 def measure(options, wanted, results):
     """Rows of (set, model, metric, summaries), in the table's order."""
     target = options.dir.resolve()
-    version = program()
-    peer = hashlib.blake2b(PEER.read_bytes(), digest_size=8).hexdigest()
+    version, peer = prooflib.build_digest(), prooflib.file_digest(PEER)
     plan, rows = [], []
     for recipe in wanted:
         place, info = import_set(options.data, recipe['set'], recipe['import'], target)
@@ -195,18 +183,16 @@ def main():
     parser.add_argument('--models', type=lambda text: text.split(','))
     parser.add_argument('--seeds', type=int, default=10)
     parser.add_argument('--jobs', type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument('--data', type=pathlib.Path,
-                        default=os.environ.get('PLIMSOLL_TEST_DATA', prooflib.SOURCE.parent / 'shared' / 'data'))
+    parser.add_argument('--data', type=pathlib.Path, default=prooflib.test_data())
     parser.add_argument('--dir', type=pathlib.Path, default=prooflib.SOURCE / 'build' / 'accuracy', help='datasets and what was computed')
     parser.add_argument('--record', action='store_true')
     options = parser.parse_args()
-    options.data = pathlib.Path(options.data)
     if not options.data.is_dir():
         prooflib.skip(f'real data is not at {options.data}: set PLIMSOLL_TEST_DATA or --data')
     options.dir.mkdir(parents=True, exist_ok=True)
     found = measure(options, recipes(options.sets, options.models), Results(options.dir / 'results.json'))
     rows = [{'set': name, 'model': model, 'metric': metric, 'revision': prooflib.revision(), **sides} for name, model, metric, sides in found]
-    path = options.json or (prooflib.RESULTS / 'accuracy.json' if options.record else None)
+    path = prooflib.result_path(options, 'accuracy', options.record)
     if path:
         rows += recorded(path, {(row['set'], row['model']) for row in rows})
         order = [(recipe['set'], recipe['model']) for recipe in recipes(None, None)]

@@ -1104,8 +1104,7 @@ def main():
     whole = options.cases == 2000 and options.first == 0 and is_sanitized
     if whole:
         claims[f'they took {seconds:.0f} s, at most 600'] = seconds <= 600
-    result = options.json or (prooflib.RESULTS / 'attack.json' if whole else None)
-    holds = prooflib.record(result, claims, seed=options.seed, seconds=round(seconds, 1), jobs=options.jobs, failures=dict(kinds),
+    holds = prooflib.record(prooflib.result_path(options, 'attack', whole), claims, seed=options.seed, seconds=round(seconds, 1), jobs=options.jobs, failures=dict(kinds),
                             exit_codes=dict(sorted(codes.items())), scenarios=dict(sorted(scenarios.items())))
     print(f'{seconds:.0f} s; exit codes {dict(sorted(codes.items()))}; {len(failures)} failed')
     return 0 if holds else 1

@@ -12,7 +12,6 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import prooflib
@@ -80,7 +79,3 @@ def main():
     events = command('exact evaluation', line, 'evaluate', runs['whole'], '--exact', '--split', 'all')
     holds = prooflib.record(options.json, claims, nodes=options.nodes, minimum_bytes=least, plan=plan, epoch=epoch, evaluation=events[-1:], runs=reports)
     return 0 if holds else 1
-
-
-if __name__ == '__main__':
-    sys.exit(main())

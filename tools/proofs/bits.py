@@ -50,9 +50,7 @@ def delays():
 
 
 def make(directory, *words):
-    done = prooflib.call(*words, '--quiet')
-    if done.returncode != 0:
-        sys.exit(done.stderr)
+    prooflib.must(*words, '--quiet')
     return json.loads((directory / 'dataset.json').read_text())
 
 
@@ -254,11 +252,7 @@ def live(prover, victim, way, run, steps, moment):
     with busy(way['busy']):
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                  env=prover.environment(run, {**way, 'cold': False}))
-        try:
-            child.wait(timeout=moment)
-        except subprocess.TimeoutExpired:
-            child.kill()
-        printed = child.communicate()[1]
+        printed = prooflib.end_after(child, moment)
     if child.returncode not in (0, -signal.SIGKILL):
         return f'{" ".join(command)} ends with {child.returncode}: {printed.strip()}'
     return child.returncode == -signal.SIGKILL
@@ -334,6 +328,6 @@ def main():
               f'{len(rounds)} rounds with {kills} kills, {others} resumed with another number of threads: {len(wrong[1])} differ or fail':
               not wrong[1]}
     counts = {key: dict(collections.Counter(str(item[key]) for item in recipes)) for key in ('dataset', 'model', 'precision', 'delays', 'cut')}
-    return 0 if prooflib.record(options.json or (prooflib.RESULTS / 'bits.json' if options.record else None), claims, seed=options.seed,
+    return 0 if prooflib.record(prooflib.result_path(options, 'bits', options.record), claims, seed=options.seed,
                                 seconds=round(time.monotonic() - began), kills=kills, other_threads=others, recipes=counts,
                                 recut=sum(item['again'] for item in recipes), wrong=wrong[0] + wrong[1]) else 1

@@ -7,9 +7,7 @@ of rows kept by each rule: nothing, most in-edges, most often touched in one pre
 does), and the very rows that the epoch needs, the least possible. Runs bench_choice of the release build (cmake --build --preset release --target
 bench_choice). Result: bench/results/choice-KIND.json.
 """
-import json
 import pathlib
-import subprocess
 
 import prooflib
 
@@ -21,11 +19,8 @@ def main():
     parser.add_argument('--fanout', default='3,2')
     parser.add_argument('--room', default='2560', help='MiB')
     options = parser.parse_args()
-    program = prooflib.SOURCE / 'build' / 'release' / 'bench_choice'
-    done = subprocess.run([program, options.dataset, options.fanout, options.room], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    found = prooflib.bench('bench_choice', options.dataset, options.fanout, options.room)
     ours = found['inclusion']
     claims = {f'inclusion probability leaves {ours["rows"]:,} of {found["needed"]:,} rows to read, {rule} {found[rule]["rows"]:,}':
               ours['rows'] < found[rule]['rows'] for rule in ('presampled', 'degree')}
-    result = options.json or prooflib.RESULTS / f'choice-{options.kind}.json'
-    return 0 if prooflib.record(result, claims, fanout=options.fanout, room_mib=int(options.room), rules=found) else 1
+    return 0 if prooflib.record(prooflib.result_path(options, f'choice-{options.kind}', True), claims, fanout=options.fanout, room_mib=int(options.room), rules=found) else 1

@@ -61,14 +61,14 @@ def main():
         claims = {'the message in 1 GB is found': all(fact['exit'] == 0 and fact['cause'] == 'cuda_oom' for fact in facts.values()),
                   'in less than 32 MiB': all(fact['peak'] < 32 * prooflib.MIB for fact in facts.values()),
                   'and two minutes of a processor': all(fact['processor_seconds'] < 120 for fact in facts.values())}
-        return 0 if prooflib.record(options.json or prooflib.RESULTS / 'doctor-lines.json', claims, **facts) else 1
+        return 0 if prooflib.record(prooflib.result_path(options, 'doctor-lines', True), claims, **facts) else 1
     script = options.peers / 'pyg_train.py'
     found = subprocess.run([options.python, '-c', 'import torch_geometric.typing as t; assert t.WITH_PYG_LIB or t.WITH_TORCH_SPARSE'], capture_output=True, check=False)
     if os.geteuid() != 0 or found.returncode != 0 or not script.exists():
         prooflib.skip('needs root, the peers\' scripts, and a Python with torch_geometric and a sampler of it')
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
-        prooflib.call('generate', 'papers100M', work / 'papers', '--scale', 0.01, '--quiet')
+        prooflib.must('generate', 'papers100M', work / 'papers', '--scale', 0.01, '--quiet')
 
         def run(limit, name, *more):
             words = [options.python, script, '--data', work / 'papers', *RECIPE, *more]
@@ -86,5 +86,5 @@ def main():
         'with that the script runs to its end under the same limit': changed['exit'] == 0 and changed['oom_kill'] == 0,
     }
     figures = {name: {key: report[key] for key in ('exit', 'seconds', 'peak', 'max_anon', 'oom_kill')} for name, report in (('killed', killed), ('changed', changed))}
-    path = options.json or prooflib.RESULTS / 'doctor.json'
+    path = prooflib.result_path(options, 'doctor', True)
     return 0 if prooflib.record(path, claims, anonymous=peaks, limit=limit, **figures, advice=[one['change'] for one in verdict['advice']]) else 1

@@ -91,8 +91,7 @@ def main():
     parser = prooflib.parser(__doc__, 'edge-columns.json')
     parser.add_argument('--dir', type=pathlib.Path, default=prooflib.SOURCE / 'build' / 'proof')
     parser.add_argument('--scale', type=float, default=1)
-    parser.add_argument('--memory', type=lambda text: int(text.removesuffix('M')) << 20 if text.endswith('M') else int(text.removesuffix('G')) << 30,
-                        default=4 << 30)
+    parser.add_argument('--memory', type=prooflib.parse_size, default=4 << 30)
     parser.add_argument('--only', choices=['import', 'train'])
     options = parser.parse_args()
     options.dir.mkdir(parents=True, exist_ok=True)
@@ -101,7 +100,3 @@ def main():
         if options.only in (None, name):
             found[name] = prove(options, claims)
     return 0 if prooflib.record(options.json, claims, scale=options.scale, **found) else 1
-
-
-if __name__ == '__main__':
-    sys.exit(main())

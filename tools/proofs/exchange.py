@@ -11,8 +11,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 
 import prooflib
 
@@ -24,11 +22,7 @@ ALL_TO_ALL_MOST = 1 / 0.9
 def measure(mpi, ranks):
     build = prooflib.SOURCE / 'build' / 'release'
     environment = {**os.environ, 'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
-    done = subprocess.run([*LAUNCHERS[mpi], '-n', str(ranks), build / f'exchange_{mpi}', build / f'plimsoll-{mpi}.so'],
-                          capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return prooflib.events(prooflib.run(*LAUNCHERS[mpi], '-n', ranks, build / f'exchange_{mpi}', build / f'plimsoll-{mpi}.so', env=environment))
 
 
 def main():

@@ -56,7 +56,7 @@ def draw_recipe(draw, index):
 
 
 def plan(directory, words, environment):
-    done = subprocess.run([prooflib.plimsoll(), 'plan', directory, *map(str, words), '--json'], capture_output=True, text=True, check=False, env=environment)
+    done = prooflib.call('plan', directory, *words, '--json', env=environment)
     return prooflib.last_json(done.stdout) if done.returncode == 0 else None
 
 
@@ -169,7 +169,7 @@ def main():
     parser.add_argument('--full', type=pathlib.Path)
     options = parser.parse_args()
     results = []
-    path = options.json or prooflib.RESULTS / ('expected-full.json' if options.full else 'expected.json')
+    path = prooflib.result_path(options, 'expected-full' if options.full else 'expected', True)
     if options.full:
         for workload, words, epochs, memory in FULL:
             prooflib.drop_caches()

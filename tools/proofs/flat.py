@@ -47,7 +47,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix='prove-flat-', dir=options.dir) as folder:
         folder = pathlib.Path(folder)
         dataset = folder / 'papers'
-        prooflib.call('generate', 'papers100M', dataset, '--scale', '0.0005', '--quiet').check_returncode()
+        prooflib.must('generate', 'papers100M', dataset, '--scale', '0.0005', '--quiet')
         program = prooflib.own_program(folder)
         least = prooflib.last_json(prooflib.call('plan', dataset, *RECIPE, '--measure', '--json').stdout)['minimum_bytes']
         for name, limit in (('least', math.ceil(least / PAGE + 1) * PAGE), ('plenty', 1024 * MIB)):

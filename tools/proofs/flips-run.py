@@ -23,6 +23,7 @@ SMALL = ('--model', 'sage', '--hidden', '8', '--fanout', '3,2', '--batch', '200'
 RESULT = ('last.safetensors', 'best.safetensors', 'metrics.jsonl')
 TURNS = ('run', 'packed', 'run', 'staged', 'run', 'packed', 'run', 'staged', 'run', 'cache')
 
+
 class World:
     """What is flipped, and what its end is without a flip."""
 
@@ -31,8 +32,8 @@ class World:
         self.packed, self.staged = folder / 'packed', folder / 'staged'
         self.packed.mkdir()
         self.staged.mkdir()
-        self.must('generate', 'free', folder / 'graph', '--nodes', 3000, '--edges', 20000, '--features', 24, '--classes', 5, '--quiet')
-        self.must('train', folder / 'graph', *SMALL, '--epochs', 2, '--run', folder / 'run')
+        prooflib.must('generate', 'free', folder / 'graph', '--nodes', 3000, '--edges', 20000, '--features', 24, '--classes', 5, '--quiet', env=self.env)
+        prooflib.must('train', folder / 'graph', *SMALL, '--epochs', 2, '--run', folder / 'run', env=self.env)
         self.turns = {'run': self.resume, 'packed': self.load_packed, 'staged': self.load_staged, 'cache': self.resume}
         self.origins = {'run': folder / 'run', 'packed': self.packed, 'staged': self.staged, 'cache': folder / 'cache'}
         self.load_packed(self.packed)
@@ -45,12 +46,6 @@ class World:
 
     def call(self, *words):
         return prooflib.call(*words, env=self.env)
-
-    def must(self, *words):
-        done = self.call(*words)
-        if done.returncode != 0:
-            sys.exit(f'{words[0]} fails: {done.stderr}')
-        return done
 
     def resume(self, run):
         """A copy of the run trained for an epoch more; what then stands in it and what an evaluation says. Exit codes of both."""
@@ -118,5 +113,5 @@ def main():
                 missed += 1
                 print(f'BROKEN: {kind}: {world.place}: exit {code}, {"another end" if code == 0 else "not a refusal"}')
     claim = f'{options.flips - missed} of {options.flips} flips found, or without any effect on the result'
-    result = options.json or (prooflib.RESULTS / 'flips-run.json' if options.flips == 500 else None)
-    return 0 if prooflib.record(result, {claim: missed == 0}, seed=options.seed, counts=dict(sorted(counts.items()))) else 1
+    path = prooflib.result_path(options, 'flips-run', options.flips == 500)
+    return 0 if prooflib.record(path, {claim: missed == 0}, seed=options.seed, counts=dict(sorted(counts.items()))) else 1

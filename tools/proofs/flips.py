@@ -7,20 +7,11 @@ bytes, half in a file drawn first, so that headers and small files get their sha
 exit code 4 and a message that names the file; the bit is then flipped back, and at the end the dataset verifies again. About
 half a minute; the result of 1,000 goes to bench/results/flips.json. The seed is printed.
 """
-import os
 import pathlib
 import random
-import sys
 import tempfile
 
 import prooflib
-
-
-def default_source():
-    data = pathlib.Path(os.environ.get('PLIMSOLL_TEST_DATA') or prooflib.SOURCE.parent / 'shared' / 'data')
-    if not (data / 'cora').is_dir():
-        prooflib.skip('the test data is not here: set PLIMSOLL_TEST_DATA, or give --source')
-    return data / 'cora'
 
 
 def main():
@@ -29,13 +20,14 @@ def main():
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--source', type=pathlib.Path)
     options = parser.parse_args()
+    source = options.source or prooflib.test_data() / 'cora'
+    if not source.exists():
+        prooflib.skip(f'{source} is not here: set PLIMSOLL_TEST_DATA, or give --source')
     draw = random.Random(options.seed)
     print(f'seed {options.seed}')
     with tempfile.TemporaryDirectory(prefix='prove-flips-') as folder:
         target = pathlib.Path(folder) / 'dataset'
-        done = prooflib.call('import', options.source or default_source(), target, '--features', 'f16')
-        if done.returncode != 0:
-            sys.exit(f'the import fails: {done.stderr}')
+        prooflib.must('import', source, target, '--features', 'f16')
         files = sorted(path for path in target.rglob('*') if path.is_file())
         for path in files:
             path.chmod(0o644)
@@ -51,5 +43,5 @@ def main():
         clean = prooflib.call('inspect', target, '--verify').returncode == 0
     claim = (f'{options.flips - missed} of {options.flips} flips found in {len(files)} files; '
              f'restored, the dataset is {"clean" if clean else "NOT clean"}')
-    result = options.json or (prooflib.RESULTS / 'flips.json' if options.flips == 1000 else None)
-    return 0 if prooflib.record(result, {claim: clean and missed == 0}, seed=options.seed) else 1
+    path = prooflib.result_path(options, 'flips', options.flips == 1000)
+    return 0 if prooflib.record(path, {claim: clean and missed == 0}, seed=options.seed) else 1

@@ -191,8 +191,7 @@ class World:
 
     @staticmethod
     def losses_of(done):
-        events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{')]
-        return [event['loss'] for event in events if event.get('event') == 'epoch']
+        return [event['loss'] for event in prooflib.events(done.stdout) if event.get('event') == 'epoch']
 
     def planned(self):
         return 'plan', self.source, *SMALL, '--json'
@@ -312,7 +311,7 @@ def main():
             for end in ends:
                 counts[f'{kind}: {end}'] += 1
     claim = f'{options.races - broken} of {options.races} races: no foreign byte used, nothing of the victim changed'
-    result = options.json or (prooflib.RESULTS / 'foreign.json' if options.races == 100 else None)
+    path = prooflib.result_path(options, 'foreign', options.races == 100)
     links = pathlib.Path('/proc/sys/fs/protected_symlinks').read_text().strip() == '1'
     facts = {'seed': options.seed, 'kernel_protects_links': links, 'commands': dict(sorted(counts.items()))}
-    return 0 if prooflib.record(result, {claim: broken == 0}, **facts) else 1
+    return 0 if prooflib.record(path, {claim: broken == 0}, **facts) else 1

@@ -11,7 +11,6 @@ import json
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 
 import prooflib
@@ -22,14 +21,12 @@ SECONDS, CALLS, ROWS, SECTOR = 8, 40, 20000, 512
 def fio(path, size):
     words = ['fio', '--name=rows', f'--filename={path}', '--readonly', '--rw=randread', f'--bs={size}', '--direct=1', '--ioengine=io_uring',
              '--iodepth=128', '--time_based', f'--runtime={SECONDS}', '--output-format=json']
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout[done.stdout.index('{'):])['jobs'][0]['read']['iops']
+    printed = prooflib.run(*words)
+    return json.loads(printed[printed.index('{'):])['jobs'][0]['read']['iops']
 
 
 def gather(dataset, engine):
-    program = prooflib.SOURCE / 'build' / 'release' / 'bench_gather'
-    done = subprocess.run([program, dataset, engine, str(ROWS), str(CALLS)], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    found = prooflib.bench('bench_gather', dataset, engine, ROWS, CALLS)
     return found['transfers'] / found['seconds'], found['bytes_read'] / found['transfers']
 
 

@@ -15,7 +15,6 @@ import sys
 import prooflib
 
 NODES, EDGES, FEATURES = 111_059_956, 1_615_685_872, 128
-CACHE_MOST = 64 * prooflib.MIB
 SECONDS_MOST = 360
 
 
@@ -26,9 +25,6 @@ def main():
     parser.add_argument('--dir', type=pathlib.Path, default=prooflib.SOURCE / 'build' / 'proof')
     parser.add_argument('--keep', action='store_true', help='leave the dataset in --dir')
     options = parser.parse_args()
-    result = options.json
-    if result is None and options.scale == 1:
-        result = prooflib.RESULTS / 'generate-papers100M.json'
     options.dir.mkdir(parents=True, exist_ok=True)
     target = options.dir / f'papers100M-{options.scale:g}'
     shutil.rmtree(target, ignore_errors=True)
@@ -39,12 +35,8 @@ def main():
     sys.stderr.write(run['stderr'])
     printed = prooflib.last_json(run.pop('stdout'))
     run.pop('stderr')
-    claims = {
-        f'generate ends with 0, not killed (exit {run["exit"]}, oom_kill {run["oom_kill"]})':
-            run['exit'] == 0 and run['oom_kill'] == 0,
-        f'peak {run["peak"] / prooflib.MIB:.0f} MiB within the line of {options.memory}': run['peak'] <= run['limit'],
-        f'cache + dirty {run["max_cache_and_dirty"] / prooflib.MIB:.1f} MiB, at most 64': run['max_cache_and_dirty'] <= CACHE_MOST,
-    }
+    claims = {}
+    prooflib.claim_bounded(claims, 'generate', run, options.memory)
     if options.scale == 1:
         claims[f'{run["seconds"]:.0f} s, at most {SECONDS_MOST}'] = run['seconds'] <= SECONDS_MOST
     verify = prooflib.call('inspect', target, '--verify', '--json')
@@ -55,6 +47,7 @@ def main():
     claims[f'{wanted[0]:,} nodes and {wanted[1]:,} edges'] = (info.get('num_nodes'), info.get('num_edges')) == wanted
     if not options.keep:
         shutil.rmtree(target, ignore_errors=True)
-    holds = prooflib.record(result, claims, command=f'generate papers100M --scale {options.scale:g} --memory {options.memory}',
+    path = prooflib.result_path(options, 'generate-papers100M', options.scale == 1)
+    holds = prooflib.record(path, claims, command=f'generate papers100M --scale {options.scale:g} --memory {options.memory}',
                             run=run, said=printed)
     return 0 if holds else 1

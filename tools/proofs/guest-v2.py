@@ -53,10 +53,6 @@ poweroff -f
 '''
 
 
-def call(*words, **options):
-    return subprocess.run([str(word) for word in words], check=True, stdout=subprocess.PIPE, text=True, **options).stdout
-
-
 def put(root, path):
     """A file at its own path below root, links followed."""
     target = root / str(path).lstrip('/')
@@ -99,7 +95,7 @@ def put_plimsoll(root):
     shutil.copytree(prooflib.SOURCE / 'tools', root / 'plimsoll' / 'tools')
     cache = (binary.parent / 'CMakeCache.txt').read_text()
     onednn = pathlib.Path(re.search(r'^onednn_file:\w+=(.*)$', cache, re.MULTILINE).group(1)).resolve()
-    named = onednn.with_name(re.search(r'SONAME\s+(\S+)', call('objdump', '-p', onednn)).group(1))
+    named = onednn.with_name(re.search(r'SONAME\s+(\S+)', prooflib.run('objdump', '-p', onednn)).group(1))
     put(root, named)
     put_libraries(root, [*binary.parent.glob('libplimsoll.so*'), binary, onednn])
 
@@ -111,7 +107,7 @@ def make_disk(directory, proof):
         for name in ('bin', 'usr/bin', 'proc', 'sys', 'dev', 'tmp', 'root'):
             (root / name).mkdir(parents=True)
         shutil.copy2(shutil.which('busybox'), root / 'bin' / 'busybox')
-        for applet in set(call('busybox', '--list').split()) - {'busybox'}:
+        for applet in set(prooflib.run('busybox', '--list').split()) - {'busybox'}:
             (root / 'bin' / applet).symlink_to('busybox')
         (root / 'usr' / 'bin' / 'env').symlink_to('/bin/busybox')
         python, packages = put_python(root)
@@ -122,7 +118,7 @@ def make_disk(directory, proof):
         (root / 'init').chmod(0o755)
         disk = directory / 'root.img'
         disk.unlink(missing_ok=True)
-        call('mkfs.ext4', '-q', '-d', root, disk, '1G')
+        prooflib.run('mkfs.ext4', '-q', '-d', root, disk, '1G')
     with open(directory / 'result.img', 'wb') as file:
         file.truncate(RESULT_BYTES)
 
@@ -147,15 +143,15 @@ def get_kernel(directory):
     """Debian's newest kernel for clouds, unpacked; nothing of it is installed here."""
     kernel = directory / 'kernel'
     if not kernel.exists():
-        package = re.search(r'Depends: (\S+)', call('apt-cache', 'depends', KERNEL)).group(1)
-        call('apt-get', 'download', '-qq', package, cwd=directory)
-        call('dpkg-deb', '-x', next(directory.glob(f'{package}_*.deb')), kernel)
+        package = re.search(r'Depends: (\S+)', prooflib.run('apt-cache', 'depends', KERNEL)).group(1)
+        prooflib.run('apt-get', 'download', '-qq', package, cwd=directory)
+        prooflib.run('dpkg-deb', '-x', next(directory.glob(f'{package}_*.deb')), kernel)
     return kernel
 
 
 def left_behind(directory):
     """What a guest that took too long had found until then."""
-    text = call('debugfs', '-R', 'cat /data/never-killed.jsonl', directory / 'root.img', stderr=subprocess.DEVNULL)
+    text = prooflib.run('debugfs', '-R', 'cat /data/never-killed.jsonl', directory / 'root.img')
     results = [json.loads(line)['result'] for line in text.splitlines()]
     killed = sum(result.get(step, {}).get('oom_kill', 0) for result in results for step in ('train', 'predict'))
     wrong = [result['wrong'] for result in results if result['wrong']]
@@ -201,9 +197,9 @@ def main():
         make_disk(directory, proof)
         result = boot(directory, kernel, options.hours)
     claims = result.pop('claims', {'the guest left a result': False})
-    guest = {'emulator': call('qemu-system-x86_64', '--version').splitlines()[0], 'machine': result.pop('machine', None),
+    guest = {'emulator': prooflib.run('qemu-system-x86_64', '--version').splitlines()[0], 'machine': result.pop('machine', None),
              'cgroup': 'v2 alone'}
     for name in ('date', 'revision'):
         result.pop(name, None)
-    path = options.json or prooflib.RESULTS / ('watch-v2.json' if options.watch else 'guest-v2.json')
+    path = prooflib.result_path(options, 'watch-v2' if options.watch else 'guest-v2', True)
     return 0 if prooflib.record(path, claims, guest=guest, **result) else 1

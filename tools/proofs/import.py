@@ -41,9 +41,6 @@ def main():
     parser.add_argument('--dir', type=pathlib.Path, default=prooflib.SOURCE / 'build' / 'proof')
     parser.add_argument('--archive', type=pathlib.Path, help='an archive of that scale made before; it is kept')
     options = parser.parse_args()
-    result = options.json
-    if result is None and options.scale == 0.25:
-        result = prooflib.RESULTS / 'import-papers100M-quarter.json'
     options.dir.mkdir(parents=True, exist_ok=True)
     archive = options.archive or options.dir / 'papers100M-bin.zip'
     prooflib.require_room(options.dir, options.scale * (ARCHIVE + INNER + (0 if options.archive else ARCHIVE)))
@@ -58,14 +55,8 @@ def main():
     sys.stderr.write(run['stderr'])
     printed = prooflib.last_json(run.pop('stdout'))
     run.pop('stderr')
-    claims = {
-        f'import ends with 0, not killed (exit {run["exit"]}, oom_kill {run["oom_kill"]})':
-            run['exit'] == 0 and run['oom_kill'] == 0,
-        f'peak {run["peak"] / prooflib.MIB:.0f} MiB within the line of {options.memory}': run['peak'] <= run['limit'],
-        f'cache + dirty {run["max_cache_and_dirty"] / prooflib.MIB:.1f} MiB, at most 64':
-            run['max_cache_and_dirty'] <= 64 * prooflib.MIB,
-    }
-    yardstick = {}
+    claims, yardstick = {}, {}
+    prooflib.claim_bounded(claims, 'import', run, options.memory)
     if run['exit'] == 0:
         verify = prooflib.call('inspect', target, '--verify')
         sys.stderr.write(verify.stderr)
@@ -83,6 +74,7 @@ def main():
     size = archive.stat().st_size
     if options.archive is None:
         archive.unlink()
-    holds = prooflib.record(result, claims, command=f'import papers100M-bin.zip --features f16 --memory {options.memory}',
+    path = prooflib.result_path(options, 'import-papers100M-quarter', options.scale == 0.25)
+    holds = prooflib.record(path, claims, command=f'import papers100M-bin.zip --features f16 --memory {options.memory}',
                             scale=options.scale, archive_bytes=size, run=run, yardstick_seconds=yardstick, said=printed)
     return 0 if holds else 1

@@ -14,7 +14,6 @@ import pathlib
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -31,10 +30,8 @@ def undisturbed(command, work):
     for _ in range(3):
         shutil.rmtree(work / 'target', ignore_errors=True)
         began = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        prooflib.run(*command)
         seconds.append(time.monotonic() - began)
-        if done.returncode != 0:
-            sys.exit(f'the undisturbed run fails: {" ".join(command)}\n{done.stderr}')
     whole = prooflib.digest(work / 'target')
     shutil.rmtree(work / 'target')
     return whole, sorted(seconds)[1]
@@ -130,5 +127,5 @@ def main():
     kills = sum(counts.values())
     claim = (f'{kills} kills, {options.kills} wanted: {counts["absent"]} left no dataset, {counts["complete"]} a complete one; '
              f'{number - kills} more came after the end')
-    result = options.json or (prooflib.RESULTS / 'killed.json' if options.kills == 100 else None)
-    return 0 if prooflib.record(result, {claim: kills == options.kills}, seed=options.seed) else 1
+    path = prooflib.result_path(options, 'killed', options.kills == 100)
+    return 0 if prooflib.record(path, {claim: kills == options.kills}, seed=options.seed) else 1

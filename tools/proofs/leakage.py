@@ -7,21 +7,10 @@ and their neighbourhoods, in common and disjoint. A target edge leads from the s
 batches are drawn without exclude: most of them must hold target edges, or the count would show nothing. Runs bench_leakage of the release build
 (cmake --build --preset release --target bench_leakage), else the development build. Result of 1,000,000: bench/results/leakage.json.
 """
-import json
 import pathlib
-import subprocess
-import sys
 import tempfile
 
 import prooflib
-
-
-def measure(dataset, batches, pairs, *kind):
-    program = pathlib.Path(prooflib.plimsoll()).parent / 'bench_leakage'
-    done = subprocess.run([program, dataset, str(batches), str(pairs), *kind], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout)
 
 
 def main():
@@ -32,14 +21,12 @@ def main():
     claims, results = {}, {}
     with tempfile.TemporaryDirectory(prefix='prove-leakage-') as folder:
         dataset = pathlib.Path(folder) / 'dataset'
-        done = prooflib.call('generate', 'papers100M', dataset, '--scale', '0.00001')
-        if done.returncode != 0:
-            sys.exit(f'generating fails: {done.stderr}')
+        prooflib.must('generate', 'papers100M', dataset, '--scale', '0.00001')
         for kind in ('common', 'disjoint'):
-            found = results[kind] = measure(dataset, options.batches, options.pairs, *([kind] if kind == 'disjoint' else []))
+            found = results[kind] = prooflib.bench('bench_leakage', dataset, options.batches, options.pairs, *([kind] if kind == 'disjoint' else []))
             left, kept = found['excluded'], found['kept']
             claims[f'{kind}: {left["target_edges"]:,} target edges in {left["batches"]:,} batches with {left["edges"]:,} edges'] = (
                 left['target_edges'] == 0 and left['batches'] == options.batches)
             claims[f'{kind}: without exclude {kept["target_edges"]:,} in {kept["batches"]:,}'] = kept['target_edges'] >= kept['batches']
-    result = options.json or (prooflib.RESULTS / 'leakage.json' if options.batches == 1_000_000 else None)
-    return 0 if prooflib.record(result, claims, pairs=options.pairs, results=results) else 1
+    path = prooflib.result_path(options, 'leakage', options.batches == 1_000_000)
+    return 0 if prooflib.record(path, claims, pairs=options.pairs, results=results) else 1

@@ -49,9 +49,8 @@ def drift(options, run, parts):
     losses = {}
     for seeds in [0, *parts]:
         shutil.rmtree(run, ignore_errors=True)
-        done = prooflib.call('train', options.dataset, *words, '--epochs', options.epochs, '--eval-every', 0, '--microbatch', seeds,
-                             '--run', run, '--json', '--quiet')
-        losses[seeds] = losses_of(done.stdout)
+        losses[seeds] = losses_of(prooflib.must('train', options.dataset, *words, '--epochs', options.epochs, '--eval-every', 0, '--microbatch', seeds,
+                                                '--run', run, '--json', '--quiet'))
     return {seeds: [abs(a - b) / b for a, b in zip(losses[seeds], losses[0])] for seeds in parts}
 
 
@@ -197,7 +196,7 @@ def main():
         folder = pathlib.Path(folder)
         if options.dataset is None:
             options.dataset = folder / 'papers'
-            prooflib.call('generate', 'papers100M', options.dataset, '--scale', '0.02', '--quiet').check_returncode()
+            prooflib.must('generate', 'papers100M', options.dataset, '--scale', '0.02', '--quiet')
         shape = json.loads((options.dataset / 'dataset.json').read_text())
         program = prooflib.own_program(folder)
         least = find_least(options.dataset)

@@ -14,7 +14,6 @@ import pathlib
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 
 import numpy as np
@@ -74,7 +73,7 @@ def main():
     dataset, pairs, run = options.dir / f'links-{options.scale}', options.dir / f'pairs-{options.scale}-{options.pairs}.npy', options.dir / 'links-run'
     if not dataset.exists():
         prooflib.require_room(options.dir, 8 << 30)
-        subprocess.run([prooflib.plimsoll(), 'generate', 'papers100M', dataset, '--scale', str(options.scale), '--quiet'], check=True)
+        prooflib.must('generate', 'papers100M', dataset, '--scale', options.scale, '--quiet')
     if not pairs.exists():
         write_pairs(dataset, pairs, options.pairs)
     shutil.rmtree(run, ignore_errors=True)
@@ -113,7 +112,3 @@ def main():
                f'{reports["loader"]["max_needed"] / prooflib.MIB:.0f} MiB beside {report["max_needed"] / prooflib.MIB:.0f}'] = rates['loader'] >= MORE * rates['pyg']
     return 0 if prooflib.record(options.json, claims, pairs=options.pairs, first=options.first, pairs_per_second={'train': trained, **rates}, ours=found['loader'][0],
                                 pyg=found.get('pyg', [None])[0], runs=reports) else 1
-
-
-if __name__ == '__main__':
-    sys.exit(main())

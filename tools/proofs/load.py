@@ -38,9 +38,6 @@ def main():
     parser.add_argument('--scratch', type=pathlib.Path)
     parser.add_argument('--only', help='one case by its name')
     options = parser.parse_args()
-    result = options.json
-    if result is None and options.only is None:
-        result = prooflib.RESULTS / f'load-papers100M-{options.kind}.json'
     claims, facts, hashes = {}, {}, {}
     for name, limit, recipe, epochs, more, least in CASES[options.kind]:
         if options.only not in (None, name):
@@ -60,4 +57,5 @@ def main():
             hashes[name] = hashed['epochs'][0]['hash']
     if len(hashes) > 1:
         claims[f'one hash for 2,000 batches of A under {", ".join(hashes)}'] = len(set(hashes.values())) == 1
-    return 0 if prooflib.record(result, claims, kind=options.kind, hashes=hashes, cases=facts) else 1
+    path = prooflib.result_path(options, f'load-papers100M-{options.kind}', options.only is None)
+    return 0 if prooflib.record(path, claims, kind=options.kind, hashes=hashes, cases=facts) else 1

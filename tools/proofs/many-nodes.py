@@ -66,7 +66,3 @@ def main():
     except AssertionError as error:
         claims[f'{BATCHES} batches are the files: {error}'] = False
     return 0 if prooflib.record(options.json, claims, epoch=epoch, plan=events[:1], runs=reports) else 1
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -153,14 +153,10 @@ def train_words(case, dataset, epochs, run):
     return ['train', dataset, *case['recipe'], '--threads', case['threads'], '--epochs', epochs, '--eval-every', epochs, '--run', run, '--json']
 
 
-def events_of(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith('{')]
-
-
 def count_epochs(case, dataset, run):
     """As many as take about TRAIN_SECONDS under this line."""
     report = prooflib.limited(case['line'], prooflib.plimsoll(), *train_words(case, dataset, 3, run), '--quiet', warm=True)
-    seconds = [event['seconds'] for event in events_of(report['stdout']) if event['event'] == 'epoch']
+    seconds = [event['seconds'] for event in prooflib.events(report['stdout']) if event['event'] == 'epoch']
     if not seconds:
         sys.exit(f'case {case["number"]}, before anything is taken: exit {report["exit"]}: {report["stderr"]}')
     return min(max(math.ceil(TRAIN_SECONDS / seconds[-1]), 12), 2000)
@@ -198,7 +194,7 @@ def try_case(case, dataset, folder):
     epochs = count_epochs(case, dataset, run)
     shutil.rmtree(run, ignore_errors=True)
     done = prooflib.call(*train_words(case, dataset, epochs, calm), '--quiet')
-    expected = outcome(events_of(done.stdout), calm)
+    expected = outcome(prooflib.events(done.stdout), calm)
     result = {**case, **disturbed(case, dataset, epochs, run)}
     report = result['cgroup']
     result['alive'] = report['exit'] == 0 and report['oom_kill'] == 0 and result['neighbour'] in (0, None)
@@ -230,27 +226,20 @@ def main():
     parser.add_argument('--dataset', type=pathlib.Path)
     parser.add_argument('--dir', type=pathlib.Path)
     options = parser.parse_args()
-    if options.json is None and options.only is None:
-        options.json = prooflib.RESULTS / 'neighbours.json'
     with tempfile.TemporaryDirectory(prefix='prove-neighbours-') as temporary:
         folder = (options.dir or pathlib.Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         dataset = options.dataset or folder / 'papers'
         if not dataset.exists():
-            prooflib.call('generate', 'papers100M', dataset, '--scale', '0.05', '--quiet').check_returncode()
-        head = {'seed': options.seed, 'dataset': dataset.name, 'build': prooflib.file_digest(
-            prooflib.plimsoll(), *sorted(pathlib.Path(prooflib.plimsoll()).parent.glob('libplimsoll.so.*.*.*')))}
-        log = folder / 'neighbours.jsonl'
-        known = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        found = {one['result']['number']: one['result'] for one in known if one['head'] == head}
-        for number in [options.only] if options.only is not None else range(options.cases):
-            if number in found and options.only is None:
-                continue
-            result = found[number] = try_case(draw_case(number, options.seed, dataset), dataset, folder)
-            with open(log, 'a') as file:
-                file.write(json.dumps({'head': head, 'result': result}) + '\n')
-            print(f'{number}: {result["kind"]}, {result["line"] // MIB} MiB, {result["left"] // MIB} left (minimum {result["minimum"] // MIB}), '
-                  f'{result["rate"] / MIB:.0f} MiB/s: {"alive" if result["alive"] else "KILLED"}, {"same bits" if result["same"] else "OTHER BITS"}, '
-                  f'steps/s {result["speed"]}', file=sys.stderr)
-    results = [found[number] for number in ([options.only] if options.only is not None else range(options.cases))]
-    return 0 if prooflib.record(options.json, summarise(results), seed=options.seed, cases=results) else 1
+            prooflib.must('generate', 'papers100M', dataset, '--scale', '0.05', '--quiet')
+
+        def case(number):
+            return try_case(draw_case(number, options.seed, dataset), dataset, folder)
+        if options.only is not None:
+            results = [case(options.only)]
+            print(json.dumps(results[0]), file=sys.stderr)
+        else:
+            log = prooflib.Log(folder / 'neighbours.jsonl', seed=options.seed, dataset=dataset.name, build=prooflib.build_digest())
+            results = [log.get(str(number), lambda: case(number)) for number in range(options.cases)]
+    path = prooflib.result_path(options, 'neighbours', options.only is None)
+    return 0 if prooflib.record(path, summarise(results), seed=options.seed, cases=results) else 1

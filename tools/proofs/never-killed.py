@@ -209,7 +209,7 @@ class Trial:
         return report['exit'] == 0 and not self.result['wrong']
 
     def check_training(self, report, asked):
-        events = [json.loads(line) for line in report['stdout'].splitlines() if line.startswith('{')]
+        events = prooflib.events(report['stdout'])
         plan = events[0]
         if plan['part_seeds'] != asked['part_seeds']:
             self.fail(f'train cuts batches to {plan["part_seeds"]} where plan said {asked["part_seeds"]}')
@@ -322,7 +322,7 @@ class RankTrial:
         return {'cut': int(weights['metadata'].get('part_seeds') or 0), 'weights': weights['digest'], 'metrics': prooflib.file_digest(self.run / 'metrics.jsonl')}
 
     def check_training(self, report):
-        events = [json.loads(line) for line in report['stdout'].splitlines() if line.startswith('{')]
+        events = prooflib.events(report['stdout'])
         phases = events[0].get('phases') or {}
         total = self.ranks * max((size for name, size in phases.items() if name != 'predict'), default=events[0]['total_bytes'])
         self.result.update(self.bits(), total=total, peak=peak_of(report), losses=[event['loss'] for event in events if event['event'] == 'epoch'])
@@ -428,12 +428,6 @@ def compare_results(ran):
     return {'recipes': len(recipes), 'bits_differ': bits, 'digits_differ': digits, 'farthest_loss': farthest}
 
 
-def fingerprint():
-    """Of what is tested: results of another build are not gone on with."""
-    binary = pathlib.Path(prooflib.plimsoll())
-    return prooflib.file_digest(binary, *sorted(binary.parent.glob('libplimsoll.so.*.*.*')))
-
-
 def go_on(path, head):
     """What an interrupted run of the same build has found already, by kind and number."""
     found = {'trial': {}, 'minimum': {}, 'flat': {}}
@@ -525,13 +519,13 @@ def main():
         take_variant(options.variant)
     kind = options.variant or ('ranks' if options.ranks else None)
     options.runs = options.runs or (24 if options.variant else 100 if options.ranks else 300)
-    options.json = options.json or prooflib.RESULTS / f'never-killed{"-" + kind if kind else ""}.json'
+    options.json = prooflib.result_path(options, f'never-killed{"-" + kind if kind else ""}', True)
     num_minimums = options.runs // 30 if options.minimums is None else options.minimums
     with tempfile.TemporaryDirectory() as temporary:
         directory = (options.dir or pathlib.Path(temporary)).resolve()
         directory.mkdir(parents=True, exist_ok=True)
         datasets = proofdata.make_all(directory, options.datasets, large=kind is None)
-        head = {'build': fingerprint(), 'seed': options.seed, 'variant': kind, 'datasets': options.datasets}
+        head = {'build': prooflib.build_digest(), 'seed': options.seed, 'variant': kind, 'datasets': options.datasets}
         found = go_on(directory / 'never-killed.jsonl', head)
         num_after = len(FLAT_RANKS) if options.ranks else num_minimums
         progress = Progress(directory / 'never-killed.jsonl', head, options.runs + num_after - sum(map(len, found.values())))

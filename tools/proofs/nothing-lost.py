@@ -20,7 +20,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -112,11 +111,7 @@ def kill_work(work, draw, kills):
         moment = draw.uniform(0, work.seconds)
         began = time.monotonic()
         child = work.start()
-        try:
-            child.wait(timeout=moment)
-        except subprocess.TimeoutExpired:
-            child.kill()
-        printed = child.communicate()[1]
+        printed = prooflib.end_after(child, moment)
         if child.returncode not in (0, -signal.SIGKILL):
             die(f'{work.name} ends with {child.returncode}: {printed.strip()}')
         count += child.returncode != 0
@@ -249,12 +244,8 @@ def main():
         prooflib.skip('small disks and ulimit -u for somebody else need root')
     with tempfile.TemporaryDirectory(prefix='prove-nothing-lost-', dir=options.dir) as folder:
         folder = pathlib.Path(folder)
-        made = prooflib.call('generate', 'papers100M', folder / 'data', '--scale', resume.SCALE, '--memory', '256M', '--quiet')
-        if made.returncode != 0:
-            sys.exit(f'no graph to train on: {made.stderr}')
-        done = prooflib.call('train', folder / 'data', '--model', 'sage', '--fanout', '5,3', '--epochs', 1, '--run', folder / 'run', '--quiet')
-        if done.returncode != 0:
-            sys.exit(f'no run to use: {done.stderr}')
+        prooflib.must('generate', 'papers100M', folder / 'data', '--scale', resume.SCALE, '--memory', '256M', '--quiet')
+        prooflib.must('train', folder / 'data', '--model', 'sage', '--fanout', '5,3', '--epochs', 1, '--run', folder / 'run', '--quiet')
         for path in folder / 'train', folder / 'disks', folder / 'limits':
             path.mkdir()
         for path in folder, folder / 'limits':
@@ -277,6 +268,6 @@ def main():
               'and the same bytes afterwards': sum(disks.values()) == options.disks,
               f'{options.rlimits} ulimits ({", ".join(f"{what}: {count}" for what, count in sorted(limits.items()))}; by letter and exit code): nothing lost, '
               'and the same bytes afterwards': sum(limits.values()) == options.rlimits}
-    result = options.json or (prooflib.RESULTS / 'nothing-lost.json' if options.record else None)
-    return 0 if prooflib.record(result, claims, seed=options.seed, kills=counts, disks={str(code): count for code, count in disks.items()},
+    path = prooflib.result_path(options, 'nothing-lost', options.record)
+    return 0 if prooflib.record(path, claims, seed=options.seed, kills=counts, disks={str(code): count for code, count in disks.items()},
                                 rlimits=limits) else 1

@@ -32,7 +32,7 @@ def train(options, name, scratch):
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
         run = pathlib.Path(directory) / 'run'
         report = prooflib.limited(limit, prooflib.plimsoll(), 'train', options.dataset, *words, '--run', run, '--json')
-        events = [json.loads(line) for line in report.pop('stdout').splitlines() if line.startswith('{')]
+        events = prooflib.events(report.pop('stdout'))
         errors = report.pop('stderr')
         if report['exit'] != 0:
             sys.stderr.write(errors[-2000:])

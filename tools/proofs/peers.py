@@ -11,7 +11,6 @@ GraphBolt, its recorded figure (it is not on PyPI) stands beside. Takes about te
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 
 import prooflib
@@ -28,19 +27,16 @@ def peer(options, load):
     """GraphBolt's batches/s and edges/s: its last line is one JSON object."""
     words = [options.venv / 'bin' / 'python', options.peers / 'graphbolt_loader.py', '--data', options.raw,
              '--batch', load['batch'], '--fanout', load['fanout'], '--batches', load['batches'], '--warmup', load['warmup']]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True)
-    printed = json.loads(done.stdout.splitlines()[-1])
+    printed = prooflib.last_json(prooflib.run(*words))
     return {'sample': printed['sample_batches_per_s']['median'], 'features': printed['features_batches_per_s']['median'],
             'edges': printed['sampled_edges_per_s'], 'edges_per_batch': printed['edges_per_batch']}
 
 
 def ours(options, load, what, *more):
     """Our median over the epochs but the first."""
-    done = prooflib.call('bench', what, options.data, '--batch', load['batch'], '--fanout', load['fanout'], '--epochs', load['epochs'],
-                         '--topology', 'memory', '--features', 'memory', '--json', '--quiet', *more)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    epochs = prooflib.last_json(done.stdout)['epochs'][1:]
+    printed = prooflib.must('bench', what, options.data, '--batch', load['batch'], '--fanout', load['fanout'], '--epochs', load['epochs'],
+                            '--topology', 'memory', '--features', 'memory', '--json', '--quiet', *more)
+    epochs = prooflib.last_json(printed)['epochs'][1:]
     return {'rate': statistics.median(epoch['batches_per_second'] for epoch in epochs),
             'edges': statistics.median(epoch['edges_per_second'] for epoch in epochs)}
 

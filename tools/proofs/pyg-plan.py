@@ -12,7 +12,6 @@ PYTHON (default: $PLIMSOLL_PYG_PYTHON, else this one) needs torch, torch_geometr
 and 9 GB of memory; real ogbn-arxiv from $PLIMSOLL_TEST_DATA or ../shared/data, else a generated one. --record writes
 bench/results/pyg-plan.json.
 """
-import json
 import mmap
 import os
 import pathlib
@@ -52,13 +51,11 @@ PROOF = [
 
 
 def make_dataset(name, directory):
-    real = pathlib.Path(os.environ.get('PLIMSOLL_TEST_DATA', prooflib.SOURCE.parent / 'shared' / 'data')) / 'ogbn_arxiv'
+    real = prooflib.test_data() / 'ogbn_arxiv'
     dataset = directory / name
     if not dataset.exists():
         words = ['import', real, dataset] if name == 'arxiv' and real.exists() else ['generate', DATASETS[name][0], dataset, *DATASETS[name][1:]]
-        done = prooflib.call(*words, '--memory', '2G', '--quiet')
-        if done.returncode:
-            sys.exit(f'{name}: {done.stderr.strip()}')
+        prooflib.must(*words, '--memory', '2G', '--quiet')
     return dataset
 
 
@@ -73,28 +70,19 @@ def held(*directories):
 
 
 def measure(python, arrays, words):
-    with tempfile.NamedTemporaryFile('r', suffix='.json') as report:
-        for _ in range(TRIES):
-            done = subprocess.run([prooflib.SOURCE / 'tools' / 'limited', str(LIMIT), '--warm', '--json', report.name, '--', python,
-                                   prooflib.SOURCE / 'bench' / 'pyg_peak.py', 'run', arrays, *words], capture_output=True, text=True, check=False)
-            if done.returncode == prooflib.SKIPPED:
-                prooflib.skip(done.stderr.strip())
-            report.seek(0)
-            seen = json.loads(report.read())
-            if seen['exit']:
-                sys.exit(f'PyG failed: {done.stderr[-2000:]}')
-            if seen['max_file'] < 0.05 * seen['peak']:
-                break
-            print(f'  {seen["max_file"] >> 20} MiB of files were counted too: once more', file=sys.stderr)
-    return seen, prooflib.last_json(done.stdout)
+    for _ in range(TRIES):
+        seen = prooflib.limited(LIMIT, python, prooflib.SOURCE / 'bench' / 'pyg_peak.py', 'run', arrays, *words, warm=True)
+        if seen['exit']:
+            sys.exit(f'PyG failed: {seen["stderr"][-2000:]}')
+        if seen['max_file'] < 0.05 * seen['peak']:
+            break
+        print(f'  {seen["max_file"] >> 20} MiB of files were counted too: once more', file=sys.stderr)
+    return seen, prooflib.last_json(seen['stdout'])
 
 
 def compare(python, dataset, arrays, text):
     words = text.split()
-    done = prooflib.call('plan', dataset, '--for', 'pyg', *words, '--json', '--quiet')
-    if done.returncode:
-        sys.exit(f'plan --for pyg: {done.stderr.strip()}')
-    plan = prooflib.last_json(done.stdout)
+    plan = prooflib.last_json(prooflib.must('plan', dataset, '--for', 'pyg', *words, '--json', '--quiet'))
     seen, inside = measure(python, arrays, words)
     error = plan['total_bytes'] / seen['peak'] - 1
     print(f'{dataset.name:13} {text}\n  estimated {plan["total_bytes"] >> 20} MiB in {plan["peak_phase"]}, measured {seen["peak"] >> 20} MiB: '
@@ -140,5 +128,5 @@ def main():
     worst = max(abs(run['error']) for run in runs)
     claims = {f'the estimate for PyG is within {100 * BOUND:.0f} % of its measured peak on {len(runs)} configurations (worst: {100 * worst:.1f} %)':
               worst <= BOUND}
-    path = options.json or (prooflib.RESULTS / 'pyg-plan.json' if options.record else None)
+    path = prooflib.result_path(options, 'pyg-plan', options.record)
     return 0 if prooflib.record(path, claims, versions={'torch': torch, 'torch_geometric': geometric, 'pyg_lib': library}, runs=runs) else 1

@@ -81,51 +81,23 @@ BACK_SECONDS, COME_BACK = 1.0, 0.9
 TICK = 0.02
 
 
-class Log:
-    """Results so far, by what they are of; those of another build or dataset do not count.
-
-    every: results are the same for every build.
-    """
-
-    def __init__(self, path, every=False, **head):
-        libraries = pathlib.Path(prooflib.plimsoll()).parent
-        build = [*sorted(libraries.glob('libplimsoll.so.*.*.*')), *sorted((libraries / 'python' / 'plimsoll').glob('*.*'))]
-        self.path, self.head = path, {**({} if every else {'build': prooflib.file_digest(*build)}), **head}
-        self.read()
-
-    def read(self):
-        known = [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
-        self.found = {one['key']: one['result'] for one in known if one['head'] == self.head}
-
-    def get(self, key, compute):
-        if key not in self.found:
-            self.read()  # another proof may have computed it
-        if key not in self.found:
-            self.found[key] = compute()
-            with open(self.path, 'a') as file:
-                file.write(json.dumps({'head': self.head, 'key': key, 'result': self.found[key]}) + '\n')
-            print(key, json.dumps(self.found[key])[:400], file=sys.stderr)
-        return self.found[key]
+def log_of(options, name, **head):
+    """Results of this build so far."""
+    package = sorted((pathlib.Path(prooflib.plimsoll()).parent / 'python' / 'plimsoll').glob('*.*'))
+    return prooflib.Log(options.dir / f'{name}.jsonl', build=prooflib.build_digest(*package), **head)
 
 
 def make_dataset(options, name, *words):
     """--dataset, or one that is made unless it is there."""
     path = options.dataset or options.dir / name
     if not path.exists():
-        prooflib.call(*(path if word is None else word for word in words), '--quiet').check_returncode()
+        prooflib.must(*(path if word is None else word for word in words), '--quiet')
     return path
 
 
 def make_papers(options, scale):
     scale = options.scale or scale
     return make_dataset(options, f'papers-{scale}', 'generate', 'papers100M', None, '--scale', scale)
-
-
-def run(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f'{" ".join(map(str, words))}: exit {done.returncode}\n{done.stderr[-3000:]}')
-    return done.stdout
 
 
 def sampler_of(python):
@@ -141,7 +113,7 @@ def mean_of(values):
 
 
 def accuracy(options):
-    log, claims, facts = Log(options.dir / 'accuracy.jsonl', epochs=options.epochs), {}, {}
+    log, claims, facts = log_of(options, 'accuracy', epochs=options.epochs), {}, {}
     sampler = sampler_of(options.pyg)
     left_out = [name for name, words in DATASETS.items() if not words[1].startswith('graphs/') and not sampler]
     for name, words in DATASETS.items():
@@ -154,7 +126,7 @@ def accuracy(options):
             more = ['--epochs', options.epochs] if options.epochs else []
 
             def score(seed):
-                printed = run(python, EXAMPLES / script, dataset, '--seed', seed, *more)
+                printed = prooflib.run(python, EXAMPLES / script, dataset, '--seed', seed, *more)
                 return float(re.search(r'^Test: (\S+)$', printed, re.MULTILINE).group(1))
             return mean_of([log.get(f'{script} {seed}', lambda: score(seed)) for seed in range(options.seeds)])
         facts[name] = {'plimsoll': scores(f'{name}.py', sys.executable)}
@@ -173,12 +145,12 @@ def accuracy(options):
 
 def feed(loader, python, dataset, workload, what, options, *more):
     words = [python, FEED, loader, dataset, '--workload', workload, '--what', what, '--seconds', options.seconds, *more]
-    return prooflib.last_json(run(*words))
+    return prooflib.last_json(prooflib.run(*words))
 
 
 def speed(options):
     dataset, sampler = make_papers(options, 0.09), sampler_of(options.pyg)
-    log, claims, facts = Log(options.dir / 'speed.jsonl', dataset=dataset.name, seconds=options.seconds, sampler=sampler), {}, {}
+    log, claims, facts = log_of(options, 'speed', dataset=dataset.name, seconds=options.seconds, sampler=sampler), {}, {}
     sides = {'plimsoll': sys.executable, 'sampler': sys.executable, **({'pyg': options.pyg} if sampler else {})}
     for workload, factor in FACTORS.items():
         found = facts[workload] = {}
@@ -212,7 +184,7 @@ def edges(options):
     sampler, scale = sampler_of(options.pyg), options.scale or 0.06
     if sampler != 'pyg_lib':
         prooflib.skip(f'{options.pyg} has no pyg-lib: name a Python that has by --pyg')
-    log, claims, facts = Log(options.dir / 'edges.jsonl', scale=scale, seconds=options.seconds), {}, {}
+    log, claims, facts = log_of(options, 'edges', scale=scale, seconds=options.seconds), {}, {}
     for draw, columns in DRAWS.items():
         def measure(side, workload):
             dataset = make_dataset(options, f'papers-{scale}-{draw}', 'generate', 'papers100M', None, '--scale', scale, '--edge-columns', columns)
@@ -257,7 +229,7 @@ def full(options):
 
 def leak(options):
     dataset = make_papers(options, 0.001)
-    found = prooflib.last_json(run(sys.executable, FEED, 'plimsoll', dataset, '--what', 'leak', '--batches', options.batches, '--memory', '1G'))
+    found = prooflib.last_json(prooflib.run(sys.executable, FEED, 'plimsoll', dataset, '--what', 'leak', '--batches', options.batches, '--memory', '1G'))
     resident, objects = found.pop('resident_bytes'), found.pop('objects')
     tenth = max(len(resident) // 10, 1)
     grown = max(resident[-tenth:]) - max(resident[tenth:2 * tenth])
@@ -324,7 +296,7 @@ def try_case(case, dataset):
 
 def neighbours(options):
     dataset = make_papers(options, 0.25)
-    log = Log(options.dir / 'neighbours.jsonl', dataset=dataset.name, seed=options.seed, limits=options.limits)
+    log = log_of(options, 'neighbours', dataset=dataset.name, seed=options.seed, limits=options.limits)
     results = [log.get(str(number), lambda: try_case(draw_case(number, options), dataset)) for number in range(options.cases or 40)]
     killed = [one['number'] for one in results if not one['alive']]
     done = [one for one in results if one['done']]
@@ -339,7 +311,7 @@ def neighbours(options):
 
 
 def inference(options):
-    tried = [json.loads(line) for line in run(sys.executable, '-W', 'ignore', MODELS, options.dir, options.cases or 300, options.seed).splitlines()]
+    tried = [json.loads(line) for line in prooflib.run(sys.executable, '-W', 'ignore', MODELS, options.dir, options.cases or 300, options.seed).splitlines()]
     outcomes = collections.Counter(one['outcome'] for one in tried)
     equal = [one for one in tried if one['outcome'] == 'equal']
     convs = sorted({conv for one in equal for conv in one.get('convs', [])})
@@ -354,6 +326,8 @@ def inference(options):
         f'no model is changed (not so: {changed})': not changed,
         f'{len(convs)} kinds of convolutions and models are computed, at least 20 by 300 models': len(convs) >= 20 or len(tried) < 300},
         seed=options.seed, outcomes=outcomes, refused=refused, computed=', '.join(convs), norms=', '.join(sorted({one['norm'] for one in equal if one.get('norm')})), wrong=wrong, missed=missed)
+
+
 def draw_steps(number, seed):
     rng = random.Random(f'{seed} steps {number}')
     return {'number': number, 'model': rng.choice(['GCN', 'GraphSAGE', 'GAT', 'GIN']), 'hidden': 8 * round(math.exp(rng.uniform(math.log(2), math.log(128)))),
@@ -384,7 +358,7 @@ def step_cases(options, dataset):
     a share, and the weights at the end. Scripts that do not run there are left out. guard and
     rehearse share these runs, of any build: a build that computed other weights would fail.
     """
-    log = Log(options.dir / 'alone.jsonl', every=True, dataset=dataset.name, seed=options.seed)
+    log = prooflib.Log(options.dir / 'alone.jsonl', dataset=dataset.name, seed=options.seed)
     numbers, found = itertools.count(), 0
     while found < (options.cases or 60):
         case = draw_steps(next(numbers), options.seed)
@@ -397,7 +371,7 @@ def step_cases(options, dataset):
 
 def guard(options):
     dataset = make_papers(options, 0.02)
-    log, results = Log(options.dir / 'guard.jsonl', dataset=dataset.name, seed=options.seed), []
+    log, results = log_of(options, 'guard', dataset=dataset.name, seed=options.seed), []
     for case, alone in step_cases(options, dataset):
         number, limit = case['number'], case['limit']
         result = {**case, **log.get(f'{number} limited', lambda: run_steps(dataset, case, limit)), 'peak_bytes': alone['peak_bytes']}
@@ -421,7 +395,7 @@ def guard(options):
 
 def rehearse(options):
     dataset = make_papers(options, 0.02)
-    log = Log(options.dir / 'rehearse.jsonl', dataset=dataset.name, seed=options.seed)
+    log = log_of(options, 'rehearse', dataset=dataset.name, seed=options.seed)
     results = [rehearse_case(case, alone, dataset, log) for case, alone in step_cases(options, dataset)]
     refused = [one for one in results if one['exit'] == 3 and one['batch_size'] is not None]
     ran = [one for one in results if one['exit'] == 0]
@@ -462,10 +436,6 @@ def rehearse_case(case, alone, dataset, log):
     return result
 
 
-def parse_size(text):
-    return int(float(text[:-1]) * (1 << {'M': 20, 'G': 30}[text[-1]]))
-
-
 def main():
     parser = prooflib.parser(__doc__)
     proofs = {proof.__name__: proof for proof in (accuracy, speed, edges, full, leak, neighbours, inference, guard, rehearse)}
@@ -479,18 +449,15 @@ def main():
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--seconds', type=float, default=5)
     parser.add_argument('--batches', type=int, default=100_000)
-    parser.add_argument('--limits', type=lambda text: [parse_size(size) for size in text.split(',')], default=[2 * GIB, 4 * GIB, 8 * GIB])
+    parser.add_argument('--limits', type=lambda text: [prooflib.parse_size(size) for size in text.split(',')], default=[2 * GIB, 4 * GIB, 8 * GIB])
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--before', type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument('--dir', type=pathlib.Path)
     options = parser.parse_args()
-    options.json = options.json or prooflib.RESULTS / f'python-{options.what}.json'
+    options.json = prooflib.result_path(options, f'python-{options.what}', True)
     if options.what == 'accuracy' and options.dataset:
         sys.exit('accuracy makes its datasets in --dir')
-    package = pathlib.Path(prooflib.plimsoll()).parent / 'python'
-    os.environ['PYTHONPATH'] = os.pathsep.join([str(package), *filter(None, [os.environ.get('PYTHONPATH')])])
-    if subprocess.run([sys.executable, '-c', 'import plimsoll, torch, torch_geometric'], check=False).returncode != 0:
-        prooflib.skip(f'{sys.executable} cannot import plimsoll (from {package}), torch and torch_geometric')
+    prooflib.python_package('torch', 'torch_geometric')
     with tempfile.TemporaryDirectory(prefix='prove-python-') as temporary:
         options.dir = (options.dir or pathlib.Path(temporary)).resolve()
         options.dir.mkdir(parents=True, exist_ok=True)

@@ -275,8 +275,7 @@ class Proof:
 
     def restore(self, **empty):
         """What the same command has found already of this build."""
-        libraries = sorted(pathlib.Path(prooflib.plimsoll()).parent.glob('libplimsoll.so.*.*.*'))
-        head, path = {'build': prooflib.file_digest(*libraries), 'seed': self.options.seed}, self.directory / f'{self.options.what}.json'
+        head, path = {'build': prooflib.build_digest(), 'seed': self.options.seed}, self.directory / f'{self.options.what}.json'
         found = json.loads(path.read_text()) if path.exists() else {}
         return found if all(found.get(name) == value for name, value in head.items()) else {**head, **empty}
 
@@ -416,7 +415,7 @@ class Proof:
         code, out, printed = finish(child)
         if code != 0:
             sys.exit(f'{ranks} ranks failed: {printed}')
-        events = [prooflib.last_json(line) for line in out.splitlines()]
+        events = prooflib.events(out)
         return round(1 / statistics.median([event['seconds'] for event in events if event.get('event') == 'epoch'][1:]), 4)
 
     def compare(self, rates, least, workload, **facts):
@@ -442,7 +441,7 @@ class Proof:
         each = ['sh', '-c', f'exec {prooflib.SOURCE}/tools/limited {memory} --json {seen.resolve()}/$$ -- "$@"', 'sh']
         child = subprocess.run(words_of(mpi, ranks, 'train', self.options.dataset, *WORKLOADS['A'], '--epochs', 4, '--eval-every', 0, '--shares', 2, '--run', run, '--json', before=each),
                                capture_output=True, text=True, check=False)
-        events = [prooflib.last_json(line) for line in child.stdout.splitlines()]
+        events = prooflib.events(child.stdout)
         epochs = [event for event in events if event.get('event') == 'epoch']
         groups = [prooflib.last_json(path.read_text()) for path in seen.iterdir()]
         self.add({'ranks': ranks, 'memory': memory, 'code': child.returncode, 'epoch_seconds': [epoch['seconds'] for epoch in epochs],
@@ -474,7 +473,6 @@ class Proof:
                     self.keep(found)
         return dict(self.compare({1: found[f'{workload} {rate}'][::2], 2: found[f'{workload} {rate}'][1::2]}, RATES[rate][workload], workload, rate=rate, link=links[rate])
                     for rate, workload in itertools.product(RATES, WORKLOADS))
-
 
     def trained(self, name, model):
         """A run of one epoch by one process."""
@@ -552,5 +550,4 @@ def main():
         directory.mkdir(exist_ok=True)
         proof = Proof(options, directory)
         claims = getattr(proof, options.what)()
-    path = options.json or prooflib.RESULTS / f'ranks-{options.what}.json'
-    return 0 if prooflib.record(path, claims, runs=proof.results) else 1
+    return 0 if prooflib.record(prooflib.result_path(options, f'ranks-{options.what}', True), claims, runs=proof.results) else 1

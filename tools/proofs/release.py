@@ -15,8 +15,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 import zipfile
@@ -28,26 +26,19 @@ FOR_TESTS = ['gcc', 'libc6-dev', 'pkg-config', 'openmpi-bin', 'mpich', 'python3-
 TORCH = ['torch==2.13.0', 'torch_geometric', 'numpy']
 
 
-def run(*words, **options):
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, **options)
-    if done.returncode != 0:
-        sys.exit(f'{" ".join(map(str, words))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}')
-    return done.stdout
-
-
 class Roots:
     """Root directories of Debian's suites; packages are downloaded once."""
 
     def __init__(self, work):
         self.work, self.cache = work, work / 'debs'
         self.cache.mkdir(exist_ok=True)
-        known = run('apt-get', 'indextargets', '--format', '$(REPO_URI) $(RELEASE)', 'Created-By: Packages').splitlines()
+        known = prooflib.run('apt-get', 'indextargets', '--format', '$(REPO_URI) $(RELEASE)', 'Created-By: Packages').splitlines()
         self.mirror = next(line.split()[0] for line in known if re.fullmatch(r'\S+ [a-z]+', line))
 
     def make(self, suite):
         root = self.work / suite
         if not root.exists():
-            run('debootstrap', '--variant=minbase', f'--cache-dir={self.cache}', suite, root, self.mirror)
+            prooflib.run('debootstrap', '--variant=minbase', f'--cache-dir={self.cache}', suite, root, self.mirror)
             (root / 'etc' / 'dpkg' / 'dpkg.cfg.d' / 'unsafe').write_text('force-unsafe-io\n')
             # A mirror may be a snapshot: signed, and past the date until which it says it is the newest.
             (root / 'etc' / 'apt' / 'apt.conf.d' / 'snapshot').write_text('Acquire::Check-Valid-Until "false";\n')
@@ -56,14 +47,14 @@ class Roots:
         return root
 
     def copy(self, root):
-        run('cp', '-a', root, f'{root}-copy')
+        prooflib.run('cp', '-a', root, f'{root}-copy')
         return pathlib.Path(f'{root}-copy')
 
     def inside(self, root, *words, **environment):
         script = 'mount -t proc proc "$0/proc"; mount --rbind /dev "$0/dev"; mount --bind "$1" "$0/var/cache/apt/archives"; root=$0; shift; exec chroot "$root" "$@"'
         variables = {'PATH': '/usr/sbin:/usr/bin:/sbin:/bin', 'HOME': '/root', 'LC_ALL': 'C.UTF-8', 'DEBIAN_FRONTEND': 'noninteractive', **environment}
-        return run('unshare', '--mount', '--pid', '--fork', 'sh', '-ec', script, root, self.cache, 'env', '-i',
-                   *(f'{name}={value}' for name, value in variables.items()), *words)
+        return prooflib.run('unshare', '--mount', '--pid', '--fork', 'sh', '-ec', script, root, self.cache, 'env', '-i',
+                            *(f'{name}={value}' for name, value in variables.items()), *words)
 
     def install(self, root, *packages):
         self.inside(root, 'apt-get', 'install', '-y', '-qq', '--no-install-recommends', *packages)
@@ -81,7 +72,7 @@ def build_packages(roots, base, archive):
             tree = root / name
             tree.mkdir(parents=True)
             shutil.copy(archive, tree)
-            run('tar', '-C', tree, '-xf', archive)
+            prooflib.run('tar', '-C', tree, '-xf', archive)
         source = f'/one/{archive.name.removesuffix(".tar.xz")}'
         roots.inside(root, 'apt-get', 'update')
         roots.install(root, 'dpkg-dev', 'lintian')
@@ -101,11 +92,11 @@ def build_packages(roots, base, archive):
 def older(package, folder):
     """The same package as an older version: without the suffix of the distribution it was built on, so that what others need of it holds."""
     tree = folder / package.stem
-    run('dpkg-deb', '-R', package, tree)
+    prooflib.run('dpkg-deb', '-R', package, tree)
     control = tree / 'DEBIAN' / 'control'
     version = re.search(r'^Version: (\S+)', control.read_text(), re.M).group(1)
     control.write_text(control.read_text().replace(version, version.split('+')[0]))
-    run('dpkg-deb', '-b', tree, folder / f'{tree.name}_old.deb')
+    prooflib.run('dpkg-deb', '-b', tree, folder / f'{tree.name}_old.deb')
     shutil.rmtree(tree)
 
 
@@ -130,11 +121,11 @@ def try_packages(roots, base, packages, tests):
             start = time.monotonic()
             roots.inside(root, 'sh', '-c', f'cd /source && exec debian/tests/{test}', AUTOPKGTEST_TMP=f'/try/{test}')
             seconds[test] = round(time.monotonic() - start, 1)
-        names = run('sh', '-c', f'cd "{packages}" && ls *.deb | cut -d_ -f1').split()
+        names = prooflib.run('sh', '-c', f'cd "{packages}" && ls *.deb | cut -d_ -f1').split()
         roots.inside(root, 'apt-get', 'purge', '-y', '-qq', *names)
         for name in ('packages', 'old', 'source', 'try'):
             shutil.rmtree(root / name)
-        left = run('find', root, '-xdev', '-path', '*plimsoll*', '-not', '-path', '*/var/cache/*', '-not', '-path', f'{root}/root/.cache/*').split()
+        left = prooflib.run('find', root, '-xdev', '-path', '*plimsoll*', '-not', '-path', '*/var/cache/*', '-not', '-path', f'{root}/root/.cache/*').split()
         return {'upgraded': [began, upgraded], 'seconds': seconds, 'left': [path.removeprefix(str(root)) for path in left]}
     finally:
         shutil.rmtree(root)
@@ -173,19 +164,19 @@ def try_command(roots, base, wheel):
 def try_beside_torch(work, wheel):
     home, data = work / 'environment', work / 'data'
     clean = {name: value for name, value in os.environ.items() if name not in ('PYTHONPATH', 'VIRTUAL_ENV', 'LD_LIBRARY_PATH')}
-    run('python3', '-m', 'venv', home)
-    run(home / 'bin' / 'pip', 'install', '--quiet', wheel, *TORCH, env=clean)
-    run(home / 'bin' / 'plimsoll', 'generate', 'arxiv', data, '--scale', '0.01', '--quiet', env=clean)
-    return json.loads(run(home / 'bin' / 'python', '-I', prooflib.SOURCE / 'tests' / 'python' / 'installed.py', data, env=clean).splitlines()[-1])
+    prooflib.run('python3', '-m', 'venv', home)
+    prooflib.run(home / 'bin' / 'pip', 'install', '--quiet', wheel, *TORCH, env=clean)
+    prooflib.run(home / 'bin' / 'plimsoll', 'generate', 'arxiv', data, '--scale', '0.01', '--quiet', env=clean)
+    return json.loads(prooflib.run(home / 'bin' / 'python', '-I', prooflib.SOURCE / 'tests' / 'python' / 'installed.py', data, env=clean).splitlines()[-1])
 
 
 def check_texts(work, sbom):
     """spdx-tools and zizmor, of PyPI; either ends with an error if it finds one."""
     home = work / 'checkers'
-    run('python3', '-m', 'venv', home)
-    run(home / 'bin' / 'pip', 'install', '--quiet', 'spdx-tools', 'zizmor')
-    run(home / 'bin' / 'pyspdxtools', '-i', sbom)
-    run(home / 'bin' / 'zizmor', '--offline', '--quiet', prooflib.SOURCE / '.github' / 'workflows')
+    prooflib.run('python3', '-m', 'venv', home)
+    prooflib.run(home / 'bin' / 'pip', 'install', '--quiet', 'spdx-tools', 'zizmor')
+    prooflib.run(home / 'bin' / 'pyspdxtools', '-i', sbom)
+    prooflib.run(home / 'bin' / 'zizmor', '--offline', '--quiet', prooflib.SOURCE / '.github' / 'workflows')
 
 
 def prove(options, work):
@@ -193,14 +184,14 @@ def prove(options, work):
     if not releases:
         releases = [work / 'one', work / 'two']
         for release in releases:
-            run(prooflib.SOURCE / 'tools' / 'release', release, '--only', 'archive,wheel', '--wheel-dir', work / f'wheel-{release.name}')
+            prooflib.run(prooflib.SOURCE / 'tools' / 'release', release, '--only', 'archive,wheel', '--wheel-dir', work / f'wheel-{release.name}')
     first, second = map(digests, releases)
     [archive], [wheel], [sbom] = (list(releases[0].glob(pattern)) for pattern in ('*.tar.xz', '*.whl', '*.spdx.json'))
     claims = {'two builds of the archive, the wheel and the SBOM are the same bytes': first == second}
     check_texts(work, sbom)
     claims['spdx-tools accepts the SBOM, zizmor the workflows'] = True
     facts, roots = {'sha256': first}, Roots(work)
-    run('tar', '-C', work, '-xf', archive)
+    prooflib.run('tar', '-C', work, '-xf', archive)
     unpacked = work / archive.name.removesuffix('.tar.xz')
     for suite in ('bookworm', 'trixie'):
         base = roots.make(suite)

@@ -54,10 +54,8 @@ class Trial:
         self.options = [*(data.parent / word if word == PAIRS else word for word in options), *COMMON, '--epochs', str(2 * lives)]
         self.run = work / 'run'
         began = time.monotonic()
-        done = subprocess.run(self.command(), capture_output=True, text=True, check=False)
+        prooflib.run(*self.command())
         self.seconds = time.monotonic() - began
-        if done.returncode != 0:
-            sys.exit(f'the undisturbed run fails: {" ".join(self.command())}\n{done.stderr}')
         self.whole = self.digests()
         shutil.rmtree(self.run)
 
@@ -74,11 +72,7 @@ class Trial:
     def live(self, number, moment):
         """A life that this signal ends, unless it is over before; its exit code."""
         child = subprocess.Popen(self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        try:
-            child.wait(timeout=moment)
-        except subprocess.TimeoutExpired:
-            child.send_signal(number)
-        printed = child.communicate()[1]
+        printed = prooflib.end_after(child, moment, number)
         # A signal may also come before the program could say that it wants to catch it.
         if child.returncode not in (0, -number, STOPPED if number == signal.SIGTERM else 0):
             die(f'{self.name}: a life ends with {child.returncode}: {printed.strip()}')
@@ -136,9 +130,7 @@ def main():
     print(f'seed {options.seed}')
     with tempfile.TemporaryDirectory(prefix='prove-resume-', dir=options.dir) as folder:
         folder = pathlib.Path(folder)
-        made = prooflib.call('generate', 'papers100M', folder / 'data', '--scale', SCALE, '--memory', '256M', '--quiet')
-        if made.returncode != 0:
-            sys.exit(f'no graph to train on: {made.stderr}')
+        prooflib.must('generate', 'papers100M', folder / 'data', '--scale', SCALE, '--memory', '256M', '--quiet')
         nodes = json.loads((folder / 'data' / 'dataset.json').read_text())['num_nodes']
         numpy.save(folder / PAIRS, numpy.random.default_rng(options.seed).integers(0, nodes, (1300, 2)))
         trials = []
@@ -151,5 +143,5 @@ def main():
         seconds = {trial.name: round(trial.seconds, 2) for trial in trials}
     claim = (f'{counts["runs"]} runs of {len(recipes)} recipes, killed {counts["kills"]} times and stopped {counts["stops"]} times, '
              'ended with the checkpoints and metrics of undisturbed ones, byte for byte')
-    result = options.json or (prooflib.RESULTS / 'resume.json' if options.record else None)
-    return 0 if prooflib.record(result, {claim: True}, seed=options.seed, **counts, undisturbed_seconds=seconds) else 1
+    path = prooflib.result_path(options, 'resume', options.record)
+    return 0 if prooflib.record(path, {claim: True}, seed=options.seed, **counts, undisturbed_seconds=seconds) else 1

@@ -425,10 +425,10 @@ def main():
         version = cluster.ask('sinfo', '--version').strip()
         if options.accounting:
             claims, facts = account(cluster)
-            return 0 if prooflib.record(options.json or prooflib.RESULTS / 'slurm-accounting.json', claims, slurm=version, **facts) else 1
+            return 0 if prooflib.record(prooflib.result_path(options, 'slurm-accounting', True), claims, slurm=version, **facts) else 1
         if options.scripts:
             claims, facts = scripts(cluster)
-            return 0 if prooflib.record(options.json or prooflib.RESULTS / 'slurm-scripts.json', claims, slurm=version, **facts) else 1
+            return 0 if prooflib.record(prooflib.result_path(options, 'slurm-scripts', True), claims, slurm=version, **facts) else 1
         if options.ranks:
             make_graph(cluster)
             facts = ranks(cluster)
@@ -436,7 +436,7 @@ def main():
                       for name, fact in facts.items()}
             claims['one of each MPI was stopped on two nodes and continued on one'] = all(
                 facts[f'{mpi}_fewer']['stopped'] and facts[f'{mpi}_fewer']['nodes'] == '1' for mpi in ('pmix', 'pmi2'))
-            path = options.json or prooflib.RESULTS / 'slurm-ranks.json'
+            path = prooflib.result_path(options, 'slurm-ranks', True)
             return 0 if prooflib.record(path, claims, slurm=version, **facts) else 1
         epochs, seconds, weights = prepare(cluster)
         print('undisturbed:', epochs, 'epochs,', round(seconds), 's', flush=True)
@@ -466,5 +466,5 @@ def main():
             and facts['deaths']['requeued']['cause'] in ('preempted', 'requeued') and facts['deaths']['none']['outcome'] == 'finished',
         **submitted,
     }
-    path = options.json or prooflib.RESULTS / 'slurm.json'
+    path = prooflib.result_path(options, 'slurm', True)
     return 0 if prooflib.record(path, claims, slurm=version, epochs=epochs, undisturbed_seconds=round(seconds, 1), **facts) else 1

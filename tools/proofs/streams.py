@@ -5,21 +5,10 @@
 DATASET is one of papers100M's shape (a twentieth of its size is enough). Runs bench_streams of the release build
 (cmake --build --preset release --target bench_streams) under each line with one stream and with three in turn, and compares medians.
 """
-import json
 import pathlib
 import statistics
-import subprocess
-import sys
 
 import prooflib
-
-
-def measure(dataset, memory, streams, rounds):
-    program = prooflib.SOURCE / 'build' / 'release' / 'bench_streams'
-    done = subprocess.run([program, dataset, memory, str(streams), str(rounds)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout)
 
 
 def main():
@@ -30,7 +19,7 @@ def main():
     options = parser.parse_args()
     claims, results = {}, []
     for memory in options.memory.split(','):
-        one, three = ([measure(options.dataset, memory, streams, options.rounds) for _ in range(3)] for streams in (1, 3))
+        one, three = ([prooflib.bench('bench_streams', options.dataset, memory, streams, options.rounds) for _ in range(3)] for streams in (1, 3))
         peaks = [statistics.median(found['peak_bytes'] for found in kind) for kind in (one, three)]
         rounds = [found for kind in three for found in kind['rounds']]
         cost = statistics.median(found['both']['seconds'] / (found['epoch']['seconds'] + found['validations']['seconds']) for found in rounds)

@@ -12,7 +12,6 @@ Takes about fifteen minutes; needs 10 GB of memory.
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
@@ -30,20 +29,15 @@ def peer(options, python, script, load, *more):
     """A peer's it/s: its last line is one JSON object."""
     words = [python, options.peers / script, '--data', options.raw, *load['recipe'], '--batches', load['batches'],
              '--warmup', load['warmup'], '--repeats', 1, *more]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f'{script}: {done.stderr[-2000:]}')
-    return json.loads(done.stdout.splitlines()[-1])['train_it_per_s']['median']
+    return prooflib.last_json(prooflib.run(*words))['train_it_per_s']['median']
 
 
 def ours(options, load, precision):
     """The median line of the run's timeline, its first left out."""
     with tempfile.TemporaryDirectory() as directory:
         run = pathlib.Path(directory) / 'run'
-        done = prooflib.call('train', options.data, *load['recipe'], '--epochs', load['epochs'], '--eval-every', 0, '--lr', 0.003,
-                             '--precision', precision, '--memory-every', load['lines'], '--run', run, '--quiet')
-        if done.returncode != 0:
-            sys.exit(done.stderr)
+        prooflib.must('train', options.data, *load['recipe'], '--epochs', load['epochs'], '--eval-every', 0, '--lr', 0.003,
+                      '--precision', precision, '--memory-every', load['lines'], '--run', run, '--quiet')
         lines = prooflib.timeline(run)
         middle = sorted(lines[1:], key=lambda line: line['steps_per_s'])[len(lines) // 2 - 1]
         parts = {name[:-2]: middle[name] for name in middle if name.endswith('_s') and not name.endswith('per_s')}
