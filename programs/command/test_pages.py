@@ -53,7 +53,7 @@ def test_every_page_is_linked():
     assert [page for page in PAGES if page not in found and page not in FIRST[:1]] == []
 
 
-@pytest.mark.parametrize('page', [page for page in PAGES if page not in ('CONTRIBUTING.md', 'docs/proofs.md', 'docs/benchmarks.md')])
+@pytest.mark.parametrize('page', [page for page in PAGES if page not in ('CONTRIBUTING.md', 'docs/benchmarks.md')])
 def test_lines_are_narrow(page):
     """Where they can be broken: not in tables, and not in what a program printed."""
     shown = False
@@ -86,6 +86,19 @@ def test_the_results_are_those_that_the_proofs_name():
     named = {path for pattern in re.findall(r'`((?:bench/results/)?[\w.*-]+\.json)`', (SOURCE / 'docs' / 'proofs.md').read_text())
              for path in (SOURCE / 'bench' / 'results').glob(os.path.basename(pattern))}
     assert sorted((SOURCE / 'bench' / 'results').iterdir()) == sorted(named)
+
+
+def test_proofs_and_tests_that_the_page_names_exist():
+    text = (SOURCE / 'docs' / 'proofs.md').read_text()
+    proofs = set(re.findall(r'`tools/prove ([a-z][\w-]*)', text))
+    assert len(proofs) >= 40 and [proof for proof in sorted(proofs) if not (SOURCE / 'tools' / 'proofs' / f'{proof}.py').exists()] == []
+    files = [path for kind in ('tests', 'programs') for path in SOURCE.glob(f'{kind}/*/test_*.*')]
+    tests = [f'{path.parent.name}.{path.stem.removeprefix("test_")}' for path in files]
+    tests += [f'fuzz.{path.stem}' for path in (SOURCE / 'fuzz').glob('*.c')]
+    patterns = [*re.findall(r'^\|.*\| `([^`/ ]+)` \|$', text, re.M), *re.findall(r'ctest -R "?([^"`]+)', text),
+                *re.findall(r'\(`([^`/ ]+)`\)', ' '.join(re.findall(r'^In every CI run: .*?\n\n', text, re.M | re.S)))]
+    names = {name for pattern in patterns for name in pattern.replace('\\|', '|').split('|')}
+    assert len(names) >= 50 and [name for name in sorted(names) if not any(re.search(name, test) for test in tests)] == []
 
 
 def test_the_tour_names_functions_of_its_files():
