@@ -101,6 +101,23 @@ def test_proofs_and_tests_that_the_page_names_exist():
     assert len(names) >= 50 and [name for name in sorted(names) if not any(re.search(name, test) for test in tests)] == []
 
 
+SOURCES = [path for folder in ('src', 'include', 'programs', 'plugins', 'python', 'examples', 'tests', 'bench', 'fuzz')
+           for path in SOURCE.glob(f'{folder}/**/*.[ch]')]
+
+
+@pytest.fixture(scope='module')
+def words():
+    return {word for path in SOURCES for word in re.findall(r'\w+', path.read_text())}
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_sources_and_symbols_that_a_page_names_exist(page, words):
+    text = re.sub(r'^```.*?^```', '', (SOURCE / page).read_text(), flags=re.M | re.S)
+    files = re.findall(r'`([a-z_]+/[a-z_/]+\.[ch])`', text)
+    assert [file for file in files if not any(str(path).endswith(f'/{file}') for path in SOURCES)] == []
+    assert [name for name in re.findall(r'`((?:plim|PLIM|cli)_[A-Za-z_]+)`', text) if name not in words] == []
+
+
 def test_the_tour_names_functions_of_its_files():
     stops = re.findall(r'^\| `([\w/]+\.c)` \| (.*?) \|', (SOURCE / 'docs' / 'tour.md').read_text(), re.M)
     assert 10 <= len({file for file, _ in stops}) <= 25
