@@ -14,7 +14,7 @@ extern "C" {
 typedef enum plim_dtype { PLIM_I32 = 1, PLIM_I64, PLIM_F16, PLIM_F32, PLIM_U32 } plim_dtype_t;
 
 /* Columns: arrays with an entry for each edge, in the order of indices.npy, or for each node. A set
- * of them is the sum of their numbers. */
+ * of columns is the bitwise OR of their values. */
 typedef enum plim_column {
     PLIM_EDGE_FEATURES = 1, /* edge_features.npy: F16, F32 or I64 */
     PLIM_EDGE_WEIGHT = 2,   /* edge_weight.npy: F32 */
@@ -136,7 +136,7 @@ typedef struct plim_value_stats {
 /* Results of inspecting a dataset. */
 typedef struct plim_dataset_report {
     size_t size;
-    bool whole; /* every byte was read and verified; otherwise rows were sampled */
+    bool whole; /* every byte was read and verified; false: rows were sampled */
     int64_t bytes_read;
 
     /* In-degrees. Quantiles are exact up to 2,048 and at most 0.1 % too small above. */
@@ -164,7 +164,7 @@ typedef struct plim_dataset_report {
     bool network;         /* the files are on other machines */
     bool memory;          /* the files are in memory and count as memory */
 
-    int num_type_names; /* of the first types of edges; 0 where types have no names */
+    int num_type_names; /* of the first types of edges; 0 if they have no names */
     char type_names[PLIM_TOP_CLASSES][PLIM_TYPE_NAME]; /* shortened */
 } plim_dataset_report_t;
 
@@ -190,21 +190,20 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_da
  * Copies the dataset to `directory`, on a local disk, under a name made of its fingerprint and the
  * user's id, and returns the copy's path. Compares every checksum; the copy is complete or absent.
  * In a job of several ranks all of them call it: rank 0 reads, and the first rank of each node
- * writes. Where another process is making the same copy, it waits for it. An existing copy is
- * verified as a whole, and refused if it is damaged, belongs to another user than this one
- * or root, or others can write to it (PLIM_ERR_DATA). PLIM_ERR_SPACE before the first write,
- * PLIM_ERR_DATA, PLIM_ERR_IO, PLIM_ERR_STOPPED, PLIM_ERR_USAGE if ranks have different datasets or
- * there is no `directory`.
- * Memory: 11 MiB; if `directory` is in memory (tmpfs), also the dataset's size as long as the job
- * lasts, PLIM_ERR_BUDGET if that does not fit. Any thread.
+ * writes. If another process is making the same copy, the call waits for it. An existing copy is
+ * verified as a whole; it is refused (PLIM_ERR_DATA) if it is damaged, belongs to a user other than
+ * this one and root, or can be written by others. PLIM_ERR_SPACE before the first write;
+ * PLIM_ERR_DATA, PLIM_ERR_IO, PLIM_ERR_STOPPED; PLIM_ERR_USAGE if ranks have different datasets or
+ * `directory` does not exist. Memory: 11 MiB; if `directory` is in memory (tmpfs), also the
+ * dataset's size as long as the job lasts, PLIM_ERR_BUDGET if that does not fit. Any thread.
  */
 PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const char *directory, char path_out[PLIM_PATH_MAX]);
 
 /*
- * Opens the copy of `dataset` at `path`. A run that is trained on it keeps the path of `dataset`,
- * so that it can continue where the copy is gone. PLIM_ERR_DATA if it is another dataset, if it
- * belongs to another user than this one or root, or if others can write to it, and the errors of
+ * Opens the copy of `dataset` at `path`. A run that is trained on it records the path of `dataset`,
+ * so that it can continue after the copy was removed. PLIM_ERR_DATA if it is another dataset,
+ * belongs to a user other than this one and root, or can be written by others; the errors of
  * plim_dataset_open. Any thread.
  */
 PLIM_API plim_status_t plim_dataset_open_copy(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -14,14 +14,14 @@ typedef enum plim_self_loops {
     PLIM_SELF_LOOPS_REMOVE
 } plim_self_loops_t;
 
-/* What becomes of the columns of edges between the same nodes where one of them is kept. */
+/* How the columns of duplicate edges are merged when one edge is kept. */
 typedef enum plim_duplicates {
     PLIM_DUPLICATES_FIRST = 0, /* those of the first edge in the source */
     PLIM_DUPLICATES_SUM,       /* features and weights are added */
     PLIM_DUPLICATES_LARGEST    /* the largest of each feature, weight and time */
 } plim_duplicates_t;
 
-/* What labels are. */
+/* How labels are interpreted. */
 typedef enum plim_targets {
     PLIM_TARGETS_AUTO = 0, /* whole numbers in one column are classes, of graphs only if the source
                               has integers or is a text; others are values */
@@ -50,7 +50,7 @@ typedef struct plim_import_options {
      * valid and test, at most 1 in all, drawn uniformly without replacement; all 0: none. */
     double split[3];
     uint64_t seed;                /* of that draw */
-    plim_duplicates_t duplicates; /* others than FIRST also remove duplicates */
+    plim_duplicates_t duplicates; /* all but FIRST also remove duplicates */
     bool edge_ids;                /* keep the number of each edge in the source, as edge_id.npy */
 } plim_import_options_t;
 
@@ -60,10 +60,10 @@ typedef struct plim_import_options {
     }
 
 /*
- * Imports a source. Logs the kind of source and the disk space that is needed and free, and checks
- * before the first write: PLIM_ERR_SPACE, PLIM_ERR_BUDGET (with the minimum memory). Bad input is
- * PLIM_ERR_DATA with file, position and remedy. After a failure the target does not exist. Peak
- * memory: the ledger's line.
+ * Imports a source. Logs the kind of source and the disk space needed and free, and checks both
+ * disk and memory before the first write: PLIM_ERR_SPACE, PLIM_ERR_BUDGET (with the minimum). Bad
+ * input is PLIM_ERR_DATA with file, position and remedy. After a failure the target does not exist.
+ * Peak memory: the ledger's line.
  */
 PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_options_t *options);
 
@@ -92,7 +92,7 @@ typedef struct plim_generate_options {
     }
 
 /* Generates a dataset: the same bytes for the same options, for any memory, threads, engine and
- * CPU. Where the target is that dataset already, it does nothing. */
+ * CPU. Does nothing if the target is that dataset already. */
 PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options);
 
 /* What may still change; see docs/c.md. */

@@ -39,7 +39,7 @@ typedef enum plim_io_engine {
 
 typedef enum plim_log_level { PLIM_LOG_INFO, PLIM_LOG_WARNING } plim_log_level_t;
 
-/* Progress of one phase: `done` of `total` units; total is 0 if unknown. The strings are valid
+/* Progress of one phase: `done` of `total` units; total is 0 if unknown. The strings are valid only
  * during the callback. */
 typedef struct plim_progress {
     const char *phase; /* "reading edges", … */
@@ -88,11 +88,11 @@ typedef struct plim_job plim_job_t;
  * Creates a job. Its first accounts are "process", the memory of this process;
  * "reserve", for memory that the library does not allocate itself (heaps and code of other
  * libraries, page tables, other kernel charges): 3 % of the line, at least 32 MiB and 1 MiB for
- * each thread, at most 2 GiB; and, where other processes of the same control group hold so much
- * that the line cannot be reached, "other processes", as it stands now. If these alone exceed the
- * line, every reservation is refused (PLIM_ERR_BUDGET). PLIM_ERR_NOMEM; PLIM_ERR_USAGE for params
- * of no size, and for a transport of impossible ranks or without functions. The transport's state
- * lives longer than the job. Memory: 52 KiB, not counted.
+ * each thread, at most 2 GiB; and "other processes", the bytes by which other processes of the same
+ * control group now keep this one from reaching the line. If these alone exceed the line, every
+ * reservation is refused (PLIM_ERR_BUDGET). PLIM_ERR_NOMEM; PLIM_ERR_USAGE for params without a
+ * size, and for a transport with impossible ranks or missing functions. The transport's state must
+ * outlive the job. Memory: 52 KiB, not counted.
  */
 PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out);
 
@@ -101,8 +101,8 @@ PLIM_API void plim_job_retain(const plim_job_t *job);
 PLIM_API void plim_job_release(const plim_job_t *job);
 
 /*
- * Sets the stop flag (or clears it): calls under this job soon end with PLIM_ERR_STOPPED. Any
- * thread, and any signal handler while the job lives.
+ * Sets or clears the stop flag. While it is set, calls under this job soon end with
+ * PLIM_ERR_STOPPED. Any thread, and any signal handler while the job lives.
  */
 PLIM_API void plim_job_stop(plim_job_t *job, bool stop);
 

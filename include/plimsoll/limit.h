@@ -47,13 +47,12 @@ typedef struct plim_limits {
 
 typedef struct plim_limit_options {
     size_t size;
-    int64_t memory; /* the caller's own; 0: none */
-    int threads;    /* the caller's own; 0: none */
-    const char
-        *root; /* NULL: this machine; else a directory with a recorded proc/ and sys/ (tests) */
-    char **environment; /* NULL: this process's; else "NAME=value" strings (tests) */
+    int64_t memory;     /* the caller's own; 0: none */
+    int threads;        /* the caller's own; 0: none */
+    const char *root;   /* NULL: this machine; else a recorded proc/ and sys/ (for tests) */
+    char **environment; /* NULL: this process's; else "NAME=value" strings (for tests) */
     int local_ranks;    /* processes of this job on this node; 0: by the launcher's variables */
-    int cpu_ranks; /* those of them that may run on the same CPUs as this one; 0: this one alone */
+    int cpu_ranks;      /* those that may run on the same CPUs as this one; 0: this one alone */
 } plim_limit_options_t;
 
 #define PLIM_LIMIT_OPTIONS_INIT                                                                    \

@@ -31,8 +31,8 @@ typedef struct plim_sample {
     int64_t group_anonymous_bytes;
     int64_t group_shared_bytes; /* tmpfs and shared memory: a part of the page cache */
     int64_t group_kernel_bytes;
-    int64_t group_faults;       /* page faults since the group was made … */
-    int64_t group_major_faults; /* … of which these waited for a disk */
+    int64_t group_faults;       /* page faults since the group was made */
+    int64_t group_major_faults; /* those that waited for a disk */
 } plim_sample_t;
 
 #define PLIM_SAMPLE_INIT                                                                           \

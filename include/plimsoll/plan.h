@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* The place of a dataset's lists, or of its rows. */
+/* Where a dataset's lists, or its rows, are while it is used. */
 typedef enum plim_place {
     PLIM_PLACE_AUTO = 0, /* the planner chooses */
     PLIM_PLACE_MEMORY,
@@ -37,8 +37,8 @@ typedef struct plim_plan_params {
     const char *scratch; /* directory on a local disk for the working set; NULL: none */
     bool no_reading;     /* read only dataset.json and the statistics cache */
     bool no_advice;      /* do not search for other settings that fit */
-    /* Streams besides those over the three splits with the recipe's own settings; slots and windows
-     * are made for the largest. Only the length of a list of nodes counts. */
+    /* Streams in addition to those over the three splits with the recipe's own settings; slots and
+     * windows are made for the largest. Of a list of nodes only its length counts. */
     const plim_stream_params_t *streams; /* (num_streams) all of the first one's size */
     int num_streams;
     bool weigh_nodes; /* for expected reads, measure how often each node is needed: for each hop
@@ -56,7 +56,7 @@ typedef struct plim_plan_params {
  */
 typedef struct plim_plan plim_plan_t;
 
-/* Any thread; NULL is harmless. What was made by the plan does not need it any more. */
+/* Objects that were made by the plan do not need it any more. NULL is harmless. Any thread. */
 PLIM_API void plim_plan_release(plim_plan_t *plan);
 
 /* The phases of a run; each holds different memory. */
@@ -84,7 +84,7 @@ typedef struct plim_plan_info {
     int slots;   /* batches in flight */
     int64_t list_cache_bytes;
     int64_t row_cache_bytes;
-    int64_t window_steps; /* at most so many steps are sampled together */
+    int64_t window_steps; /* maximum number of steps that are sampled together */
     int64_t window_draws; /* entries of draws that a window holds */
     int64_t window_rows;  /* rows that it holds */
     int64_t ahead_draws;  /* entries drawn for several windows at once; 0: each draws for itself */
@@ -129,7 +129,7 @@ PLIM_API plim_status_t plim_plan_info(const plim_plan_t *plan, plim_plan_info_t 
 typedef struct plim_plan_account {
     size_t size;                      /* of this struct */
     char name[32];                    /* "row cache" */
-    int64_t bytes;                    /* the most over all phases */
+    int64_t bytes;                    /* its maximum over all phases */
     int64_t phase_bytes[PLIM_PHASES]; /* of a training; 0 for a loader alone */
 } plim_plan_account_t;
 

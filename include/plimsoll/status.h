@@ -55,15 +55,16 @@ PLIM_API const char *plim_status_name(plim_status_t status);
  */
 PLIM_API const char *plim_last_error(void);
 
-/* Figures of the last error in this thread, for a caller that words its own message. -1 and "": the
- * error does not have the figure. The strings are valid until the next call that fails in this
+/* Figures of the last error in this thread, for a caller that words its own message. -1 or "": the
+ * error does not have that figure. The strings are valid until the next call that fails in this
  * thread. */
 typedef struct plim_figures {
     size_t size;
     int64_t needed;    /* bytes of memory (PLIM_ERR_BUDGET) or disk that would be enough */
-    int64_t available; /* bytes that there are: the line, or what a limit leaves */
-    const char *limit; /* that is too low: "line", "disk", "RLIMIT_FSIZE", "memory.max", … */
-    const char *file;  /* path that the error is about */
+    int64_t available; /* bytes available: the line, or what the limit leaves */
+    const char
+        *limit; /* the one that is too low: "line", "disk", "RLIMIT_FSIZE", "memory.max", … */
+    const char *file; /* path that the error is about */
 } plim_figures_t;
 
 #define PLIM_FIGURES_INIT                                                                          \
