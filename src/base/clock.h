@@ -17,7 +17,7 @@ static inline double plim__clock_seconds_since(int64_t start_ns)
     return (double)(plim__clock_ns() - start_ns) * 1e-9;
 }
 
-/* Seconds of a clock: of the date (CLOCK_REALTIME), of processor time; 0 if there is none. */
+/* Seconds by any clock, such as CLOCK_REALTIME or processor time; 0 if it does not exist. */
 static inline double plim__clock_seconds(clockid_t clock)
 {
     struct timespec now = {0};

@@ -54,8 +54,8 @@ float plim__f32_from_f16(uint16_t half)
     return value;
 }
 
-/* Through memcpy: the compiler must not take the two for memory apart because their types differ.
- */
+/* Through memcpy: the two may share memory, and a compiler assumes that pointers to different types
+ * do not. */
 static void widen_scalar(const uint16_t *from, float *to, int64_t begin, int64_t count)
 {
     for (int64_t i = begin; i < count; i++) {

@@ -1,6 +1,6 @@
 /*
- * Binary16 and binary32 into each other, rounding to nearest, ties to even; a NaN stays one, made
- * quiet, and what is too large becomes infinite. Both paths (scalar, AVX2 with F16C) give the
+ * Converts between binary16 and binary32. Rounds to nearest, ties to even; a NaN becomes a quiet
+ * one, and a value that is too large becomes infinite. Both paths (scalar, AVX2 with F16C) give the
  * same bits.
  */
 #ifndef PLIM_BASE_HALF_H
@@ -17,8 +17,8 @@ uint16_t plim__f16_from_f32(float value);
 float plim__f32_from_f16(uint16_t half);
 
 /*
- * `count` values. The halves may lie in the latter half of the very memory that the floats go to:
- * none is overwritten before it was read.
+ * Convert `count` values. plim__half_widen may work in place, with the halves in the second half of
+ * the floats' memory: each is read before it is overwritten.
  */
 void plim__half_widen(plim__half_path_t path, const uint16_t *from, float *to, int64_t count);
 void plim__half_narrow(plim__half_path_t path, const float *from, uint16_t *to, int64_t count);

@@ -1,14 +1,14 @@
 /*
  * The job as the library sees it: its line, threads and I/O engine, a stop flag, and a queue of
- * what it tells the host.
+ * messages to the host.
  *
  * Callbacks are called on threads of the host only, while they are inside a library call, one at a
  * time and with no lock held. Every thread adds its messages to the job's queue.
  * plim__job_deliver, on a host thread, takes it out: where progress is reported, where a stop is
- * checked for, and when a public call returns. Logging is allowed anywhere; these three are not,
- * while a lock is held. A thread delivers what it logged itself, and what threads logged that work
- * for it; the rest only while no other thread is inside a call. So a thread that holds a lock of
- * the host does not run into another thread's callback, which may take that lock.
+ * checked for, and when a public call returns. Logging is always allowed; these three are not
+ * allowed while a lock is held. A thread delivers its own messages and those of threads that work
+ * for it; it delivers others only while no other thread is inside a call. So a thread that holds a
+ * lock of the host never runs another call's callback, which may take that lock.
  *
  * A plim_job_t may be copied inside the library, to give a part of the work fewer threads or a stop
  * flag of its own: copies share the core.

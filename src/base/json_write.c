@@ -29,7 +29,8 @@ __attribute__((format(printf, 2, 3))) static void put(plim__json_writer_t *write
     writer->text[writer->used] = '\0';
 }
 
-/* Decodes the character at `text` and returns its bytes; 1 and '?' for what is not UTF-8. */
+/* Decodes the character at `text` and returns its length; 1 and '?' for a byte that is not UTF-8.
+ */
 static size_t decode(const unsigned char *text, uint32_t *character_out)
 {
     static const uint32_t lowest[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -43,7 +43,7 @@ void plim__json_put_printable(plim__json_writer_t *writer, const char *key, cons
 void plim__json_open(plim__json_writer_t *writer, const char *key, char bracket);
 void plim__json_close(plim__json_writer_t *writer, char bracket);
 
-/* Removes what was written since `used` was `position` if a value was left out; false then. */
+/* If a value was left out, truncates the text to `position` and returns false. */
 bool plim__json_keep(plim__json_writer_t *writer, size_t position);
 
 #endif

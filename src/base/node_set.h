@@ -1,14 +1,14 @@
 /*
  * A set of nodes as a bit vector that can count: membership, the position of a member among all,
  * and the members in ascending order. One cache line holds 448 nodes and how many members come
- * before them, so a question costs one cache miss:
+ * before them, so a query costs one cache miss:
  *
  *     | members before this line | bits of nodes 448 i … 448 i + 447 |   64 bytes
  *
- * 1.14 bits a node. Ranks are valid after plim__node_set_seal, until something is added.
+ * It takes 1.14 bits a node. Positions are valid after plim__node_set_seal, until a node is added.
  *
- * A sparse set has lines only where it has members, up to a number of them, and their numbers in 4
- * bytes for each 448 nodes: 0.07 bits a node. A question costs two cache misses.
+ * A sparse set stores only lines that have members, up to a capacity, and a directory with a line's
+ * number for each 448 nodes: 0.07 bits a node. A query costs two cache misses.
  */
 #ifndef PLIM_BASE_NODE_SET_H
 #define PLIM_BASE_NODE_SET_H
@@ -25,15 +25,14 @@ typedef struct plim__node_set_line {
 } plim__node_set_line_t;
 
 typedef struct plim__node_set {
-    plim__node_set_line_t *lines; /* (num_lines), on a cache line's boundary; the owner's */
+    plim__node_set_line_t *lines; /* (num_lines), aligned to cache lines; borrowed */
     int64_t num_lines;
     int64_t universe; /* nodes are 0 … universe-1 */
     int64_t count;    /* members, once sealed */
-    /* Of a sparse set: which line has nodes 448 i …; line 0 is empty, and stays so. NULL: line i.
-     */
+    /* Sparse sets: the number of the line of nodes 448 i …; line 0 stays empty. NULL: it is i. */
     uint32_t *directory; /* (num_lines) */
     int64_t capacity;    /* lines besides line 0 */
-    int64_t used;        /* of these; above capacity: members are missing */
+    int64_t used;        /* lines taken; above the capacity: members were dropped */
 } plim__node_set_t;
 
 /* Bytes of the lines for `universe` nodes. */
@@ -45,22 +44,23 @@ static inline size_t plim__node_set_bytes(int64_t universe)
 /* An empty set in `lines`: plim__node_set_bytes of zeroed memory. */
 plim__node_set_t plim__node_set_make(void *lines, int64_t universe);
 
-/* The same of a sparse set with lines for `capacity` members, wherever they are. */
+/* A sparse set with lines for `capacity` members, wherever they are. */
 size_t plim__node_set_sparse_bytes(int64_t universe, int64_t capacity);
 plim__node_set_t plim__node_set_make_sparse(void *memory, int64_t universe, int64_t capacity);
 
 void plim__node_set_clear(plim__node_set_t *set);
 
-/* Makes `to` the same as a set of the same size and kind. */
+/* Copies a set; `to` has the same size and kind. */
 void plim__node_set_copy(plim__node_set_t *to, const plim__node_set_t *from);
 
-/* Whether members were not added because lines were missing. */
+/* Whether members were dropped for lack of lines. */
 static inline bool plim__node_set_full(const plim__node_set_t *set)
 {
     return __atomic_load_n(&set->used, __ATOMIC_RELAXED) > set->capacity;
 }
 
-/* The line of nodes 448 number …; and the same to add to, thread-safe: NULL if there is no more. */
+/* The line with this number. _claim gives a sparse set's nodes a line if they have none,
+ * thread-safe; NULL when no line is left. */
 static inline plim__node_set_line_t *plim__node_set_line(const plim__node_set_t *set,
                                                          int64_t number)
 {
@@ -71,7 +71,7 @@ plim__node_set_line_t *plim__node_set_claim(plim__node_set_t *set, int64_t numbe
 /* Computes positions and `count`. */
 void plim__node_set_seal(plim__node_set_t *set);
 
-/* The smallest member that is `from` or larger, or -1. */
+/* The smallest member not below `from`, or -1. */
 int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from);
 
 /* The same if it is smaller than `end`, else -1; looks no further than `end`. */

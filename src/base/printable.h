@@ -1,4 +1,4 @@
-/* Text from outside, made safe to show. */
+/* Makes text from outside safe to show. */
 #ifndef PLIM_BASE_PRINTABLE_H
 #define PLIM_BASE_PRINTABLE_H
 
@@ -9,7 +9,7 @@
 size_t plim__printable(const char *text, size_t length);
 
 /* Copies at most size - 1 bytes of text as printable UTF-8: control characters and other bytes
- * become '?', and what is cut ends in "…". */
+ * become '?', and a shortened text ends in "…". */
 void plim__text_printable(const char *text, size_t length, char *text_out, size_t size);
 
 /* The same, one character after another. `text` always ends in NUL. */

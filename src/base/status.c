@@ -1,4 +1,4 @@
-/* The public face of base/fail.h, which the command has a copy of without these. */
+/* Public functions over base/fail.h. The command compiles base/fail.c once more, without these. */
 #include "base/fail.h"
 #include "base/params.h"
 

@@ -10,9 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* AddressSanitizer sees arenas too: what is not carved, and the padding between objects, are
- * poisoned.
- */
+/* AddressSanitizer checks arenas too: padding between objects and space not carved yet are
+ * poisoned. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define PLIM_ASAN
@@ -44,7 +43,7 @@ void *plim__map_own(size_t size)
     return base;
 }
 
-/* Large ones begin where a huge page does; what was mapped to find such a place goes back. */
+/* Maps memory. Large blocks are aligned to huge pages; the slack around them is unmapped. */
 static void *map(size_t size)
 {
     const size_t slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
@@ -73,7 +72,7 @@ plim_status_t plim__arena_create(plim_ledger_t *ledger, const char *name, size_t
                           "the system refused %s for %s; check ulimit -v and what else runs here",
                           plim__size_text((int64_t)size, text), name);
     }
-    /* Where everybody has huge pages, what is touched in parts would be there as a whole. */
+    /* Where huge pages are the default, touching one byte would make 2 MiB resident. */
     plim__arena_want_small(base, size);
     plim__ledger_enter(ledger, account, base, size);
     *arena_out = (plim__arena_t){ledger, account, base, size, 0};

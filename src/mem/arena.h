@@ -22,8 +22,8 @@ typedef struct plim__arena {
     size_t used;
 } plim__arena_t;
 
-/* The unit of layouts and of file formats: the smallest page that a kernel has. What is asked of
- * the kernel for whole pages asks for its own page size first. */
+/* The unit of layouts and of file formats: the smallest page that a kernel has. Functions that
+ * advise the kernel on whole pages use its own page size, which may be a multiple. */
 #define PLIM__PAGE ((size_t)4096)
 #define PLIM__LINE ((size_t)64)
 
@@ -70,28 +70,27 @@ size_t plim__object_bytes(plim__lay_out_fn lay_out, void *draft, size_t size);
 plim_status_t plim__object_create(plim_ledger_t *ledger, const char *name, plim__lay_out_fn lay_out,
                                   void *draft, size_t size, plim__arena_t *arena, void *object_out);
 
-/* What carving `count` x `size` at `align` may use up. Saturates at
- * SIZE_MAX. */
+/* Upper bound for what carving `count` x `size` at `align` uses up; saturates at SIZE_MAX. */
 size_t plim__arena_carve_bytes(size_t count, size_t size, size_t align);
 
-/* Asks for huge pages for [base, base + size): large tables that are written at random. Nothing
- * else has them. */
+/* Asks for huge pages for [base, base + size): for large tables that are accessed at random. All
+ * other memory has small pages. */
 void plim__arena_want_huge(void *base, size_t size);
 
 /* Touches every page: the arena is resident from now on and does not grow. */
 void plim__arena_touch(const plim__arena_t *arena);
 
-/* Small pages again, for what may be dropped: a huge page would go, or stay, as a whole. */
+/* Asks for small pages again: the kernel can only drop a huge page as a whole. */
 void plim__arena_want_small(void *base, size_t size);
 
 /*
  * Lets the kernel take the pages that lie in [base, base + size) whenever it is short of memory
- * (MADV_FREE): a page that was taken reads as zeros. What is written later stays until this is
- * called again. Only whole pages are given; where the kernel refuses, nothing is ever taken.
+ * (MADV_FREE): a page that was taken reads as zeros. A page that is written later stays until this
+ * is called again. Affects whole pages only; if the kernel refuses, no page is ever taken.
  */
 void plim__arena_may_drop(void *base, size_t size);
 
-/* Gives the pages that lie in [base, base + size) back to the kernel now: they read as zeros. */
+/* Returns the pages that lie in [base, base + size) to the kernel now: they read as zeros. */
 void plim__arena_drop(void *base, size_t size);
 
 /*
@@ -101,7 +100,7 @@ void plim__arena_drop(void *base, size_t size);
  */
 bool plim__arena_resident(const void *base, size_t size, unsigned char *pages_out);
 
-/* Memory that a library takes on our behalf: reserved by name, given back by the same number. */
+/* Reserve memory that another library allocates for us in the account `name`, and release it. */
 plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size_t size,
                                    int *account_out);
 void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size);

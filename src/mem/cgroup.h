@@ -1,8 +1,8 @@
 /*
  * Where this process stands in the control groups, as far as it can see them.
  *
- * /proc/self/cgroup names the group from the hierarchy's root (or the namespace's), but what is
- * mounted may begin further down, as in a container:
+ * /proc/self/cgroup names the group from the hierarchy's root (or the namespace's), but the
+ * mount may begin further down, as in a container:
  *
  *     /proc/self/cgroup       4:memory:/docker/4fa6/job
  *     /proc/self/mountinfo    … /docker/4fa6 /sys/fs/cgroup/memory … - cgroup cgroup rw,memory
@@ -29,8 +29,8 @@ bool plim__cgroup_find(const char *root, int version, const char *controller,
                        plim__cgroup_t *group_out);
 
 /*
- * Moves to the parent; false at the top of what is mounted, and in v1 where the parent does not
- * count what its children use (memory.use_hierarchy 0, before Linux 5.11).
+ * Moves to the parent; false at the top of the mount, and in v1 if the parent does not count its
+ * children's memory (memory.use_hierarchy 0, before Linux 5.11).
  */
 bool plim__cgroup_up(plim__cgroup_t *group);
 

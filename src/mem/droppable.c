@@ -44,15 +44,16 @@ static size_t chunk_bytes(const plim__droppable_t *memory, int64_t chunk)
     return (size_t)plim__min_i64(CHUNK, (int64_t)memory->bytes - chunk * CHUNK);
 }
 
-/* Huge pages are wanted while chunks are filled; afterwards the kernel shall leave them as they
- * are: pages gathered into a new huge one would stay. */
+/* Huge pages are wanted only while chunks are filled: pages that the kernel gathers into a huge
+ * page later can no longer be dropped. */
 void plim__droppable_fill_begin(plim__droppable_t *memory)
 {
     plim__arena_want_huge(memory->base, memory->bytes);
 }
 
-/* Whether all is filled that there is; a reader that finds zeros meanwhile finds them again. */
-static void look_whether_whole(plim__droppable_t *memory)
+/* Sets `whole` by the chunks. A reader that finds zeros meanwhile finds them again and clears it.
+ */
+static void update_whole(plim__droppable_t *memory)
 {
     bool whole = true;
     for (int64_t i = 0; i < memory->num_chunks && whole; i++)
@@ -65,7 +66,7 @@ static void look_whether_whole(plim__droppable_t *memory)
  * another processor has just brought in while it waits in that processor's own list, some tens of
  * pages long; and ranges that became ready one by one may share a page.
  */
-static void let_all_go(plim__droppable_t *memory)
+static void mark_all_droppable(plim__droppable_t *memory)
 {
     const size_t end = (size_t)(atomic_load(&memory->end) * CHUNK);
     plim__arena_may_drop(memory->base, end < memory->bytes ? end : memory->bytes);
@@ -74,7 +75,7 @@ static void let_all_go(plim__droppable_t *memory)
 void plim__droppable_fill_end(plim__droppable_t *memory)
 {
     plim__arena_want_small(memory->base, memory->bytes);
-    let_all_go(memory);
+    mark_all_droppable(memory);
     for (int64_t i = 0; i < memory->num_chunks; i++)
         atomic_store(&memory->states[i], PLIM__CHUNK_FILLED);
     atomic_store(&memory->whole, true);
@@ -160,7 +161,7 @@ static bool is_missing(plim__droppable_t *memory, int64_t chunk)
     return false;
 }
 
-/* Returns when every reader has left who may have seen a state that was stored before. */
+/* Waits until every reader that may not have seen the last stored state has left. */
 static void wait_for_readers(plim__droppable_t *memory)
 {
     for (int i = 0; i < memory->num_readers; i++) {
@@ -195,8 +196,8 @@ static plim_status_t fill_again(plim__droppable_t *memory, int64_t chunk, int wo
     return status;
 }
 
-/* Gives back what lies behind the target, or takes in what it allows again. Lock held. */
-static void obey(plim__droppable_t *memory)
+/* Releases the chunks behind the target, or admits those that it allows again. Lock held. */
+static void apply_target(plim__droppable_t *memory)
 {
     const int64_t target = atomic_load(&memory->target), end = atomic_load(&memory->end);
     for (int64_t i = target; i < end; i++)
@@ -211,11 +212,11 @@ static void obey(plim__droppable_t *memory)
 
 /* Applies the target unless another thread does. Checks again after the unlock: the target may have
  * been lowered meanwhile. */
-static void obey_unless_busy(plim__droppable_t *memory)
+static void apply_target_unless_busy(plim__droppable_t *memory)
 {
     while (atomic_load(&memory->target) < atomic_load(&memory->end) &&
            pthread_mutex_trylock(&memory->lock) == 0) {
-        obey(memory);
+        apply_target(memory);
         pthread_mutex_unlock(&memory->lock);
     }
 }
@@ -241,10 +242,10 @@ static plim_status_t fill_missing(plim__droppable_t *memory, int worker, int64_t
         status = fill_again(memory, i, worker, fill, context);
         allowed--;
         filled++;
-        obey(memory);
+        apply_target(memory);
     }
     if (filled > 0)
-        let_all_go(memory);
+        mark_all_droppable(memory);
     return status;
 }
 
@@ -253,11 +254,11 @@ plim_status_t plim__droppable_refresh(plim__droppable_t *memory, int worker, int
 {
     if (pthread_mutex_trylock(&memory->lock) != 0)
         return PLIM_OK; /* another thread refreshes it */
-    obey(memory);
+    apply_target(memory);
     plim_status_t status = fill_missing(memory, worker, nanoseconds, fill, context);
-    look_whether_whole(memory);
+    update_whole(memory);
     pthread_mutex_unlock(&memory->lock);
-    obey_unless_busy(memory);
+    apply_target_unless_busy(memory);
     return status;
 }
 
@@ -265,7 +266,7 @@ void plim__droppable_limit(plim__droppable_t *memory, size_t bytes)
 {
     const bool all = bytes >= memory->bytes;
     atomic_store(&memory->target, all ? memory->num_chunks : (int64_t)bytes / CHUNK);
-    obey_unless_busy(memory);
+    apply_target_unless_busy(memory);
 }
 
 size_t plim__droppable_filled_bytes(const plim__droppable_t *memory)

@@ -33,7 +33,7 @@ typedef struct plim__droppable_reader {
 } plim__droppable_reader_t;
 
 typedef struct plim__droppable {
-    char *base;   /* on the boundary of a huge page where there is one in it */
+    char *base;   /* aligned to huge pages if it is large and the arena's first object */
     size_t bytes; /* whole pages */
     int64_t num_chunks;
     _Atomic unsigned char *states; /* (num_chunks) SUSPECT: a reader found zeros there */
@@ -41,8 +41,8 @@ typedef struct plim__droppable {
     int num_readers;
     plim__droppable_reader_t *readers; /* (num_readers) */
     _Atomic int64_t target;            /* chunks that may be filled */
-    _Atomic int64_t end;               /* chunks from here on are given back; under the lock */
-    pthread_mutex_t lock;              /* of filling; who lowers the target never waits for it */
+    _Atomic int64_t end;  /* chunks from here on are released; changed under the lock */
+    pthread_mutex_t lock; /* held while filling; lowering the target never waits for it */
 } plim__droppable_t;
 
 /* Reads the content of [at, at + size) again, to its place, as worker `worker` of the owner. */
@@ -50,17 +50,17 @@ typedef plim_status_t (*plim__droppable_fill_fn)(void *context, int worker, int6
                                                  size_t size);
 
 /*
- * Carves the memory, which should be the first that is carved, and its tables: everything is empty.
- * To be ended by plim__droppable_end. With a counting arena it counts, and nothing is to be ended.
+ * Carves the memory, which should be the arena's first object, and its tables; all chunks are
+ * empty. Call plim__droppable_end before the arena ends, except for a counting arena.
  */
 void plim__droppable_carve(plim__arena_t *arena, size_t bytes, int num_readers,
                            plim__droppable_t *memory_out);
 void plim__droppable_end(plim__droppable_t *memory); /* a zeroed one is harmless */
 
 /*
- * Before the first use: fills all chunks by the job's threads, at most `threads`, worker numbers
- * from 0 on. Or, where the owner fills them some other way: begin and end. Errors are those of
- * `fill`, and PLIM_ERR_STOPPED.
+ * Fills all chunks before the first use, with at most `threads` threads; workers are numbered from
+ * 0. An owner that fills the memory itself does so between _begin and _end. PLIM_ERR_STOPPED, and
+ * errors of `fill`.
  */
 plim_status_t plim__droppable_fill(plim__droppable_t *memory, const plim_job_t *job, int threads,
                                    const char *phase, plim__droppable_fill_fn fill, void *context);
@@ -75,13 +75,13 @@ plim_status_t plim__droppable_refresh(plim__droppable_t *memory, int worker, int
                                       plim__droppable_fill_fn fill, void *context);
 
 /*
- * Keeps only so many bytes from now on: the chunks behind them are given back at once (where a
- * refresh is under way, by that), and filled again by a refresh once the target is higher. Any
- * thread, one at a time.
+ * Limits the cache to its first `bytes` bytes. Chunks behind them are released at once, or by the
+ * refresh that is under way; a refresh fills them again after the limit was raised. Any thread, one
+ * at a time.
  */
 void plim__droppable_limit(plim__droppable_t *memory, size_t bytes);
 
-/* Bytes that are filled, as far as is known. Any thread. */
+/* Bytes of filled chunks; the kernel may have taken some of their pages. Any thread. */
 size_t plim__droppable_filled_bytes(const plim__droppable_t *memory);
 
 /* Reader `reader` begins to read, one thread at a time for each number. True when all was filled:
@@ -113,8 +113,8 @@ static inline bool plim__droppable_has(const plim__droppable_t *memory, int64_t 
 /* A reader found zeros at `at`: the next refresh looks there. */
 void plim__droppable_miss(plim__droppable_t *memory, int64_t at);
 
-/* Keeps the loads before it before those after it. The processors that this is built for do so by
- * themselves (CMake refuses others), so only the compiler has to be told. */
+/* Orders the loads before it before those after it. x86, the only architecture that CMake accepts,
+ * never reorders loads, so only the compiler is told. */
 static inline void plim__droppable_copied(void)
 {
     __asm__ volatile("" ::: "memory");

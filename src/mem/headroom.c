@@ -12,7 +12,7 @@
 #define RESERVE_THREAD ((int64_t)1 << 20)
 #define RESERVE_MAX ((int64_t)2 << 30)
 
-/* What the reserve is under any line. */
+/* The reserve is at least this under any line. */
 static int64_t reserve_min(int threads)
 {
     return RESERVE_MIN + threads * RESERVE_THREAD;
@@ -82,8 +82,8 @@ void plim__headroom_close(plim__headroom_t *headroom)
     headroom->root = NULL;
 }
 
-/* The whole of a file as it is now; false when there is none, or (then all is opened again: this
- * process may have been moved to another group) it cannot be read any more. */
+/* Reads a file's present text; false if it does not exist or cannot be read any more. The latter
+ * sets `failed`, since this process may have been moved to another group. */
 static bool read_text(plim__headroom_t *headroom, int file, char text_out[TEXT_BYTES])
 {
     if (file < 0)
@@ -109,8 +109,8 @@ static int64_t limit_of(plim__headroom_t *headroom, const plim__headroom_group_t
     return limit;
 }
 
-static void look_at_group(plim__headroom_t *headroom, int index, int64_t own,
-                          plim__headroom_bound_t *minimum)
+static void bound_by_group(plim__headroom_t *headroom, int index, int64_t own,
+                           plim__headroom_bound_t *minimum)
 {
     char text[TEXT_BYTES];
     const plim__headroom_group_t *group = &headroom->groups[index];
@@ -119,7 +119,7 @@ static void look_at_group(plim__headroom_t *headroom, int index, int64_t own,
     const bool tells_hidden = group->version == 1 && group->lowest;
     if ((limit == INT64_MAX && !tells_hidden) || !read_text(headroom, group->statistics, text))
         return;
-    /* Of groups above that a container does not see; who else is in them is not known. */
+    /* The limit of a group that the container hides; who else is in it is not known. */
     if (tells_hidden && plim__kernel_field(text, "hierarchical_memory_limit", &hidden) &&
         plim__cgroup_is_limit(hidden) && hidden < limit) {
         limit = hidden;
@@ -136,7 +136,8 @@ static void look_at_group(plim__headroom_t *headroom, int index, int64_t own,
                                             .file = file};
 }
 
-static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headroom_bound_t *minimum)
+static void bound_by_host(plim__headroom_t *headroom, int64_t fixed,
+                          plim__headroom_bound_t *minimum)
 {
     char text[TEXT_BYTES];
     int64_t available, whole, bytes;
@@ -152,14 +153,14 @@ static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headro
                                             .others = plim__max_i64(0, (whole << 10) - bytes)};
 }
 
-/* `own` and `fixed`: memory of the process whose bound it is, unreclaimable and all of it. */
+/* `own` and `fixed`: unreclaimable and total bytes of the process that the bound is for. */
 static void find_bound(plim__headroom_t *headroom, int64_t own, int64_t fixed,
                        plim__headroom_bound_t *bound_out)
 {
     plim__headroom_bound_t minimum = {.bytes = INT64_MAX, .limit = INT64_MAX, .group = -1};
     for (int i = 0; i < headroom->num_groups; i++)
-        look_at_group(headroom, i, own, &minimum);
-    look_at_host(headroom, fixed, &minimum);
+        bound_by_group(headroom, i, own, &minimum);
+    bound_by_host(headroom, fixed, &minimum);
     minimum.fixed = fixed;
     *bound_out = minimum;
 }
@@ -258,8 +259,8 @@ static int64_t clean_cache(const plim__cgroup_t *group)
     return plim__max_i64(clean, 0);
 }
 
-/* What this very group leaves; INT64_MAX without a limit. */
-static int64_t group_room(const plim__cgroup_t *group)
+/* What this group leaves; INT64_MAX without a limit. */
+static int64_t group_headroom(const plim__cgroup_t *group)
 {
     const int64_t limit = plim__cgroup_lowest_limit(group, NULL);
     int64_t usage;
@@ -272,17 +273,17 @@ static int64_t group_room(const plim__cgroup_t *group)
 int64_t plim__headroom(const char *root)
 {
     char text[TEXT_BYTES];
-    int64_t room = INT64_MAX, kib;
+    int64_t left = INT64_MAX, kib;
     for (int version = 1; version <= 2; version++) {
         plim__cgroup_t group;
         if (!plim__cgroup_find(root, version, "memory", &group))
             continue;
         do
-            room = plim__min_i64(room, group_room(&group));
+            left = plim__min_i64(left, group_headroom(&group));
         while (plim__cgroup_up(&group));
     }
     if (plim__kernel_read(root, "/proc/meminfo", text, sizeof text) > 0 &&
         plim__kernel_field(text, "MemAvailable", &kib) && kib < INT64_MAX >> 10)
-        room = plim__min_i64(room, kib << 10);
-    return room;
+        left = plim__min_i64(left, kib << 10);
+    return left;
 }

@@ -1,8 +1,8 @@
 /*
- * The memory that is not ours: the reserve for libraries and the kernel, and what other processes
- * leave to this one. That may shrink after the plan was made, because a limit was lowered or others
- * in the same control groups have grown. The governor keeps the kernel's files open, so that a
- * reading costs some dozens of microseconds.
+ * The reserve for libraries and the kernel, and the headroom: what limits and other processes leave
+ * to this one. It may shrink after the plan was made, because a limit was lowered or others in the
+ * same control groups have grown. The governor keeps the kernel's files open, so that a reading
+ * costs some dozens of microseconds.
  */
 #ifndef PLIM_MEM_HEADROOM_H
 #define PLIM_MEM_HEADROOM_H
@@ -24,7 +24,7 @@
  */
 int64_t plim__footprint_reserve(int64_t line_bytes, int threads);
 
-/* The minimum line for so many bytes and its reserve. */
+/* The lowest line that holds `bytes` and its own reserve. */
 int64_t plim__footprint_minimum(int64_t bytes, int threads);
 
 /*
@@ -39,7 +39,7 @@ int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes);
 
 typedef struct plim__headroom_group {
     int version;    /* 1 or 2 */
-    bool lowest;    /* the process's own, as far as it is in sight */
+    bool lowest;    /* the process's own, or the nearest visible one */
     int limits[2];  /* descriptors of plim__cgroup_memory_file's; -1: there is none */
     int statistics; /* memory.stat */
 } plim__headroom_group_t;
@@ -50,7 +50,7 @@ typedef struct plim__headroom {
     plim__headroom_group_t groups[PLIM__HEADROOM_GROUPS];
     int status;  /* /proc/self/status */
     int host;    /* /proc/meminfo */
-    bool failed; /* a file could be read no longer: all are opened again */
+    bool failed; /* a file could not be read any more: the next reading opens all again */
 } plim__headroom_t;
 
 /* The tightest bound, and the memory of the process. */
@@ -58,12 +58,12 @@ typedef struct plim__headroom_bound {
     int64_t bytes;    /* that this process may hold; INT64_MAX: nothing limits it */
     int64_t limit;    /* the limit that it follows from … */
     int group;        /* … which group has it, in the order of plim__cgroup_next; -1: the host */
-    int64_t others;   /* what others hold under it and will not give back */
+    int64_t others;   /* unreclaimable bytes that others hold under it */
     const char *file; /* the limit's name; NULL for what the host has left */
     int64_t fixed;    /* what this process holds (VmRSS) less what it can drop */
 } plim__headroom_bound_t;
 
-/* Opens what there is; where no file is found, nothing limits the process. Allocates nothing. */
+/* Opens the files that exist; a missing one limits nothing. Allocates nothing. */
 void plim__headroom_open(const char *root, plim__headroom_t *headroom_out);
 void plim__headroom_close(plim__headroom_t *headroom); /* a zeroed one is harmless */
 
@@ -75,28 +75,28 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
                          plim__headroom_bound_t *bound_out);
 
 /*
- * The same for anonymous memory alone, for a caller that knows how much more it needs: `bytes` that
- * this process may hold of it, and `fixed` of it without what it can drop; *files_out is what it
- * holds of mapped files, its code among them, which the kernel may drop and read again.
+ * The same for anonymous memory alone, for a caller that knows how much more it needs: `bytes` is
+ * the anonymous memory that this process may hold, `fixed` what it holds and cannot drop.
+ * *files_out is its resident mapped files, code included, which the kernel may drop and read again.
  */
 void plim__headroom_read_anonymous(plim__headroom_t *headroom, int64_t droppable,
                                    plim__headroom_bound_t *bound_out, int64_t *files_out);
 
 /*
- * The same for all processes together: bytes are what is left under the tightest limit, `others` is
- * what they hold under it.
+ * The same for all processes together: `bytes` are left under the tightest limit, and the processes
+ * hold `others` under it.
  */
 void plim__headroom_read_all(plim__headroom_t *headroom, plim__headroom_bound_t *bound_out);
 
-/* Of so many bytes of this process under MADV_FREE, those that the kernel has not taken. Takes some
+/* How many of `droppable` bytes under MADV_FREE the kernel has not taken yet. Takes some
  * milliseconds. */
 int64_t plim__headroom_left(const plim__headroom_t *headroom, int64_t droppable);
 
 /*
  * Bytes that this process can still touch: the minimum of limit less usage over its visible control
- * groups, and of the host's available memory. Half of a
- * group's clean page cache counts as free: the kernel gives it up when asked, but part of it is in
- * use. INT64_MAX when nothing limits it. Allocates nothing.
+ * groups, and of the host's available memory. Half of a group's clean page cache counts as free:
+ * the kernel reclaims it, but part of it is in use. INT64_MAX when nothing limits it. Allocates
+ * nothing.
  */
 int64_t plim__headroom(const char *root);
 

@@ -18,11 +18,11 @@ static bool is_here(const plim_job_t *job)
     return job->core != NULL && plim__process_is(job->core->process);
 }
 
-/* Longer waits than a job lasts: nanoseconds of it fit 64 bits. */
+/* The longest timeout; its nanoseconds fit 64 bits. */
 #define TIMEOUT_SECONDS_MOST 1e9
 #define TRANSPORT_BYTES_MOST ((int64_t)1 << 40)
 
-/* Takes the host's transport; NULL is one rank. */
+/* Checks and copies the host's transport; NULL: one rank. */
 static plim_status_t take_transport(const plim_transport_t *transport, plim_transport_t *known_out)
 {
     if (transport == NULL)
@@ -105,7 +105,7 @@ PLIM_API void plim_job_stop(plim_job_t *job, bool stop)
 PLIM_API plim_status_t plim_job_info(const plim_job_t *job, plim_job_info_t *info_out)
 {
     if (!is_here(job))
-        return plim__process_check(0); /* nobody's */
+        return plim__process_check(0); /* refuses: the job is another process's */
     PLIM_TRY(plim__output_check(info_out, "plim_job_info_t"));
     const plim_job_info_t info = {.line = plim__ledger_line(job->ledger),
                                   .reserved = plim__ledger_reserved(job->ledger),

@@ -24,12 +24,12 @@ bool plim__kernel_number(const char *text, int64_t *value_out);
 /* Finds the line "key number …" or "key: number …" in `text`. */
 bool plim__kernel_field(const char *text, const char *key, int64_t *value_out);
 
-/* The number of such a line, and that of a line in KiB in bytes; 0 where it is not told. */
+/* The number of such a line; in _bytes it is in KiB and the result in bytes. 0 if it is missing. */
 int64_t plim__kernel_count(const char *text, const char *key);
 int64_t plim__kernel_bytes(const char *text, const char *key);
 
-/* The lines of a file of any length. A line longer than the buffer is left out whole: what is
- * looked for here is short, and a line cut in two could read as something it is not. */
+/* The lines of a file of any length. A line longer than the buffer is skipped: callers look for
+ * short ones, and half a line could be mistaken for another. */
 typedef struct plim__kernel_lines {
     int file;
     size_t begin; /* the text not handed out yet is buffer[begin, end) */
@@ -38,11 +38,12 @@ typedef struct plim__kernel_lines {
 } plim__kernel_lines_t;
 
 bool plim__kernel_lines_open(plim__kernel_lines_t *lines, const char *root, const char *path);
-char *
-plim__kernel_lines_next(plim__kernel_lines_t *lines); /* without its newline; NULL at the end */
+
+/* The next line without its newline; NULL at the end. */
+char *plim__kernel_lines_next(plim__kernel_lines_t *lines);
 void plim__kernel_lines_close(plim__kernel_lines_t *lines);
 
-/* Bytes of this process by a field of /proc/self/status, RssAnon say; 0 where it is not told. */
+/* Bytes of this process by a field of /proc/self/status, such as RssAnon; 0 if it is missing. */
 int64_t plim__kernel_own_bytes(const char *root, const char *key);
 
 #endif

@@ -1,5 +1,4 @@
-/* Named accounts under one line. The sum of `reserved` over the accounts is the ledger's, always.
- */
+/* Named accounts under one line. The ledger's `reserved` is the sum of the accounts', always. */
 #include "mem/ledger.h"
 
 #include "base/check.h"
@@ -31,7 +30,8 @@ static int find_account(plim_ledger_t *ledger, const char *name)
     return number;
 }
 
-/* Not refused above the line: what is asked for next is, with the minimum named. */
+/* Enters memory that is in use already, even above the line: the next reservation is then refused,
+ * with the minimum line. */
 static void enter_first(plim_ledger_t *ledger, const char *name, int64_t bytes)
 {
     if (bytes <= 0)

@@ -7,7 +7,8 @@
 #define PLIM__ACCOUNTS_MAX 48
 #define PLIM__ARENAS_MAX 96
 
-/* An arena that lives: looked at when one of its account ends. */
+/* A live arena. When one arena of an account ends, the resident bytes of all of them are counted.
+ */
 typedef struct plim__arena_entry {
     const char *base; /* NULL: free */
     size_t size;
@@ -22,7 +23,7 @@ struct plim_ledger {
     int64_t peak;
     int num_accounts;
     plim_account_info_t accounts[PLIM__ACCOUNTS_MAX];
-    plim__arena_entry_t arenas[PLIM__ARENAS_MAX]; /* more than so many are not looked at */
+    plim__arena_entry_t arenas[PLIM__ARENAS_MAX]; /* further ones are not counted */
 };
 
 /*
@@ -33,7 +34,7 @@ struct plim_ledger {
 plim_status_t plim__ledger_create(int64_t line_bytes, int threads, bool plan_only,
                                   plim_ledger_t **ledger_out);
 
-/* Ends a ledger; all that was reserved in it must have been released. NULL is harmless. */
+/* Everything reserved must have been released. NULL is harmless. */
 void plim__ledger_destroy(plim_ledger_t *ledger);
 
 /* The line, the bytes reserved now, the most ever reserved, and line minus reserved. Thread-safe.
@@ -53,14 +54,12 @@ int64_t plim__ledger_thread_bytes(void);
  */
 int plim__ledger_accounts(plim_ledger_t *ledger, int capacity, plim_account_info_t *infos_out);
 
-/* Fresh memory of this process alone: a forked child finds zeros there. MAP_FAILED when there is
- * none. */
+/* Maps memory that a forked child does not inherit: it reads zeros there. MAP_FAILED if the system
+ * refuses. */
 void *plim__map_own(size_t size);
 
-/*
- * An arena begins, and ends (before it is unmapped): what the account's arenas touched is counted
- * whenever one of them ends.
- */
+/* Add an arena to the live ones, and remove it before it is unmapped, which counts the resident
+ * bytes of its account. */
 void plim__ledger_enter(plim_ledger_t *ledger, int account, const char *base, size_t size);
 void plim__ledger_leave(plim_ledger_t *ledger, int account, const char *base);
 

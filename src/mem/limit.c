@@ -50,8 +50,8 @@ static bool count_variable(const discovery_t *discovery, const char *name, int64
 
 typedef enum kind { MEMORY, THREADS } kind_t;
 
-/* Adds a limit on `ranks` ranks together, of which each has its part. In a full list it takes the
- * place of the largest, if that is larger: the smallest of all is never lost. */
+/* Adds a limit that `ranks` ranks share equally. In a full list it replaces the largest limit if
+ * that is larger, so that the smallest of all is never lost. */
 __attribute__((format(printf, 5, 6))) static void
 add(discovery_t *discovery, kind_t kind, int64_t value, int ranks, const char *format, ...)
 {
@@ -135,7 +135,7 @@ static void add_resource_limits(discovery_t *discovery)
     add_resource_limit(discovery, limits_text, "Max data size", "RLIMIT_DATA (ulimit -d)", data);
 }
 
-/* MemAvailable, or for kernels before 3.14 what it is made of. */
+/* MemAvailable, or an estimate of it for kernels before 3.14. */
 static void add_host_memory(discovery_t *discovery)
 {
     char text[8192];
@@ -158,8 +158,7 @@ static void add_host_memory(discovery_t *discovery)
             "host %s (/proc/meminfo)", name);
 }
 
-/* The next range "a" or "a-b" of a list such as "0-3,8"; false at its end or at what is no range.
- */
+/* The next range "a" or "a-b" of a list such as "0-3,8"; false at its end and at other text. */
 static bool next_range(const char **list, int64_t *first_out, int64_t *last_out)
 {
     long long first, last;
@@ -226,19 +225,16 @@ static int ranks_of(const discovery_t *discovery, const plim__cgroup_t *group)
     return name != NULL && strncmp(name, "/task_", 6) == 0 ? 1 : discovery->limits->local_ranks;
 }
 
-/*
- * In v1 the kernel also tells the least limit of all groups above, even of those that a container
- * does not see.
- */
+/* v1 also reports the lowest limit of all groups above, even of those that a container hides. */
 static void add_hidden_memory(discovery_t *discovery, const plim__cgroup_t *group,
-                              int64_t least_seen)
+                              int64_t lowest_seen)
 {
     char text[4096];
     char name[180];
     int64_t bytes;
     if (plim__cgroup_read(group, "memory.stat", text, sizeof text) > 0 &&
         plim__kernel_field(text, "hierarchical_memory_limit", &bytes) && bytes > 0 &&
-        bytes < least_seen)
+        bytes < lowest_seen)
         add(discovery, MEMORY, bytes, discovery->limits->local_ranks,
             "cgroup v1 %s memory.stat hierarchical_memory_limit", shown(group, name));
 }
