@@ -21,7 +21,7 @@
 #define DATA_TAG 0
 #define WAITING_TAG 1
 
-/* What is still to be posted to and from one rank. */
+/* The bytes that are still to be posted to and from one rank. */
 typedef struct peer {
     const char *send;
     size_t send_left;
@@ -46,9 +46,9 @@ static struct plugin {
     int root;
     /* Operations are counted from 1: */
     uint64_t operation;                  /* begun last */
-    uint64_t told;                       /* … in which this rank told the others that it waits */
-    uint64_t waiting[PLIM_RANKS_MAX];    /* … in which a rank was waiting when it last told so */
-    MPI_Request telling[PLIM_RANKS_MAX]; /* the message to each rank */
+    uint64_t told;                       /* the last one in which this rank said that it waits */
+    uint64_t waiting[PLIM_RANKS_MAX];    /* the last one in which each rank said that it waits */
+    MPI_Request telling[PLIM_RANKS_MAX]; /* this rank's message about that to each rank */
     char message[MPI_MAX_ERROR_STRING + 64];
 } plugin;
 
@@ -104,8 +104,8 @@ static int post_receive(int rank)
                      receive_request(rank));
 }
 
-/* Posts what the peers were given, receives first, and copies what this rank keeps. The nearest
- * ranks after this one come first, so that not all begin with the same. */
+/* Posts all of `peers`, receives first, and copies this rank's own bytes. Each rank begins with the
+ * one after itself, so that they do not all begin with the same. */
 static plim_status_t post_all(void)
 {
     int error = MPI_SUCCESS;
@@ -170,7 +170,8 @@ static plim_status_t start_broadcast(void *state, void *buffer, size_t size, int
     return post_broadcast();
 }
 
-/* Takes the index-th request, which is done: what it received is of the size that was expected. */
+/* Handles request `index`, which is done: checks the size that it received, posts the next chunk.
+ */
 static plim_status_t take(int index, MPI_Status *status, int in_status)
 {
     const int rank = index / 2;
@@ -233,7 +234,7 @@ static void tell_waiting(void)
             return;
 }
 
-/* Receives what the others have told. */
+/* Receives the others' messages that they wait. */
 static void hear_waiting(void)
 {
     MPI_Status status;
@@ -269,7 +270,7 @@ static int absent(void *state)
     for (int rank = 0; rank < plugin.num_ranks; rank++)
         if (!is_waiting(rank) && owes_message(rank))
             return rank;
-    for (int rank = 0; rank < plugin.num_ranks; rank++) /* a broadcast's owe none */
+    for (int rank = 0; rank < plugin.num_ranks; rank++) /* a broadcast has no message of a rank */
         if (!is_waiting(rank))
             return rank;
     for (int rank = 0; rank < plugin.num_ranks; rank++) /* all wait: a message was lost */

@@ -4,9 +4,9 @@
  *     directory:  mkdir .NAME.partial (0700, locked) → files, each fsynced → fsync .NAME.partial
  *                 → rename to NAME (refused when NAME exists) → fsync the parent
  *
- * `directory` in these functions is the open directory of `path` (io/own.h), of which then only the
- * last name is used; with AT_FDCWD they open it. What others put under a temporary name is neither
- * used nor removed: PLIM_ERR_USAGE.
+ * `directory` in these functions is the open directory of `path` (io/own.h), so that only the last
+ * component of `path` is used; with AT_FDCWD they open it. A file of others under a temporary name
+ * is neither used nor removed: PLIM_ERR_USAGE.
  */
 #ifndef PLIM_IO_COMMIT_H
 #define PLIM_IO_COMMIT_H
@@ -83,7 +83,7 @@ typedef struct plim__staging {
  */
 plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out);
 
-/* The same; *taken_out: it was refused since another process is writing `target`, or has. */
+/* The same; sets *taken_out if another process is writing `target` or has already written it. */
 plim_status_t plim__staging_try(const char *target, plim__staging_t *staging_out, bool *taken_out);
 
 /* Syncs the directory, gives it its permissions and renames it to `target`. The files in it must be

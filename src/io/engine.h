@@ -10,8 +10,8 @@
 #include "io/file.h"
 
 /*
- * One transfer, under the rules of plim__file_read_at. The caller owns it and its memory, and
- * leaves both alone from submit until it is done. `done` changes only inside calls to the engine.
+ * One transfer, under the rules of plim__file_read_at. The caller owns it and its memory, and does
+ * not touch them from submit until it is done. `done` changes only inside calls to the engine.
  */
 typedef struct plim__op {
     const plim__file_t *file;

@@ -92,7 +92,7 @@ static void try_direct(plim__file_t *file, int flags, bool writable)
     file->align = (uint32_t)align;
 }
 
-/* Refuses what is not a file, and in a directory of ours what is not our file. */
+/* Refuses anything but a regular file, and in an open directory the files of other users. */
 static plim_status_t check_kind(int directory, const char *path, const struct stat *about)
 {
     if (!S_ISREG(about->st_mode))

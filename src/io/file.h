@@ -39,14 +39,15 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
                               plim__file_t *file_out);
 
 /*
- * The same for a file of ours in an open directory, whatever others do to the directory's name:
- * only the last name of `path` is used, all of it in messages. No link is followed, and an existing
- * file must be ours (PLIM_ERR_DATA). With AT_FDCWD as directory it is plim__file_open.
+ * Opens a file of this user in an open directory, so that others cannot lead it elsewhere by
+ * renaming the directory. Only the last component of `path` is used; messages show all of it. Links
+ * are not followed, and an existing file must be this user's (PLIM_ERR_DATA). With AT_FDCWD it is
+ * plim__file_open.
  */
 plim_status_t plim__file_open_in(int directory, const char *path, plim__file_mode_t mode,
                                  bool direct, plim__file_t *file_out);
 
-/* The last name of a path that does not end in a slash. */
+/* The last component of a path that does not end in a slash. */
 static inline const char *plim__file_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -69,7 +70,7 @@ void plim__file_drop(const plim__file_t *file, int64_t offset, int64_t size);
 /* directory/name; PLIM_ERR_USAGE if the path is too long. */
 plim_status_t plim__file_path(char path_out[PATH_MAX], const char *directory, const char *name);
 
-/* Makes data and size durable. */
+/* fsync: makes data and size durable. */
 plim_status_t plim__file_sync(const plim__file_t *file);
 
 void plim__file_close(plim__file_t *file);
@@ -86,7 +87,7 @@ plim_status_t plim__file_check_space(const char *directory, int64_t bytes, const
  * before 4.2 and some FUSE ones). PLIM_ERR_SPACE if the disk is full: "PATH: `need` SIZE". */
 plim_status_t plim__file_reserve(const plim__file_t *file, int64_t bytes, const char *need);
 
-/* PLIM_ERR_SPACE when RLIMIT_FSIZE (ulimit -f) forbids a file of so many bytes. */
+/* PLIM_ERR_SPACE when RLIMIT_FSIZE (ulimit -f) is below `bytes`. */
 plim_status_t plim__file_size_allowed(const char *path, int64_t bytes);
 
 /* The kind of a file system: "ext4", "lustre", "nfs", "tmpfs", … */
@@ -96,10 +97,10 @@ typedef struct plim__file_system {
     bool memory;  /* tmpfs, ramfs: files there count as memory */
 } plim__file_system_t;
 
-/* PLIM_ERR_USAGE when there is no `path`, PLIM_ERR_IO. */
+/* The file system of `path`. PLIM_ERR_USAGE when it does not exist, PLIM_ERR_IO. */
 plim_status_t plim__file_system(const char *path, plim__file_system_t *system_out);
 
-/* The same by statfs's f_type; "unknown" when it is not in the list. */
+/* The file system with this f_type of statfs; "unknown" if it is not in the list. */
 plim__file_system_t plim__file_system_of(uint32_t magic);
 
 /* PLIM_OK when `directory` lies on a disk with at least `bytes` free: for temporary files that must

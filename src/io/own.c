@@ -87,7 +87,8 @@ static bool follow(int link, char path[PATH_MAX])
     return true;
 }
 
-/* Opens what `fd` is; replaces `at` where that is a link. *fd_out is -1 then. */
+/* Opens the directory that `fd`, opened with O_PATH, refers to. For a link it replaces `at` by the
+ * target and sets *fd_out to -1. */
 static plim_status_t open_as(int fd, const char *path, char at[PATH_MAX], int *fd_out)
 {
     struct stat about;
@@ -120,7 +121,7 @@ plim_status_t plim__own_directory(const char *path, int *fd_out)
         for (size_t end = strlen(at); end > 1 && at[end - 1] == '/'; end--)
             at[end - 1] = '\0';
         if (links > LINKS_MAX)
-            return plim__fail(PLIM_ERR_USAGE, "%s: too many links one after the other", path);
+            return plim__fail(PLIM_ERR_USAGE, "%s: too many symbolic links", path);
         const int fd = open(at, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
             return plim__fail_errno(errno, "cannot open the directory %s", path);

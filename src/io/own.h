@@ -1,11 +1,11 @@
 /*
- * What belongs to this user, in directories that others may write to: /tmp, a scratch disk, a
- * project's directory.
+ * Working safely in directories that others may write to: /tmp, a scratch disk, a project's
+ * directory.
  *
  * A path that we create is new (mkdir, O_EXCL), and a path that we continue must be ours. A
  * directory is opened once, its owner is checked through the descriptor, and the work is done
- * relative to the descriptor, so that nothing that others put in its place is used or changed. Root
- * is no exception. Only what is a source, such as a dataset to read, may belong to anybody.
+ * relative to the descriptor, so that nothing that others put in its place is used or changed. This
+ * holds for root too. Only sources, such as a dataset to read, may belong to anyone.
  */
 #ifndef PLIM_IO_OWN_H
 #define PLIM_IO_OWN_H
@@ -25,7 +25,7 @@ int plim__own_nameless(int directory, const char *path);
  */
 const char *plim__own_foreign(int directory, const struct stat *about);
 
-/* The same, and others can write to it. */
+/* Like plim__own_foreign; also says so if others can write to it. */
 const char *plim__own_distrust(int directory, const struct stat *about);
 
 /*

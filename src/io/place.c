@@ -99,10 +99,11 @@ static plim_status_t rename_fresh(const plim__place_t *place, const char *partia
 
 plim_status_t plim__place_exchanged(const plim__place_t *place)
 {
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s was exchanged while it was written, and is not what this command wrote; "
-                      "choose a directory that only you can write to",
-                      place->path);
+    return plim__fail(
+        PLIM_ERR_DATA,
+        "%s was replaced by someone else while it was written; choose a directory that "
+        "only you can write to",
+        place->path);
 }
 
 /* Renames a temporary file or directory. Where others can write to the directory, they may have

@@ -21,8 +21,8 @@ typedef struct plim__place {
     char partial[PATH_MAX]; /* parent/.name.partial */
 } plim__place_t;
 
-/* Splits `path` and opens its directory; a `directory` other than AT_FDCWD is that already.
- * PLIM_ERR_USAGE for an impossible name, PLIM_ERR_IO. */
+/* Splits `path` and opens its directory, unless `directory` is it (else AT_FDCWD). PLIM_ERR_USAGE
+ * for an impossible name, PLIM_ERR_IO. */
 plim_status_t plim__place_open(int directory, const char *path, plim__place_t *place_out);
 void plim__place_close(const plim__place_t *place);
 
@@ -30,18 +30,17 @@ void plim__place_close(const plim__place_t *place);
 plim_status_t plim__place_refuse_existing(const plim__place_t *place);
 
 /* Renames `partial` in the directory to the name; with `fresh`, PLIM_ERR_USAGE when that exists.
- * PLIM_ERR_DATA where another user exchanged it, who can write to the directory. */
+ * PLIM_ERR_DATA if another user, who can write to the directory, has replaced it. */
 plim_status_t plim__place_rename(const plim__place_t *place, const char *partial, bool fresh);
 
 /* Removes the temporary file `name` of a killed process. PLIM_ERR_USAGE for anything but a regular
  * file of this user. */
 plim_status_t plim__place_clear(const plim__place_t *place, const char *name);
 
-/* Gives the temporary file `partial` its name, durably, as plim__place_rename; removes it after an
- * error. */
+/* plim__place_rename, made durable; removes the file after an error. */
 plim_status_t plim__place_name(const plim__place_t *place, const char *partial, bool fresh);
 
-/* The error of a name that is not what was written. */
+/* The error for a file or directory that others have replaced. */
 plim_status_t plim__place_exchanged(const plim__place_t *place);
 
 /* fsync; `path` is for the message. */

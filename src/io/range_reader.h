@@ -31,7 +31,8 @@ plim_status_t plim__range_reader_create(const plim_job_t *job,
                                         plim__range_reader_t **reader_out);
 void plim__range_reader_destroy(plim__range_reader_t *reader);
 
-/* The checksum of a file's page with this number; a page at another place has another. */
+/* The checksum of page `number` of a file. The number is hashed too, which detects pages that were
+ * exchanged. */
 uint32_t plim__page_check(const void *page, int64_t number);
 
 /*

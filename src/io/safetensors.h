@@ -36,7 +36,7 @@ typedef struct plim__note {
 } plim__note_t;
 
 /* Most memory for writing or reading a file, in the account "checkpoint": the header, a buffer or a
- * table, and jansson's memory for so many tensors with names of some dozen letters.
+ * table, and jansson's memory for that many tensors with names of some dozen letters.
  * PLIM__TENSORS_MAX: for any file. */
 size_t plim__safetensors_estimate(int num_tensors);
 

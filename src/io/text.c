@@ -315,7 +315,7 @@ static bool is_number(const plim__text_t *text, const char *field)
            ends_field(*field);
 }
 
-/* What ends names on the line in progress; `other` when it has no separator. */
+/* The separator of names on the line in progress; `other` if it has none. */
 static char separator_of(const plim__text_t *text, char other)
 {
     static const char separators[] = ",;\t";
@@ -352,7 +352,7 @@ static void pass_field(plim__text_t *text)
     pass_separator(text, p);
 }
 
-/* A name from between quotes: two quotes in it are one. Longer names than fit stay as they are. */
+/* Decodes a quoted name: two quotes stand for one. A name too long for the buffer keeps both. */
 static plim__text_field_t unquote(plim__text_t *text, const char *begin, size_t size)
 {
     char *to = text->unquoted + text->unquoted_used;
@@ -589,7 +589,7 @@ plim_status_t plim__text_names_heading(plim__text_t *text, int64_t count,
     text->separator = separator_of(text, count == 1 ? '\n' : ' ');
     const plim_status_t status = take_name(text, &name);
     *text = before;
-    /* The word is the whole name: "node 7" between commas is none. */
+    /* A heading's word is the whole name; "node 7" is a name. */
     const bool whole = status == PLIM_OK && memchr(name.begin, ' ', name.size) == NULL;
     return whole && (is_word(text->at, id_words) || is_word(text->at, edge_words))
                ? pass_heading(text, line_out)

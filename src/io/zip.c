@@ -278,7 +278,7 @@ plim_status_t plim__zip_member(plim__zip_t *zip, plim__reader_t **reader_out)
     return PLIM_OK;
 }
 
-/* What is left of the current member: passed over as it is where its size is known, else read. */
+/* Skips the rest of the current member; a member of unknown size must be read to its end. */
 static plim_status_t pass_member(plim__zip_t *zip)
 {
     const plim__zip_entry_t *entry = &zip->entry;

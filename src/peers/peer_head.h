@@ -1,7 +1,7 @@
 /*
- * The head of a message between ranks: what its sender is doing, for the receiver to compare with
- * what itself is doing. Numbers are in the byte order of x86; a machine of another order fails the
- * first comparison.
+ * The head of a message between ranks: the sender's stage and sequence number, which the
+ * receiver compares with its own. Numbers are little-endian; a machine of another byte order fails
+ * the first comparison.
  */
 #ifndef PLIM_PEERS_PEER_HEAD_H
 #define PLIM_PEERS_PEER_HEAD_H
@@ -25,7 +25,7 @@ typedef enum plim__stage {
 /* "step", …; "unknown stage" for other numbers, which may come from a peer. */
 const char *plim__stage_name(int64_t stage);
 
-/* A status in PLIM__STAGE_STEP that is no error: a rank asks all ranks to stop the epoch here and
+/* Not an error, in PLIM__STAGE_STEP only: a rank asks all ranks to stop the epoch here and
  * continue it under other plans. */
 #define PLIM__PLAN_AGAIN ((plim_status_t)1)
 
@@ -47,10 +47,10 @@ _Static_assert(sizeof(plim__peer_head_t) == 64, "a head is one cache line");
 plim__peer_head_t plim__peer_head(plim__stage_t stage, int rank, int num_ranks, uint64_t sequence);
 
 /*
- * Reads the head at `bytes`, of which `available` were received, and compares it with the one that
- * this rank would send in the place of the sender: all but size, status and flags must be equal.
- * The size may be at most size_most, and is exactly that if `exact`; the status is one of
- * plim_status_t, or PLIM__PLAN_AGAIN. PLIM_ERR_DATA names the sender and the difference.
+ * Reads the head at `bytes`, `available` of which were received, and compares it with the head that
+ * the sender should have sent: all but size, status and flags must be equal. The size is at most
+ * size_most, or exactly that if `exact`; the status is a plim_status_t, or PLIM__PLAN_AGAIN.
+ * PLIM_ERR_DATA names the sender and the difference.
  */
 plim_status_t plim__peer_head_read(const void *bytes, size_t available,
                                    const plim__peer_head_t *expected, uint64_t size_most,

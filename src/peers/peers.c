@@ -9,10 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A wait tests this long before its first nap, and longer for many bytes, since they only move in
- * tests; it then yields the processor in between. Where ranks share a processor it yields from the
- * start, in turn with the others: naps would make a sum of four ranks on two processors nine times
- * as slow. */
+/* A wait tests the transport this long before its first nap, and longer for many bytes, which only
+ * move during tests; it then yields the processor between tests. Ranks that share a processor yield
+ * from the start: with naps, a sum of four ranks on two processors was nine times as slow. */
 #define BUSY_NS 50000
 #define BUSY_NS_PER_BYTE 2
 #define BUSY_BYTES_MOST ((size_t)1 << 30)
@@ -22,7 +21,7 @@
 #define NAP_NS_MOST 1000000
 #define NAP_DIVISOR 16
 
-/* What a rank brings to plim__peers_agree. */
+/* A rank's message in plim__peers_agree. */
 typedef struct agreement {
     plim__peer_head_t head;
     int64_t numbers[PLIM__AGREE_MAX];
@@ -293,7 +292,7 @@ plim_status_t plim__peers_agree(plim__peers_t *peers, plim__stage_t stage, plim_
     for (int rank = 0; rank < peers->num_ranks; rank++) {
         const agreement_t *record = &peers->records[rank];
         if (record->head.flags != (uint32_t)count)
-            return plim__fail(PLIM_ERR_DATA, "%s: rank %d brings %u numbers, this rank %d",
+            return plim__fail(PLIM_ERR_DATA, "%s: rank %d sent %u numbers, this rank %d",
                               plim__stage_name(stage), rank, (unsigned)record->head.flags, count);
         for (int i = 0; i < count; i++) {
             const int64_t number = record->numbers[i];
@@ -376,7 +375,7 @@ plim_status_t plim__peers_all_to_all(plim__peers_t *peers, plim__stage_t stage, 
     size_t used = 0;
     if (peers == NULL) {
         if (send_sizes[0] > capacity)
-            return plim__fail(PLIM_ERR_DATA, "%zu bytes come where %zu fit", send_sizes[0],
+            return plim__fail(PLIM_ERR_DATA, "%zu bytes were sent, but only %zu fit", send_sizes[0],
                               capacity);
         memcpy(receive, (const char *)send + send_offsets[0], send_sizes[0]);
         receive_sizes_out[0] = send_sizes[0];

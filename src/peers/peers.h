@@ -1,6 +1,6 @@
 /*
  * The ranks of a job, as the library sees them: operations over the job's transport that wait,
- * check what comes, and end with an error that names rank and stage.
+ * check what they receive, and end with an error that names rank and stage.
  *
  * Every function takes NULL for a job of one rank: then nothing is sent. All ranks call the same
  * functions in the same order, from one thread at a time. Each message begins with a head (or is
@@ -9,8 +9,8 @@
  *
  * A wait tests the transport for some 50 µs, and longer where many bytes move, then naps between
  * tests; where ranks outnumber processors it yields between the first tests. When the transport's
- * timeout passes, the wait ends with PLIM_ERR_TIMEOUT and names the rank that has not come; the job
- * then sends nothing more. The stop flag ends no wait: rank 0 may be saving the run. It travels
+ * timeout passes, the wait ends with PLIM_ERR_TIMEOUT and names the rank that is late; the job then
+ * sends nothing more. The stop flag does not end a wait: rank 0 may be saving the run. It travels
  * with the next message (peers/reduce.h, plim__peers_agree), so that all ranks stop at the same
  * step.
  */
@@ -30,20 +30,20 @@ typedef struct plim__peers plim__peers_t;
 plim_status_t plim__peers_open(const plim_job_t *job, plim__peers_t **peers_out);
 void plim__peers_close(plim__peers_t *peers);
 
-/* 0 and 1 of NULL. */
+/* NULL is rank 0 of 1. */
 int plim__peers_rank(const plim__peers_t *peers);
 int plim__peers_num_ranks(const plim__peers_t *peers);
-
-#define PLIM__AGREE_MAX 16
 
 /* PLIM_ERR_DATA for a rank that sent another number of rows than this one expects. */
 plim_status_t plim__peers_fail_rows(int rank);
 
+#define PLIM__AGREE_MAX 16
+
 /*
- * Waits for all ranks, each of which brings its status and `count` numbers. If all are PLIM_OK,
- * the least and the greatest of each number follow (either may be NULL). Otherwise every rank gets
- * the error (or PLIM__PLAN_AGAIN) of the lowest failed rank, with its message ("rank 2: …"). So a
- * rank whose work has failed calls this in place of returning.
+ * Waits for all ranks; each passes its status and `count` numbers, at most PLIM__AGREE_MAX. If all
+ * are PLIM_OK, returns the least and the greatest of each number (either may be NULL). Otherwise
+ * every rank gets the error (or PLIM__PLAN_AGAIN) of the lowest failed rank, with its message
+ * ("rank 2: …"). So a rank whose work has failed calls this instead of returning.
  */
 plim_status_t plim__peers_agree(plim__peers_t *peers, plim__stage_t stage, plim_status_t status,
                                 int count, const int64_t *numbers, int64_t *least_out,
@@ -57,7 +57,7 @@ plim_status_t plim__peers_agree(plim__peers_t *peers, plim__stage_t stage, plim_
  */
 plim_status_t plim__peers_compare(plim__peers_t *peers, plim__stage_t stage, const char *text);
 
-/* Copies `size` bytes of rank `root` to all ranks; all pass the same size. */
+/* Copies `size` bytes of rank `root` to all ranks; all pass the same size. Nothing for NULL. */
 plim_status_t plim__peers_broadcast(plim__peers_t *peers, plim__stage_t stage, int root,
                                     void *buffer, size_t size);
 
@@ -70,9 +70,9 @@ plim_status_t plim__peers_all_gather(plim__peers_t *peers, plim__stage_t stage, 
                                      void *receive, const size_t *sizes);
 
 /*
- * Sends send_sizes[r] bytes at send + send_offsets[r] to each rank r. What comes is written one
- * behind the other at `receive`, each at a multiple of PLIM__LINE; receive_sizes_out and
- * receive_offsets_out (num_ranks each) say where. PLIM_ERR_DATA if more than `capacity` bytes come.
+ * Sends send_sizes[r] bytes at send + send_offsets[r] to each rank r. The messages received are
+ * stored one after the other at `receive`, each at a multiple of PLIM__LINE; receive_sizes_out and
+ * receive_offsets_out (num_ranks each) say where. PLIM_ERR_DATA if they need more than `capacity`.
  */
 plim_status_t plim__peers_all_to_all(plim__peers_t *peers, plim__stage_t stage, const void *send,
                                      const size_t *send_sizes, const size_t *send_offsets,

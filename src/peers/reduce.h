@@ -20,10 +20,11 @@
 
 typedef struct plim__reduce plim__reduce_t;
 
-/* Memory of one: in the account "shares". */
+/* Bytes of a reduction, in the account "shares". */
 size_t plim__reduce_bytes(int64_t num_weights, int64_t num_shares, int rank, int num_ranks);
 
-/* That of the rank whose shares need most: plans count it, so that all ranks name one minimum. */
+/* The bytes of the rank that needs most. Plans count these, so that all ranks report one minimum.
+ */
 size_t plim__reduce_bytes_most(int64_t num_weights, int64_t num_shares, int num_ranks);
 
 /*

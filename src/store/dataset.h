@@ -10,7 +10,7 @@ static inline size_t plim__index_bytes(plim_dtype_t type)
     return type == PLIM_I64 ? sizeof(int64_t) : sizeof(int32_t);
 }
 
-/* The type of indices.npy as it is written. Entries are complemented in caches, where 0 is none. */
+/* The type of indices.npy in new datasets. Caches hold complements, since 0 marks a lost page. */
 static inline plim__dtype_t plim__index_written(int64_t num_nodes)
 {
     return num_nodes <= INT32_MAX    ? PLIM__NPY_I32
@@ -18,13 +18,13 @@ static inline plim__dtype_t plim__index_written(int64_t num_nodes)
                                      : PLIM__NPY_I64;
 }
 
-/* Entry i of indices.npy; an int32 below 0 becomes a number that is no node. */
+/* Entry i of indices.npy. A negative int32, which is damage, becomes a number above all nodes. */
 static inline int64_t plim__index_at(const void *entries, bool wide, int64_t i)
 {
     return wide ? ((const int64_t *)entries)[i] : ((const uint32_t *)entries)[i];
 }
 
-/* The error for an entry that is no node. */
+/* The error for an entry that is not a node. */
 plim_status_t plim__index_fail(const char *path, int64_t entry, int64_t value, int64_t num_nodes);
 
 /* The signed type that holds the nodes' ids. */
@@ -43,17 +43,17 @@ plim_status_t plim__dataset_check(const plim_dataset_t *dataset);
 
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
 
-/* The most edges of one node to itself: as dataset.json counts, else as noted by whoever counted
+/* The most edges of one node to itself, from dataset.json or as noted by a caller that counted
  * them; -1: not known. Any thread. */
 int64_t plim__dataset_max_self_loops(const plim_dataset_t *dataset);
 void plim__dataset_note_self_loops(const plim_dataset_t *dataset, int64_t most);
 
-/* The dataset's info with what was noted. */
+/* The dataset's info, with self-loops as noted. */
 plim_dataset_info_t plim__dataset_known(const plim_dataset_t *dataset);
 
 /*
- * Keeps a short text that was measured of the dataset, while it is open: the last one, by its name.
- * For statistics where the user's cache cannot be written. Any thread.
+ * Keeps one short named text while the dataset is open; the next one replaces it. For statistics of
+ * the dataset when the user's cache cannot be written. Any thread.
  */
 #define PLIM__NOTE_BYTES 256
 void plim__dataset_note(const plim_dataset_t *dataset, const char *name, const char *text);

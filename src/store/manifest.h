@@ -15,17 +15,18 @@
 #define PLIM__MANIFEST_NAME "dataset.json"
 #define PLIM__MANIFEST_BYTES ((size_t)64 << 20) /* maximum size of dataset.json */
 #define PLIM__FILES_MAX 32
+#define PLIM__EDGE_TYPES_MAX ((int64_t)1 << 31)
 
-/* Columns of the names of nodes, one after the other, and where each begins. */
+/* Columns with the names of nodes, one after the other, and with the offset of each. */
 #define PLIM__ID_TEXT "id_text"
 #define PLIM__ID_OFFSETS "id_offsets"
 #define PLIM__ID_TEXT_MAX 255 /* bytes of a name */
 
-/* The same of the words that the classes were given as. */
+/* The same for the words that classes were imported as. */
 #define PLIM__CLASS_TEXT "class_text"
 #define PLIM__CLASS_OFFSETS "class_offsets"
 
-/* The same of the types of edges. */
+/* The same for the names of edge types. */
 #define PLIM__TYPE_TEXT "edge_type_text"
 #define PLIM__TYPE_OFFSETS "edge_type_offsets"
 
@@ -45,7 +46,6 @@ typedef struct plim__manifest_file {
 
 /* The names of columns without ".npy", in the order of plim_column_t's bits. */
 extern const char *const plim__column_names[PLIM_COLUMNS];
-#define PLIM__EDGE_TYPES_MAX ((int64_t)1 << 31)
 
 /* The files of a topology: their numbers in the manifest. */
 typedef struct plim__manifest_topology {
@@ -56,7 +56,7 @@ typedef struct plim__manifest_topology {
 typedef struct plim__manifest {
     plim_dataset_info_t info;
     int64_t degrees[PLIM_DEGREE_BUCKETS];
-    int64_t reach;      /* without files: nodes that training nodes may draw; 0: all */
+    int64_t reach;      /* of a shape: nodes that training nodes may draw; 0: all */
     const char *source; /* provenance */
     const char *options;
     const char *version;
@@ -69,7 +69,7 @@ typedef struct plim__manifest {
     int columns[PLIM_COLUMNS];    /* numbers of the files of columns that info.columns has */
 } plim__manifest_t;
 
-/* NULL when there is none of that name ("indptr.npy"). */
+/* The file of this name ("indptr.npy"), or NULL. */
 const plim__manifest_file_t *plim__manifest_find(const plim__manifest_t *manifest,
                                                  const char *name);
 

@@ -213,8 +213,8 @@ static void find_index(plim__scan_t *scan, int64_t position, int64_t value, int6
 }
 
 /*
- * The entries of one list, `value(i)` for i in [0, count): the same code for both widths. -1 is
- * before the first of a list; a negative entry is caught as an unsigned one out of range.
+ * Scans entries of one list; a function for each type. `before` is the entry before them, -1 at the
+ * start of a list. As an unsigned number a negative entry is out of range.
  */
 #define SCAN_LIST(name, type)                                                                      \
     static void name(plim__scan_t *scan, const type *entries, size_t count, int64_t position,      \

@@ -72,7 +72,7 @@ typedef struct plim__scan {
     char finding[192]; /* the first error in the run, or "" */
 } plim__scan_t;
 
-/* Lays the scan out; also over a counting arena. */
+/* Carves the scan's tables, also from a counting arena. */
 void plim__scan_carve(plim__scan_t *scan, plim__arena_t *arena);
 
 /* Begins a run at element `position`. PLIM_ERR_IO. */

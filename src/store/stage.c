@@ -32,9 +32,9 @@ typedef struct staging {
     const plim_job_t *job;
     const plim_dataset_t *dataset;
     plim__peers_t *peers;
-    bool reads; /* rank 0 */
-    bool has_copy;
-    bool writes; /* one, on the first rank of a node */
+    bool reads;    /* this rank reads the dataset: rank 0 */
+    bool has_copy; /* this node has a copy that was verified */
+    bool writes;   /* this rank writes its node's copy: the first rank of a node */
     plim__staging_t directory;
     plim__arena_t arena;
     char *chunk; /* BUFFER bytes */
@@ -93,7 +93,7 @@ static plim_status_t keep_others_out(const staging_t *staging, const char *name)
     return PLIM_OK;
 }
 
-/* The file of this rank's copy is whole. */
+/* Finishes the file of this rank's copy and compares its checksums. */
 static plim_status_t finish_file(const staging_t *staging, plim__writer_t *writer,
                                  const plim__manifest_file_t *entry)
 {

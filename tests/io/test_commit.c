@@ -248,7 +248,7 @@ static void writes_where_it_began(void **state)
     (void)snprintf(path, sizeof path, "%s/dataset.json", staging.path);
     assert_ok(plim__commit_file(staging.directory, path, "{}", 2, false));
     assert_int_equal(plim__staging_commit(&staging), PLIM_ERR_DATA);
-    assert_non_null(strstr(plim_last_error(), "exchanged"));
+    assert_non_null(strstr(plim_last_error(), "replaced"));
     plim__staging_abandon(&staging);
     assert_int_equal(entries(moved), 0);
     assert_int_equal(entries(victim), 1);
