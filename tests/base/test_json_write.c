@@ -1,4 +1,4 @@
-/* What is written is whole JSON, however small the buffer is. */
+/* The text is whole JSON, however small the buffer is. */
 #include "base/json_write.h"
 #include "support/harness.h"
 

@@ -48,7 +48,7 @@
 
 int embed_run(const char *directory, plim_log_fn log);
 
-/* What the library must leave as it is. */
+/* State of the process that the library must not change. */
 typedef struct process_state {
     int thp_disable;
     sigset_t mask;

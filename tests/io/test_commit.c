@@ -147,7 +147,7 @@ static void removes_what_a_killed_run_left(void **state)
     test_directory_remove(place.directory);
 }
 
-/* A directory of that name that somebody else has made is left as it is. */
+/* A directory of that name that somebody else made is not touched. */
 static void empties_only_what_is_its_own(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static mode_t mode_of(const char *path)
     return about.st_mode & 07777;
 }
 
-/* What users share keeps its permissions; what is being written is for nobody else. */
+/* A finished directory has the usual permissions; an unfinished one is closed to other users. */
 static void keeps_others_out_until_the_end(void **state)
 {
     (void)state;
@@ -255,7 +255,7 @@ static void writes_where_it_began(void **state)
     test_directory_remove(place.directory);
 }
 
-/* A dataset of one's own, under the name of a directory that was left, is no such directory. */
+/* A user's own dataset under the name of a staging directory is not taken for one. */
 static void empties_no_dataset(void **state)
 {
     (void)state;

@@ -86,7 +86,7 @@ ssize_t pwrite(int fd, const void *from, size_t size, off_t offset)
     return syscall(SYS_pwrite64, fd, from, shortened(size), offset);
 }
 
-/* Shortens what is about to be submitted, and spoils what has been completed. */
+/* Shortens requests before they are submitted, and spoils completed ones. */
 int io_uring_submit_and_wait(struct io_uring *ring, unsigned wanted)
 {
     int (*real)(struct io_uring *, unsigned);

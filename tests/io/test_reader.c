@@ -74,7 +74,7 @@ static void reads_exactly(void **state)
     test_job_end(&job);
 }
 
-/* The front of a longer file: nothing behind what is in memory is read. */
+/* The front of a longer file: nothing behind the part in memory is read. */
 static void ends_with_what_is_in_memory(void **state)
 {
     (void)state;

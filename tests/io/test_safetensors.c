@@ -1,4 +1,4 @@
-/* safetensors: what is written reads back; what was tampered with is refused with words. */
+/* safetensors: a written file reads back; a changed one is refused with a message. */
 #include "support/harness.h"
 
 #include "base/fail.h"

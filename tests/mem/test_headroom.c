@@ -1,4 +1,4 @@
-/* What a process may hold, and what it may touch besides, in files made up and in a real group. */
+/* The memory that a process may hold and may still touch, by made-up files and in a real group. */
 /* labels: asan unprivileged */
 #include "support/cgroup.h"
 #include "support/harness.h"
@@ -81,7 +81,7 @@ static void put_v2(const char *root)
     test_kernel_put(root, "/sys/fs/cgroup/job/step/memory.stat", "anon 102400\n");
 }
 
-/* Files stay open, and what is written to them later counts: limits, memory.high, neighbours. */
+/* Files stay open, and their later contents count: limits, memory.high, neighbours. */
 static void follows_limits_and_neighbours(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Opening and verifying: what is right opens, whatever is wrong is found. */
+/* Opening and verifying: valid datasets open, every error is found. */
 #include "support/dataset.h"
 #include "support/harness.h"
 

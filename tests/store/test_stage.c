@@ -113,7 +113,7 @@ static void test_a_copy_that_is_not_whole(void **state)
     test_job_end(&job);
 }
 
-/* What was found where everybody can write is not believed. */
+/* A copy in a directory that everybody can write to is not trusted. */
 static void assert_distrusted(const plim_job_t *job, const place_t *place, const char *message)
 {
     char path[PLIM_PATH_MAX];
@@ -219,7 +219,7 @@ static void test_memory_is_charged_as_such(void **state)
     if (plim__file_system("/dev/shm", &system) != PLIM_OK || !system.memory ||
         mkdtemp(scratch) == NULL) {
         test_job_end(&job);
-        print_message("SKIPPED: /dev/shm is no tmpfs that can be written\n");
+        print_message("SKIPPED: /dev/shm is not a writable tmpfs\n");
         skip();
     }
     place_make(&job, &place);

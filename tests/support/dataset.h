@@ -36,14 +36,14 @@ static inline int64_t test_column_value(plim_column_t column, int64_t at, int64_
                                     : (at * (width > 0 ? width : 1) + feature) * 7 % 2039 - 600;
 }
 
-/* Weights that are not negative, some of them 0, and times of which many are equal. */
+/* Weights that are not negative, some of them 0, and times, many of them equal. */
 static inline int64_t test_drawable_value(int64_t at)
 {
     return (at * 7 % 2039 + at / 5) % 10;
 }
 
 /* A random graph of that form: degrees 0 … 12, lists ascending with some duplicates and self-loops,
- * labels of which every seventh is -1, splits of thirds. */
+ * every seventh label -1, splits of thirds. */
 plim_status_t test_dataset_make(const plim_job_t *job, const char *path, const test_graph_t *graph);
 
 /* A dataset made from `graph` in a directory of its own, open. */

@@ -1,4 +1,4 @@
-/* cmocka with what it needs included, and small helpers for all tests. */
+/* cmocka with its headers, and small helpers for all tests. */
 #ifndef PLIM_TESTS_HARNESS_H
 #define PLIM_TESTS_HARNESS_H
 
@@ -11,7 +11,8 @@
 
 #include "mem/ledger.h"
 
-/* What a sanitizer's own memory makes meaningless is skipped under it, with a message. */
+/* Tests of memory that a sanitizer's own memory would falsify are skipped under it, with a message.
+ */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_SANITIZED 1
 #elif defined(__has_feature)
@@ -29,9 +30,9 @@ void test_skip_sanitized(const char *why);
 void test_directory_make(char path_out[512]);
 void test_directory_remove(const char *path);
 
-/* A silent job, as the library's own copies of one: tests may set its fields. _make fails the test
- * when there is none, _try returns why. Of _make's the process counts as at most 8 MiB, whatever
- * this test has touched before: plans do not depend on that. */
+/* A silent job by value, as the library's own copies: tests may set its fields. _try returns the
+ * error, _make fails the test. In _make's ledger the process has at most 8 MiB, so that plans do
+ * not depend on the memory that this test has touched before. */
 plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engine);
 plim_status_t test_job_try(int64_t line_bytes, int threads, plim_io_engine_t engine,
                            plim_job_t *job_out);

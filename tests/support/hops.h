@@ -1,4 +1,4 @@
-/* Random hops and matrices for tests of what is computed over them. */
+/* Random hops and matrices, for tests of computations over them. */
 #ifndef PLIM_TESTS_HOPS_H
 #define PLIM_TESTS_HOPS_H
 

@@ -24,7 +24,7 @@ test_lists_t test_lists_random(int64_t num_nodes, int64_t long_every, int64_t lo
 /* Turns up to `most` entries of every `every`-th list into the node itself; lists still ascend. */
 void test_lists_loops(test_lists_t *lists, int64_t every, int64_t most);
 
-/* Weights of which a third are 0, and times of which many are equal. */
+/* Weights, a third of them 0, and times, many of them equal. */
 void test_lists_columns(test_lists_t *lists, uint64_t seed);
 
 void test_lists_free(test_lists_t *lists);

@@ -43,7 +43,7 @@ plim__load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_r
 plim__load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                                  int workers, int64_t window_steps);
 
-/* The same with windows of at most so many rows, which are drawn ahead. */
+/* The same with windows of at most that many rows, drawn ahead. */
 plim__load_plan_t test_plan_ahead(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                                   int workers, int64_t window_rows);
 

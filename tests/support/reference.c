@@ -226,7 +226,7 @@ static void attend(const test_weights_t *weights, const test_loader_t *world, in
     }
 }
 
-/* What is folded over the neighbours of v, as PyG has it. */
+/* Aggregates the messages of v's neighbours, as PyG does. */
 static void fold(const test_weights_t *weights, const test_loader_t *world, int layer, int64_t v,
                  int64_t in, const double *x, double *sum)
 {

@@ -1,4 +1,4 @@
-/* Models with weights by PyG's names, and what they give, by plain loops in double precision. */
+/* Models with weights by PyG's names, computed by plain loops in double precision. */
 #ifndef PLIM_TESTS_REFERENCE_H
 #define PLIM_TESTS_REFERENCE_H
 
@@ -21,7 +21,7 @@ typedef struct test_weights {
 /* Weights of a model, drawn once and for all. */
 test_weights_t test_weights_make(const plim_model_t *model, int64_t num_features,
                                  int64_t num_outputs);
-/* The same for a model that reads columns of edges, of which there is no reference. */
+/* The same for a model that reads columns of edges; it has no reference. */
 test_weights_t test_weights_of(const plim_model_t *model, const plim__columns_t *columns,
                                int64_t num_features, int64_t num_outputs);
 void test_weights_free(test_weights_t *weights);

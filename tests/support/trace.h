@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 /* Runs program(argument) with the calls ("fsync,rename") written to `log`; true when it ended well,
- * false also where there is no strace. */
+ * false also without strace. */
 bool test_trace(const char *calls, const char *program, const char *argument, const char *log);
 
 /* The number of the first line from `from` on that holds both, or -1. */
