@@ -49,8 +49,9 @@ void plim__dataset_self_loops(plim__dataset_writer_t *writer, int64_t most);
 /*
  * Opens NAME.npy for `name` = "indptr", "indices", "features", "labels", "train", … with the given
  * type and shape. shape[0] may be -1; closing the column then sets it by the bytes written.
- * `max_bytes`: maximum bytes of data; `buffer` as for plim__writer_create. PLIM_ERR_USAGE when the
- * name was opened before or is impossible.
+ * `max_bytes`: maximum bytes of data; `buffer` as for plim__writer_create. PLIM_ERR_USAGE for an
+ * impossible shape or max_bytes; PLIM_ERR_IO when the name was opened before; the errors of
+ * plim__writer_create.
  */
 plim_status_t plim__column_open(plim__dataset_writer_t *writer, const char *name,
                                 plim__dtype_t type, int num_dims, const int64_t *shape,
