@@ -193,47 +193,14 @@ static void arrays_are_described(void **state)
     }
 }
 
-/* From the least line to one with room for all: planned, made and used, and never past the line. */
 static void plans_count_columns(void **state)
 {
     (void)state;
-    uint64_t hash = 0;
-    int64_t last = 0;
-    unsigned seen[2] = {0, 0};
-#ifdef __SANITIZE_THREAD__
-    test_skip_sanitized(TEST_LINE_NEAR);
-#endif
-    for (int64_t line = (int64_t)40 << 20; line <= (int64_t)400 << 20; line += line / 6) {
-        test_loader_t fixture = test_loader_open("columns", &graph, 2, PLIM_IO_AUTO);
-        plim_job_t job;
-        plim_recipe_t recipe = test_two_hops;
-        plim__load_plan_t plan;
-        recipe.columns = ALL;
-        if (test_job_try(line, 2, PLIM_IO_THREADS, &job) != PLIM_OK) {
-            test_loader_close(&fixture);
-            continue;
-        }
-        const plim_status_t status = plim__load_plan(&job, fixture.dataset, &recipe, NULL, &plan);
-        if (status == PLIM_OK) {
-            plim_loader_t *loader;
-            assert_ok(plim__loader_create(&job, fixture.dataset, &plan, &loader));
-            assert_true(plim__ledger_peak(job.ledger) <= plan.total);
-            int64_t parts = 0;
-            const uint64_t found = test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
-            if (hash != 0)
-                assert_true(found == hash);
-            hash = found;
-            seen[plan.columns_in_memory == ALL] |= 1;
-            last = plan.total;
-            plim_loader_release(loader);
-        } else {
-            assert_int_equal(status, PLIM_ERR_BUDGET);
-            assert_int_equal(last, 0); /* a higher line fits too */
-        }
-        test_job_end(&job);
-        test_loader_close(&fixture);
-    }
-    assert_true(seen[1] != 0);
+    plim_recipe_t recipe = test_two_hops;
+    recipe.columns = ALL;
+    const plim__load_plan_t plan =
+        test_every_line("columns", &graph, &recipe, (int64_t)40 << 20, (int64_t)400 << 20, 6);
+    assert_int_equal(plan.columns_in_memory, ALL);
 }
 
 static void what_a_dataset_lacks_is_refused(void **state)
@@ -250,29 +217,15 @@ static void what_a_dataset_lacks_is_refused(void **state)
     test_loader_close(&fixture);
 }
 
-typedef struct attempt {
-    test_loader_t *fixture;
-    plim__load_plan_t plan;
-} attempt_t;
-
-static plim_status_t try_loader(plim_job_t *job, void *context)
-{
-    attempt_t *attempt = context;
-    plim_loader_t *loader;
-    PLIM_TRY(plim__loader_create(job, attempt->fixture->dataset, &attempt->plan, &loader));
-    plim_loader_release(loader);
-    return PLIM_OK;
-}
-
 static void fails_cleanly(void **state)
 {
     (void)state;
     test_loader_t fixture = test_loader_open("columns", &graph, 1, PLIM_IO_THREADS);
     plim_recipe_t recipe = test_two_hops;
     recipe.columns = ALL;
-    attempt_t attempt = {&fixture, test_plan_memory(fixture.info, &recipe, 1)};
-    attempt.plan.columns_in_memory = PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT | PLIM_NODE_TIME;
-    test_fail_each_arena(&fixture.job, try_loader, &attempt);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 1);
+    plan.columns_in_memory = PLIM_EDGE_FEATURES | PLIM_EDGE_WEIGHT | PLIM_NODE_TIME;
+    test_loader_fails(&fixture, &plan);
     test_loader_close(&fixture);
 }
 

@@ -199,54 +199,17 @@ static void every_source_draws_the_same(void **state)
     }
 }
 
-/* From the least line to one with room for all. */
 static void every_line_draws_the_same(void **state)
 {
     (void)state;
-#ifdef __SANITIZE_THREAD__
-    test_skip_sanitized(TEST_LINE_NEAR);
-#endif
     static const int kinds[] = {0, 1, 17};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        uint64_t hash = 0;
-        for (int64_t line = (int64_t)20 << 20; line <= (int64_t)600 << 20; line += line / 5) {
-            test_loader_t fixture = test_loader_open("disjoint", &graph, 2, PLIM_IO_AUTO);
-            plim_recipe_t recipe = disjoint(kinds[i]);
-            plim__load_plan_t plan;
-            plim_job_t job;
-            recipe.num_hops = 3;
-            for (int hop = 0; hop < 3; hop++)
-                recipe.fanout[hop] = PLIM_FANOUT_ALL;
-            if (test_job_try(line, 2, PLIM_IO_THREADS, &job) != PLIM_OK) {
-                test_loader_close(&fixture);
-                continue;
-            }
-            const plim_status_t status =
-                plim__load_plan(&job, fixture.dataset, &recipe, NULL, &plan);
-            if (status == PLIM_OK) {
-                plim_loader_t *loader;
-                int64_t parts = 0;
-                assert_ok(plim__loader_create(&job, fixture.dataset, &plan, &loader));
-                assert_true(plim__ledger_peak(job.ledger) <= plan.total);
-                const plim_status_t started =
-                    plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0);
-                if (started == PLIM_OK) {
-                    const uint64_t found = test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
-                    assert_true(hash == 0 || found == hash);
-                    hash = found;
-                } else { /* an epoch that was counted has a batch that does not fit */
-                    assert_int_equal(started, PLIM_ERR_BUDGET);
-                    assert_true(plan.counted && hash == 0);
-                }
-                plim_loader_release(loader);
-            } else {
-                assert_int_equal(status, PLIM_ERR_BUDGET);
-                assert_true(hash == 0);
-            }
-            test_job_end(&job);
-            test_loader_close(&fixture);
-        }
-        assert_true(hash != 0);
+        plim_recipe_t recipe = disjoint(kinds[i]);
+        recipe.num_hops = 3;
+        for (int hop = 0; hop < 3; hop++)
+            recipe.fanout[hop] = PLIM_FANOUT_ALL;
+        (void)test_every_line("disjoint", &graph, &recipe, (int64_t)20 << 20, (int64_t)600 << 20,
+                              5);
     }
 }
 
@@ -317,27 +280,13 @@ static void shares_draw_the_same(void **state)
     test_loader_close(&fixture);
 }
 
-typedef struct attempt {
-    test_loader_t *fixture;
-    plim__load_plan_t plan;
-} attempt_t;
-
-static plim_status_t try_loader(plim_job_t *job, void *context)
-{
-    attempt_t *attempt = context;
-    plim_loader_t *loader;
-    PLIM_TRY(plim__loader_create(job, attempt->fixture->dataset, &attempt->plan, &loader));
-    plim_loader_release(loader);
-    return PLIM_OK;
-}
-
 static void fails_cleanly(void **state)
 {
     (void)state;
     test_loader_t fixture = test_loader_open("disjoint", &graph, 1, PLIM_IO_THREADS);
     const plim_recipe_t recipe = disjoint(5);
-    attempt_t attempt = {&fixture, test_plan_disk(fixture.info, &recipe, 1, 1)};
-    test_fail_each_arena(&fixture.job, try_loader, &attempt);
+    const plim__load_plan_t plan = test_plan_disk(fixture.info, &recipe, 1, 1);
+    test_loader_fails(&fixture, &plan);
     test_loader_close(&fixture);
 }
 

@@ -117,43 +117,13 @@ static void every_source_draws_the_same(void **state)
     }
 }
 
-/* From the least line to one with room for all: planned, made and used, and never past the line. */
 static void every_line_draws_the_same(void **state)
 {
     (void)state;
-#ifdef __SANITIZE_THREAD__
-    test_skip_sanitized(TEST_LINE_NEAR);
-#endif
     for (int kind = 4; kind < 6; kind++) {
-        uint64_t hash = 0;
-        for (int64_t line = (int64_t)20 << 20; line <= (int64_t)600 << 20; line += line / 5) {
-            test_loader_t fixture = test_loader_open("weighted", &graph, 2, PLIM_IO_AUTO);
-            const plim_recipe_t recipe = weighted(kind);
-            plim__load_plan_t plan;
-            plim_job_t job;
-            if (test_job_try(line, 2, PLIM_IO_THREADS, &job) != PLIM_OK) {
-                test_loader_close(&fixture);
-                continue;
-            }
-            const plim_status_t status =
-                plim__load_plan(&job, fixture.dataset, &recipe, NULL, &plan);
-            if (status == PLIM_OK) {
-                plim_loader_t *loader;
-                int64_t parts = 0;
-                assert_ok(plim__loader_create(&job, fixture.dataset, &plan, &loader));
-                assert_true(plim__ledger_peak(job.ledger) <= plan.total);
-                const uint64_t found = test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
-                assert_true(hash == 0 || found == hash);
-                hash = found;
-                plim_loader_release(loader);
-            } else {
-                assert_int_equal(status, PLIM_ERR_BUDGET);
-                assert_true(hash == 0);
-            }
-            test_job_end(&job);
-            test_loader_close(&fixture);
-        }
-        assert_true(hash != 0);
+        const plim_recipe_t recipe = weighted(kind);
+        (void)test_every_line("weighted", &graph, &recipe, (int64_t)20 << 20, (int64_t)600 << 20,
+                              5);
     }
 }
 
@@ -197,27 +167,13 @@ static void negative_weights_end_an_epoch(void **state)
     test_loader_close(&fixture);
 }
 
-typedef struct attempt {
-    test_loader_t *fixture;
-    plim__load_plan_t plan;
-} attempt_t;
-
-static plim_status_t try_loader(plim_job_t *job, void *context)
-{
-    attempt_t *attempt = context;
-    plim_loader_t *loader;
-    PLIM_TRY(plim__loader_create(job, attempt->fixture->dataset, &attempt->plan, &loader));
-    plim_loader_release(loader);
-    return PLIM_OK;
-}
-
 static void fails_cleanly(void **state)
 {
     (void)state;
     test_loader_t fixture = test_loader_open("weighted", &graph, 1, PLIM_IO_THREADS);
     const plim_recipe_t recipe = weighted(5);
-    attempt_t attempt = {&fixture, test_plan_disk(fixture.info, &recipe, 1, 3)};
-    test_fail_each_arena(&fixture.job, try_loader, &attempt);
+    const plim__load_plan_t plan = test_plan_disk(fixture.info, &recipe, 1, 3);
+    test_loader_fails(&fixture, &plan);
     test_loader_close(&fixture);
 }
 

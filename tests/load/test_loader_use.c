@@ -403,32 +403,16 @@ static void a_stop_does_not_outlast_a_start(void **state)
     test_loader_close(&fixture);
 }
 
-typedef struct making {
-    test_loader_t *fixture;
-    plim__load_plan_t plan;
-} making_t;
-
-static plim_status_t create_once(plim_job_t *job, void *context)
-{
-    making_t *making = context;
-    plim_loader_t *loader;
-    plim_status_t status =
-        plim__loader_create(job, making->fixture->dataset, &making->plan, &loader);
-    if (status == PLIM_OK)
-        plim_loader_release(loader);
-    return status;
-}
-
 static void survives_each_failing_arena(void **state)
 {
     (void)state;
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_THREADS);
-    making_t making = {&fixture, test_plan_memory(fixture.info, &test_two_hops, 2)};
-    test_fail_each_arena(&fixture.job, create_once, &making);
-    making.plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
-    making.plan.list_cache_bytes = making.plan.row_cache_bytes = 20000;
-    test_fail_each_arena(&fixture.job, create_once, &making);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 2);
+    test_loader_fails(&fixture, &plan);
+    plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
+    plan.list_cache_bytes = plan.row_cache_bytes = 20000;
+    test_loader_fails(&fixture, &plan);
     plim_loader_release(NULL);
     test_loader_close(&fixture);
 }

@@ -381,3 +381,70 @@ uint64_t test_hash_of(const test_loader_t *fixture, const plim__load_plan_t *pla
     plim_loader_release(loader);
     return hash;
 }
+
+/* Draws an epoch under the line; false where that is refused. */
+static bool draw_under(const char *name, const test_graph_t *graph, const plim_recipe_t *recipe,
+                       int64_t line, plim__load_plan_t *plan, uint64_t *hash_out)
+{
+    plim_job_t job;
+    plim_loader_t *loader;
+    int64_t parts = 0;
+    test_loader_t fixture = test_loader_open(name, graph, 2, PLIM_IO_AUTO);
+    if (test_job_try(line, 2, PLIM_IO_THREADS, &job) != PLIM_OK) {
+        test_loader_close(&fixture);
+        return false;
+    }
+    plim_status_t status = plim__load_plan(&job, fixture.dataset, recipe, NULL, plan);
+    if (status == PLIM_OK) {
+        assert_ok(plim__loader_create(&job, fixture.dataset, plan, &loader));
+        assert_true(plim__ledger_peak(job.ledger) <= plan->total);
+        status = plim_stream_start(test_stream(loader, PLIM_TRAIN), 0, 0);
+        assert_true(status == PLIM_OK || plan->counted); /* then a counted batch may not fit */
+        if (status == PLIM_OK)
+            *hash_out = test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
+        plim_loader_release(loader);
+    }
+    assert_true(status == PLIM_OK || status == PLIM_ERR_BUDGET);
+    test_job_end(&job);
+    test_loader_close(&fixture);
+    return status == PLIM_OK;
+}
+
+plim__load_plan_t test_every_line(const char *name, const test_graph_t *graph,
+                                  const plim_recipe_t *recipe, int64_t lowest, int64_t highest,
+                                  int64_t part)
+{
+    plim__load_plan_t plan = {.total = 0};
+    uint64_t hash = 0, found = 0;
+#ifdef __SANITIZE_THREAD__
+    test_skip_sanitized(TEST_LINE_NEAR);
+#endif
+    for (int64_t line = lowest; line <= highest; line += line / part) {
+        const bool fits = draw_under(name, graph, recipe, line, &plan, &found);
+        assert_true(hash == 0 || (fits && found == hash));
+        hash = fits ? found : 0;
+    }
+    assert_true(hash != 0);
+    return plan;
+}
+
+typedef struct attempt {
+    const test_loader_t *fixture;
+    const plim__load_plan_t *plan;
+} attempt_t;
+
+static plim_status_t try_loader(plim_job_t *job, void *context)
+{
+    const attempt_t *attempt = context;
+    plim_loader_t *loader;
+    PLIM_TRY(plim__loader_create(job, attempt->fixture->dataset, attempt->plan, &loader));
+    plim_loader_release(loader);
+    return PLIM_OK;
+}
+
+void test_loader_fails(const test_loader_t *fixture, const plim__load_plan_t *plan)
+{
+    attempt_t attempt = {fixture, plan};
+    plim_job_t job = fixture->job;
+    test_fail_each_arena(&job, try_loader, &attempt);
+}

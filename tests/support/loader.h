@@ -88,6 +88,18 @@ static inline plim_batch_t *test_next(plim_stream_t *stream)
 uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch, int64_t step,
                         uint64_t hash, int64_t *parts);
 
+/*
+ * Plans, makes and uses a loader under lines from `lowest` to `highest`, each larger than the one
+ * before by a `part`-th: refused until a line fits, never past the plan, and with the same epoch
+ * under every line that fits. Returns the plan of the highest.
+ */
+plim__load_plan_t test_every_line(const char *name, const test_graph_t *graph,
+                                  const plim_recipe_t *recipe, int64_t lowest, int64_t highest,
+                                  int64_t part);
+
+/* Makes loaders by the plan, each with another arena failing. */
+void test_loader_fails(const test_loader_t *fixture, const plim__load_plan_t *plan);
+
 /* Of a loader of its own: training epochs, validation and test among them. */
 uint64_t test_hash_of(const test_loader_t *fixture, const plim__load_plan_t *plan, int64_t *parts);
 
