@@ -67,6 +67,20 @@ plim_status_t open_run(world_t *world, plim__run_t **run_out)
     return status;
 }
 
+void make_run(world_t *world)
+{
+    plim__run_t *run;
+    assert_ok(create_run(world, &run));
+    plim__run_close(run);
+}
+
+void reopen_run(world_t *world)
+{
+    plim__run_t *run;
+    assert_ok(open_run(world, &run));
+    plim__run_close(run);
+}
+
 void path_in(const world_t *world, const char *name, char path_out[700])
 {
     (void)snprintf(path_out, 700, "%s/%s", world->path, name);

@@ -34,6 +34,10 @@ void world_end(world_t *world);
 plim_status_t create_run(world_t *world, plim__run_t **run_out);
 plim_status_t open_run(world_t *world, plim__run_t **run_out);
 
+/* Creates the run, or opens it, and closes it again; both must succeed. */
+void make_run(world_t *world);
+void reopen_run(world_t *world);
+
 /* Of files in the run's directory. */
 void path_in(const world_t *world, const char *name, char path_out[700]);
 int64_t size_of(const world_t *world, const char *name); /* -1: there is none */

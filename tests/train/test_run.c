@@ -16,7 +16,6 @@ static void settings_come_back_exactly(void **state)
 {
     (void)state;
     world_t world;
-    plim__run_t *run;
     plim_run_info_t info = PLIM_RUN_INFO_INIT;
     char absolute[PLIM_PATH_MAX];
     world_make(&world);
@@ -50,8 +49,7 @@ static void settings_come_back_exactly(void **state)
     training->checkpoint_steps = 12;
     training->checkpoint_seconds = 0.1;
     training->memory_steps = 13;
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     memset(&info, 0x5a, sizeof info);
     info.size = sizeof info;
     assert_ok(plim_run_read(&world.job, world.path, &info));
@@ -78,8 +76,7 @@ static void settings_come_back_exactly(void **state)
     assert_int_equal(info.step, -1);
     /* And by the comparison itself, which knows every setting. */
     *training = info.training;
-    assert_ok(open_run(&world, &run));
-    plim__run_close(run);
+    reopen_run(&world);
     world_end(&world);
 }
 
@@ -143,8 +140,7 @@ static void a_run_of_run_json_alone_resumes(void **state)
     plim__run_t *run;
     char path[700];
     world_make(&world);
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         path_in(&world, names[i], path);
         assert_int_equal(unlink(path), 0);
@@ -165,8 +161,7 @@ static void needs_a_directory_to_be_in(void **state)
     assert_int_equal(create_run(&world, &run), PLIM_ERR_IO);
     assert_says("cannot create the directory");
     (void)snprintf(world.path, sizeof world.path, "%s/run///", world.directory);
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     static char path[PLIM_PATH_MAX + 100];
     memset(path, 'x', sizeof path - 1);
     assert_int_equal(
@@ -238,8 +233,7 @@ static void what_decides_the_result_must_stay(void **state)
         plim__run_t *run;
         plim_run_info_t info = PLIM_RUN_INFO_INIT;
         world_make(&world);
-        assert_ok(create_run(&world, &run));
-        plim__run_close(run);
+        make_run(&world);
         memcpy((char *)&world.training + changes[i].offset, &changes[i].value, changes[i].size);
         plim_status_t status = open_run(&world, &run);
         if (changes[i].words == NULL) {
@@ -264,8 +258,7 @@ static void long_fan_outs_are_cut_in_messages(void **state)
     world_t world;
     plim__run_t *run;
     world_make(&world);
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     world.training.recipe.num_hops = PLIM_HOPS_MAX;
     for (int i = 0; i < PLIM_HOPS_MAX; i++)
         world.training.recipe.fanout[i] = INT64_MIN;
@@ -292,8 +285,7 @@ static void discards_what_it_made(void **state)
     plim__run_close(run);
     assert_int_equal(size_of(&world, "note"), 4);
     assert_int_equal(size_of(&world, "run.json"), -1);
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     world_end(&world);
 }
 
@@ -304,14 +296,12 @@ static void a_cosine_schedule_fixes_the_epochs(void **state)
     plim__run_t *run;
     world_make(&world);
     world.training.optimiser.schedule = PLIM_SCHEDULE_COSINE;
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     world.training.epochs++;
     assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
     assert_says("cosine schedule");
     world.training.epochs--;
-    assert_ok(open_run(&world, &run));
-    plim__run_close(run);
+    reopen_run(&world);
     world_end(&world);
 }
 
@@ -321,8 +311,7 @@ static void another_dataset_is_refused(void **state)
     world_t world;
     plim__run_t *run;
     world_make(&world);
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     world.dataset.fingerprint[3] = 'f';
     assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
     assert_says("its fingerprint is 0123456789abcdef, this one's 012f456789abcdef");
@@ -333,37 +322,30 @@ static void another_machine_is_logged(void **state)
 {
     (void)state;
     world_t world;
-    plim__run_t *run;
     world_make(&world);
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
-    assert_ok(open_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
+    reopen_run(&world);
     assert_string_equal(world.log, "");
     unseal(&world);
     replace_text(&world, "run.json", "\"vectors\": \"", "\"vectors\": \"no-");
-    assert_ok(open_run(&world, &run));
-    plim__run_close(run);
+    reopen_run(&world);
     assert_non_null(strstr(world.log, "warning: "));
     assert_non_null(strstr(world.log, "(no-"));
     assert_non_null(strstr(world.log, "last bits of results may differ"));
     world.log[0] = '\0';
     replace_text(&world, "run.json", "\"vectors\": \"no-", "\"vectors\": \"");
     replace_text(&world, "run.json", "\"onednn\": \"", "\"onednn\": \"old ");
-    assert_ok(open_run(&world, &run));
-    plim__run_close(run);
+    reopen_run(&world);
     assert_non_null(strstr(world.log, "with old "));
     world.log[0] = '\0';
     replace_text(&world, "run.json", "\"onednn\": \"old ", "\"onednn\": \"");
     world.job.threads = 1;
-    assert_ok(open_run(&world, &run));
-    plim__run_close(run);
+    reopen_run(&world);
     assert_non_null(strstr(world.log, "2 threads, now with 1: results are the same"));
     assert_null(strstr(world.log, "warning"));
     world_end(&world);
 }
 
-/* Puts a run's checkpoint into another one. */
 static void a_damaged_run_json_is_refused(void **state)
 {
     (void)state;
@@ -385,11 +367,9 @@ static void a_damaged_run_json_is_refused(void **state)
     };
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
         world_t world;
-        plim__run_t *run;
         plim_run_info_t info = PLIM_RUN_INFO_INIT;
         world_make(&world);
-        assert_ok(create_run(&world, &run));
-        plim__run_close(run);
+        make_run(&world);
         unseal(&world); /* as older versions wrote it */
         replace_text(&world, "run.json", edits[i][0], edits[i][1]);
         assert_int_equal(plim_run_read(&world.job, world.path, &info), PLIM_ERR_DATA);
@@ -403,13 +383,11 @@ static void every_flipped_bit_of_run_json_is_found(void **state)
 {
     (void)state;
     world_t world;
-    plim__run_t *run;
     char path[700];
     static plim_run_info_t before = PLIM_RUN_INFO_INIT, after = PLIM_RUN_INFO_INIT;
     int without_effect = 0;
     world_make(&world);
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     assert_ok(plim_run_read(&world.job, world.path, &before));
     path_in(&world, "run.json", path);
     for (int64_t bit = 0; bit < 8 * size_of(&world, "run.json"); bit++) {
@@ -435,11 +413,9 @@ static void a_newer_format_is_said_to_be_one(void **state)
 {
     (void)state;
     world_t world;
-    plim__run_t *run;
     plim_run_info_t info = PLIM_RUN_INFO_INIT;
     world_make(&world);
-    assert_ok(create_run(&world, &run));
-    plim__run_close(run);
+    make_run(&world);
     unseal(&world);
     replace_text(&world, "run.json", "\"format\": 1", "\"format\": 2");
     assert_ok(plim_run_read(&world.job, world.path, &info));
@@ -460,8 +436,7 @@ static void how_often_loops_count_must_stay(void **state)
         plim_run_info_t info = PLIM_RUN_INFO_INIT;
         world_make(&world);
         world.training.model.kind = (plim_model_kind_t)kind;
-        assert_ok(create_run(&world, &run));
-        plim__run_close(run);
+        make_run(&world);
         unseal(&world);
         replace_text(&world, "run.json", "\"loops_twice\"", "\"unknown\"");
         assert_ok(plim_run_read(&world.job, world.path, &info));
@@ -481,7 +456,6 @@ static void how_often_loops_count_must_stay(void **state)
     }
 }
 
-/* In a child, where no file may grow beyond 16 KiB. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {
