@@ -167,11 +167,8 @@ size_t plim__edges_estimate(const plim_job_t *job, const plim__shape_t *shape, s
 static void make_mean(const edges_t *edges, int64_t class, int16_t *mean_out)
 {
     const uint64_t key = plim__rng_u64(edges->mean_key, (uint64_t) class);
-    for (int64_t i = 0; i < edges->shape->num_edge_features; i++) {
-        const int coordinate = __builtin_popcount((uint32_t)plim__rng_u64(key, (uint64_t)i)) - 16;
-        const double mean = edges->scale * coordinate;
-        mean_out[i] = (int16_t)fmax(-PLIM__NOISE_MEAN_MAX, fmin(mean, PLIM__NOISE_MEAN_MAX));
-    }
+    for (int64_t i = 0; i < edges->shape->num_edge_features; i++)
+        mean_out[i] = plim__noise_mean(edges->scale * plim__noise_coordinate(key, i));
 }
 
 /* The destination of the edges at hand. */

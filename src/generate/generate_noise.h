@@ -5,6 +5,9 @@
 #ifndef PLIM_GENERATE_GENERATE_NOISE_H
 #define PLIM_GENERATE_GENERATE_NOISE_H
 
+#include "base/rng.h"
+
+#include <math.h>
 #include <plimsoll/dataset.h>
 #include <stdint.h>
 
@@ -12,6 +15,18 @@
 #define PLIM__NOISE_DEVIATION 104.5 /* of the noise, in the same unit */
 #define PLIM__NOISE_MEAN_MAX 256    /* maximum absolute value of a mean */
 #define PLIM__NOISE_LANES 16        /* values made at once */
+
+/* A nearly normal coordinate with variance 8, for means: the bits of `key` decide. */
+static inline int plim__noise_coordinate(uint64_t key, int64_t i)
+{
+    return __builtin_popcount((uint32_t)plim__rng_u64(key, (uint64_t)i)) - 16;
+}
+
+/* A mean, limited to the largest that rows may have. */
+static inline int16_t plim__noise_mean(double mean)
+{
+    return (int16_t)fmax(-PLIM__NOISE_MEAN_MAX, fmin(mean, PLIM__NOISE_MEAN_MAX));
+}
 
 typedef enum plim__noise_path { PLIM__NOISE_SCALAR, PLIM__NOISE_AVX2 } plim__noise_path_t;
 

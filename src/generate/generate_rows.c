@@ -186,12 +186,6 @@ int64_t plim__rows_bytes(const plim__shape_t *shape)
     return sum;
 }
 
-/* Nearly normal, with variance 8. */
-static int coordinate(uint64_t key, int axis)
-{
-    return __builtin_popcount((uint32_t)plim__rng_u64(key, (uint64_t)axis)) - 16;
-}
-
 /* The mean of a class: a combination of RANK axes, which are vectors of +1 and -1. Half of the
  * variance of its coordinates is common to the classes of a subject. */
 static void make_mean(const rows_t *rows, int64_t class, int16_t *mean_out)
@@ -201,14 +195,14 @@ static void make_mean(const rows_t *rows, int64_t class, int16_t *mean_out)
     const uint64_t subject = plim__rng_u64(rows->subject_key, (uint64_t)number);
     int coordinates[RANK];
     for (int axis = 0; axis < RANK; axis++)
-        coordinates[axis] = coordinate(key, axis) + coordinate(subject, axis);
+        coordinates[axis] =
+            plim__noise_coordinate(key, axis) + plim__noise_coordinate(subject, axis);
     for (int64_t i = 0; i < rows->shape->num_features; i++) {
         const uint64_t signs = plim__rng_u64(rows->axis_key, (uint64_t)i);
         int sum = 0;
         for (int axis = 0; axis < RANK; axis++)
             sum += (signs >> axis & 1) != 0 ? coordinates[axis] : -coordinates[axis];
-        const double mean = rows->scale * sum;
-        mean_out[i] = (int16_t)fmax(-PLIM__NOISE_MEAN_MAX, fmin(mean, PLIM__NOISE_MEAN_MAX));
+        mean_out[i] = plim__noise_mean(rows->scale * sum);
     }
 }
 

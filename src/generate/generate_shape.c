@@ -29,6 +29,11 @@ typedef struct named_shape {
     bool even_core;
 } named_shape_t;
 
+/* A shape without a periphery, whose lists draw this share from their own communities. */
+#define ALL_CORE(share)                                                                            \
+    .core_share = 1, .core_degree = 1, .core = {.everywhere = 0.1, .community = (share)},          \
+    .distance = 14
+
 static const named_shape_t shapes[] = {
     {.name = "papers100M",
      .nodes = 111059956,
@@ -53,10 +58,7 @@ static const named_shape_t shapes[] = {
      .split = {196615, 39323, 2213091},
      .undirected = true,
      .feature_type = PLIM_F32,
-     .core_share = 1,
-     .core_degree = 1,
-     .core = {.everywhere = 0.1, .hot = 0, .community = 0.8},
-     .distance = 14,
+     ALL_CORE(0.8),
      .label_noise = 0.2},
     {.name = "arxiv",
      .nodes = 169343,
@@ -65,10 +67,7 @@ static const named_shape_t shapes[] = {
      .classes = 40,
      .split = {90941, 29799, 48603},
      .feature_type = PLIM_F32,
-     .core_share = 1,
-     .core_degree = 1,
-     .core = {.everywhere = 0.1, .hot = 0, .community = 0.85},
-     .distance = 14,
+     ALL_CORE(0.85),
      .label_noise = 0.27},
     {.name = "reddit",
      .nodes = 232965,
@@ -78,10 +77,7 @@ static const named_shape_t shapes[] = {
      .split = {153431, 23831, 55703},
      .undirected = true,
      .feature_type = PLIM_F32,
-     .core_share = 1,
-     .core_degree = 1,
-     .core = {.everywhere = 0.1, .hot = 0, .community = 0.8},
-     .distance = 14,
+     ALL_CORE(0.8),
      .label_noise = 0.04},
 };
 
