@@ -38,10 +38,10 @@ typedef struct dataset_object {
     job_object_t *job;
 } dataset_object_t;
 
-/* The batches of a loader that are held. It outlives the loader as long as one is. */
+/* The list of a loader's batches that are held. It lives as long as the loader or a batch. */
 typedef struct held {
     atomic_int references;
-    pid_t process;        /* a forked child leaves the list alone: its lock may be taken for ever */
+    pid_t process;        /* a forked child leaves the list alone: its lock may be held for ever */
     pthread_mutex_t lock; /* guards the list */
     struct hold *first;
     int batches; /* in the list */
@@ -65,7 +65,7 @@ typedef struct stream_object {
     char source[SOURCE_MAX];
 } stream_object_t;
 
-/* A delivered batch and the number of objects that need it. */
+/* A delivered batch, with a reference for each object that uses its memory. */
 typedef struct hold {
     atomic_int references;
     plim_batch_t *batch;
@@ -86,7 +86,7 @@ PyObject *core_fail(plim_status_t status);
 /* Raises plimsoll.errors' exception of that name. Returns NULL. */
 PyObject *core_raise(const char *name, const char *message);
 
-/* Text of the library as a Python string. It may name a file by bytes that are not UTF-8. */
+/* The library's text as a Python string. Names of files in it may not be UTF-8. */
 PyObject *core_text(const char *bytes);
 
 /* Frees an object of a heap type. */
@@ -101,7 +101,8 @@ void core_log(job_object_t *job);
 /*
  * Calls run(context) on a thread of its own while this one watches for signals: an interrupt sets
  * the job's stop flag and waits for the call's end. Returns false with an exception set when the
- * call failed or was interrupted; then the caller undoes what it did.
+ * call failed or was interrupted; it may have succeeded before the interrupt, so the caller
+ * releases what it created.
  */
 bool core_run(job_object_t *job, plim_status_t (*run)(void *context), void *context);
 

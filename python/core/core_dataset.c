@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Queues a log line; of too many the last are dropped. No Python here: the thread may be any. */
+/* Queues a log line, or drops it if the queue is full. Runs on any thread: calls no Python. */
 static void queue_log(void *user, plim_log_level_t level, const char *message)
 {
     job_object_t *job = user;
@@ -49,8 +49,8 @@ PyObject *core_job(PyObject *module, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-/* Objects of the library keep the job alive after this; all of them are released before, since
- * their Python objects hold this one. Batches alone may stay, and log nothing. */
+/* Python objects of loaders and datasets hold this one, so theirs are released before. Batches may
+ * outlive it: they keep the library's job alive, and log nothing. */
 static void job_destroy(job_object_t *self)
 {
     plim_job_release(self->job);

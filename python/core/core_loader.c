@@ -360,7 +360,7 @@ static PyObject *loader_stream(loader_object_t *self, PyObject *settings)
     memcpy(stream->source, source, sizeof source);
     const bool added = core_run(self->job, add_stream, &adding);
     stream->info = adding.info;
-    stream->stream = adding.stream; /* also of a call that was interrupted: it releases it */
+    stream->stream = adding.stream; /* even if interrupted: stream_destroy() releases it */
     if (!added)
         Py_CLEAR(stream);
     return (PyObject *)stream;
@@ -512,7 +512,7 @@ static PyType_Spec loader_spec = {"plimsoll._core.Loader", sizeof(loader_object_
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                   loader_slots};
 
-/* The lock may be held in a forked child: the library's object stays there, which harms nobody. */
+/* In a forked child the lock may be held for ever, so the library's stream is leaked there. */
 static void stream_destroy(stream_object_t *self)
 {
     if (self->loader != NULL && is_here(self->loader)) {
@@ -558,7 +558,7 @@ static PyObject *stream_start(stream_object_t *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "LL", &epoch, &step))
         return NULL;
     starting_t starting = {.stream = self, .epoch = epoch, .step = step};
-    /* Only counting batches takes long; a thread would take longer than the rest. */
+    /* Only counting batches is worth a thread of its own. */
     if (info_of(self->loader->plan).counted) {
         if (!core_run(self->loader->job, start_stream, &starting))
             return NULL;
@@ -590,8 +590,8 @@ static PyObject *stream_reseed(stream_object_t *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Batches in PyG's form come whole: the library refuses the next one as wrong use only when every
- * slot is held. */
+/* The library reports wrong use here only when every slot is held: batches in PyG's form are never
+ * in parts. */
 static PyObject *fail_next(const loader_object_t *loader, plim_status_t status)
 {
     char names[512], text[1280];

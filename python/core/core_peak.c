@@ -1,9 +1,9 @@
 /*
  * The peak of the process's anonymous memory between two readings, and how long the calling thread
- * waited for pages of mapped files, sampled by a thread of its own. A step of a training takes its
+ * waited for pages of mapped files, sampled by a thread of its own. A training step takes its
  * memory within milliseconds and frees most of it before the next batch is asked for, so a sample
- * can come too late, most of all on a busy machine. The kernel keeps only the peak of resident
- * memory since the process began: where that has grown, the new peak is between the two readings.
+ * can come too late, above all on a busy machine. Therefore the kernel's own peak of resident
+ * memory since the process began is read, too: if it grew, it was reached between the readings.
  */
 #include "core.h"
 
@@ -18,10 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Nanoseconds between two samples: the longer, the longer nothing has changed. */
+/* Nanoseconds between two samples; the pause doubles while nothing changes. */
 #define SHORTEST_NAP 5000000L
 #define LONGEST_NAP 40000000L
-#define CHANGE ((int64_t)1 << 20) /* bytes that count as one */
+#define CHANGE ((int64_t)1 << 20) /* bytes: smaller differences are no change */
 #define STACK_BYTES ((size_t)64 << 10)
 
 typedef struct peak_object {
@@ -101,7 +101,7 @@ static void open_watched(watched_t *watched, int caller)
     watched->caller = caller;
 }
 
-/* A thread that sleeps, and not in a system call ("-1"), waits for a page. */
+/* The kernel shows "-1" for a thread that sleeps outside of system calls: it waits for a page. */
 static void look_at_caller(peak_object_t *self, watched_t *watched)
 {
     char text[2] = "";

@@ -115,7 +115,7 @@ class Dataset:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Of an attribute of a Data object, which a dataset on disk does not have: what to use."""
+            """Refuses a missing attribute; for those of a Data object, says what to use."""
             instead = f': {_INSTEAD[name]}' if name in _INSTEAD else ''
             raise AttributeError(f'a dataset on disk has no attribute {name!r}{instead}', name=name, obj=self)
 

@@ -26,7 +26,7 @@ __all__ = ['Headroom', 'Shortage', 'StepGuard']
 _SHARE_OF_TIME = 0.01  # that reading the kernel's figures may take, …
 _SHARE_WHEN_SHORT = 0.2  # … and where the next step may not fit
 _SLOWER = 10  # times: a step that takes so much longer because it waits for code to be read
-_THRASHING_SECONDS = 1.0  # a shorter wait is let pass
+_THRASHING_SECONDS = 1.0  # shorter waits are ignored
 _FEW = 4  # steps: so many tell little of how much more a later one takes
 
 
@@ -62,7 +62,7 @@ class Shortage(NamedTuple):
 
 
 class _Steps:
-    """What is known of the steps that use the batches of one loader."""
+    """Measurements of the steps that use the batches of one loader."""
 
     def __init__(self) -> None:
         self.measured = 0
@@ -116,7 +116,7 @@ class StepGuard:
             self._peak.take()
 
     def forget(self, owner: Any) -> None:
-        """Measures the loader's steps anew, so that a script that catches the error is told once."""
+        """Drops a loader's measurements, so that a script that catches the error can go on."""
         with self._lock:
             self._steps.pop(owner, None)
 
@@ -137,8 +137,9 @@ class StepGuard:
             _core.map_large_blocks(True)
             self._maps = True
         self._next_look = began + (time.monotonic() - began) / (_SHARE_WHEN_SHORT if short else _SHARE_OF_TIME)
-        kept = (now.held - self._before.held) / self._batches if self._before is not None else 0  # by a step: the next look comes before
-        self._most = (now.free - now.held - steps.growth) / (2 * kept) if kept > 0 else float('inf')  # that has taken half of what is left
+        # Steps may keep memory: the next look comes before they have taken half of what is left.
+        kept = (now.held - self._before.held) / self._batches if self._before is not None else 0
+        self._most = (now.free - now.held - steps.growth) / (2 * kept) if kept > 0 else float('inf')
         usual = now.held + now.cached + steps.growth
         self._alarm = usual + (now.free + now.cached - usual) // 4
         self._owner, self._before, self._batches = weakref.ref(owner), now, 0
@@ -152,13 +153,13 @@ class StepGuard:
         return None
 
     def _measure(self, now: Headroom, peak: int, waited: float, computed: float) -> bool:
-        """Adds the step since the last look. Returns whether memory is so short that it waited for code far longer than it computed."""
+        """Adds the step since the last look. Returns whether, for lack of memory, it waited for code far longer than it computed."""
         before, owner = self._before, self._owner()
         if owner is None or before is None:
             return False
         steps = self._steps.setdefault(owner, _Steps())
         if self._batches == 1:
-            # What the first step has allocated and keeps is no need of the next.
+            # What the first step allocates and keeps (gradients, moments) is there already for the next one.
             held = max(before.held, now.held) if steps.measured == 0 else before.held
             steps.add(max(0, peak - now.cached - held))
             self._measured += 1

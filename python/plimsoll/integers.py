@@ -16,7 +16,7 @@ __all__ = ['IntegerList']
 
 
 class IntegerList:
-    """A list of seeds: its memory, address and length."""
+    """A list of 64-bit integers, such as ids or times: its memory, address and length."""
 
     def __init__(self, owner: Any, address: int, count: int, by_id: bool = False) -> None:
         self.owner, self.address, self.count = owner, address, count
@@ -24,10 +24,10 @@ class IntegerList:
 
     @classmethod
     def of(cls, nodes: Any, num_nodes: int, name: str = 'input_nodes') -> IntegerList:
-        """From a tensor or an array of indices or a mask, a sequence of integers, or None: all nodes."""
+        """From a tensor or array of indices, a mask, or a sequence of integers; None lists all nodes."""
         by_id = nodes is None
         torch, numpy = sys.modules.get('torch'), sys.modules.get('numpy')
-        library = torch if torch is not None else numpy  # at least one is there, for the batches
+        library = torch if torch is not None else numpy  # a loader has imported one of them
         if nodes is None and library is not None:
             nodes = library.arange(num_nodes)
         if torch is not None and isinstance(nodes, torch.Tensor):
@@ -61,7 +61,7 @@ class IntegerList:
         return cls(listed, listed.buffer_info()[0], len(listed))
 
     def repeated(self, count: int) -> IntegerList:
-        """The list, and again from its first entry on, `count` in all."""
+        """The list, repeated from its first entry on until it has `count` entries."""
         if self.count == count:
             return self
         whole = array.array('q', self.owner)

@@ -36,11 +36,11 @@ __all__ = ['inference']
 _logger = logging.getLogger('plimsoll')
 
 _MARGIN_MIB = 16  # that a process grows by between two calls
-_lock = threading.RLock()  # one thread at a time: they share the line, and what _Calls changes
+_lock = threading.RLock()  # for one inference at a time: they would share the line, and _Calls patches classes
 
 
 def _forget_lock() -> None:
-    """In a forked child, where the thread that held it does not exist."""
+    """Replaces the lock in a forked child, where a thread that holds it does not exist."""
     global _lock
     _lock = threading.RLock()
 
@@ -193,9 +193,8 @@ def _basic_layer(model: Any, number: int) -> _Layer:
 
 
 class _Calls:
-    """What is done with each module that a layer calls, those of functions too: it computes in eval mode, and a GCNConv with edge weights
-    by the degrees in the whole graph. It would take them from the degrees in the chunk, where in-neighbours lack their own in-edges.
-    Outside, and in other threads, all is as it was.
+    """While it is entered, this thread's calls of modules, also those inside functions, compute in eval mode, and GCNConvs weight edges by
+    degrees in the whole graph: in a chunk, in-neighbours lack their own in-edges. Other threads compute as before.
     """
 
     def __init__(self) -> None:
@@ -426,8 +425,8 @@ class _Memory:
         needed, text = items * item_bytes, _core.size_text
         if needed > self.free:
             raise MemoryLineError(
-                f'the line is {text(self.line)}, of which this process leaves {text(max(0, self.free))}; the node with {items - 1} in-edges '
-                f'takes about {text(needed)}: use memory="{-(-(self.line - self.free + needed) // 2**20) + _MARGIN_MIB}M" or more'
+                f'the line is {text(self.line)}, and this process leaves {text(max(0, self.free))} of it; the node with {items - 1} '
+                f'in-edges takes about {text(needed)}: use memory="{-(-(self.line - self.free + needed) // 2**20) + _MARGIN_MIB}M" or more'
             )
 
 

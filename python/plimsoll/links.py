@@ -28,7 +28,7 @@ _BLOCK_VALUES = 1 << 20
 
 
 class _Negatives:
-    """How negatives are drawn: PyG's NegativeSampling, or what it can be made of."""
+    """How negatives are drawn, from all that PyG takes as neg_sampling: a NegativeSampling, its arguments, or a mode."""
 
     def __init__(self, mode: Any, amount: float = 1, src_weight: Any = None, dst_weight: Any = None) -> None:
         self.mode = getattr(mode, 'value', mode)
@@ -71,7 +71,7 @@ def _running_sums(weights: Any, num_nodes: int, name: str) -> Any:
 
 
 class _PairsFile:
-    """A .npy file of pairs, whose header is read and nothing else."""
+    """A .npy file of pairs. Only its header is read here; the library reads the pairs."""
 
     def __init__(self, path: Any) -> None:
         self.path = os.path.abspath(os.fsdecode(path))
@@ -79,7 +79,7 @@ class _PairsFile:
             start = file.read(12)
             wide = start[6:7] in (b'\x02', b'\x03')
             if start[:6] != b'\x93NUMPY':
-                raise UsageError(f'edge_label_index={self.path!r} is no .npy file: write the pairs with numpy.save')
+                raise UsageError(f'edge_label_index={self.path!r} is not a .npy file: write the pairs with numpy.save')
             file.seek(12 if wide else 10)
             text = file.read(min(int.from_bytes(start[8 : 12 if wide else 10], 'little'), _HEADER_MOST))
         try:
@@ -97,7 +97,9 @@ class _PairsFile:
 
 
 class _Edges:
-    """All edges of a dataset, which are not held; of several ranks each has every so many-th, the last ones from the first on again."""
+    """All edges of a dataset as pairs, none of which is in memory. Rank r of R has the edges r, r + R, …; where the division has a
+    remainder, the last ranks take one of the first edges once more.
+    """
 
     path = None
 
@@ -106,23 +108,23 @@ class _Edges:
         self.count = math.ceil(total / ranks)
 
     def of(self, ids: Any) -> Any:
-        """The edges of these pairs."""
+        """The edges that are pairs `ids` of this rank."""
         return ids if self.ranks == 1 else (ids * self.ranks + self.rank) % self.total
 
     def column(self, values: Any) -> Any:
-        """The values of these pairs, of those of all edges."""
+        """This rank's part of a column of all edges."""
         import numpy
 
         whole = numpy.asarray(values)
         own = numpy.empty(self.count, whole.dtype)
         part = whole[self.rank :: self.ranks]
         own[: len(part)] = part
-        own[len(part) :] = whole[self.of(self.count - 1)]  # at most one pair is from the first edges again
+        own[len(part) :] = whole[self.of(self.count - 1)]  # the edge that is there once more, if any
         return own
 
 
 def _file_checksum(path: Any) -> list[int]:
-    """Its size, and a checksum of the header and of the first and the last values: reading all may take as long as an epoch."""
+    """A file's size, and a checksum of its first and last MiB: reading all of it may take as long as an epoch."""
     with open(path, 'rb') as file:
         size = os.fstat(file.fileno()).st_size
         check = zlib.crc32(file.read(_END_BYTES))
@@ -131,7 +133,7 @@ def _file_checksum(path: Any) -> list[int]:
 
 
 def _blocks(labels: Any) -> Iterator[Any]:
-    """Labels in blocks of rows. Pages of a mapped file leave memory behind them."""
+    """Yields labels in blocks of rows. After a block, the pages of a mapped file are dropped from memory."""
     step = max(1, _BLOCK_VALUES // max(1, math.prod(labels.shape[1:])))
     mapped = getattr(labels, '_mmap', None) if getattr(labels, 'mode', 'c') != 'c' else None
     for first in range(0, len(labels), step):

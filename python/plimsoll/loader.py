@@ -61,7 +61,7 @@ def takes_dataloader(init: _Constructor) -> _Constructor:
 
 
 class StreamLoader:
-    """The part that is the same for nodes and for graphs: seeds, epochs, and the state."""
+    """Seeds, epochs and positions: what loaders of nodes, of pairs and of graphs have in common."""
 
     data: Dataset
     batch_size: int
@@ -80,11 +80,11 @@ class StreamLoader:
     _input = 'nodes', 'input_nodes'  # what is loaded, and the argument that lists it
 
     def _terms(self) -> str:
-        """What a batch follows from, in a script's own terms."""
+        """The arguments that decide how large a batch is, as messages name them."""
         raise NotImplementedError
 
     def _smaller(self) -> str:
-        """What to make smaller."""
+        """Advice for messages: arguments that make batches smaller."""
         raise NotImplementedError
 
     def _keep(self, given: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ class StreamLoader:
             )
 
     def _shared_settings(self, dataset: Any, replace: bool, **draws: Any) -> dict[str, Any]:
-        """What the loaders of a dataset must agree on to share one loader of the library."""
+        """Settings of the library's loader, on which all loaders of a dataset must agree."""
         return {
             'memory': size_of(self.memory) or None,
             'threads': self.threads,
@@ -274,7 +274,7 @@ class StreamLoader:
         return torch is not None and self.device is not None and bool(torch.device(self.device).type == 'cuda')
 
     def _check_step(self) -> None:
-        """Makes memory for the step that the script computes with the next batch, or refuses that batch."""
+        """Makes the loader smaller if the script's next step would not fit, or else refuses the next batch."""
         shared = self._shared
         guard, core = shared.guard, shared.core
         short = guard.check(self, core) if guard is not None and core is not None else None
@@ -370,7 +370,7 @@ class StreamLoader:
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made again from its arguments, as in a process that was spawned, it continues behind the batch that was yielded last."""
+        """Pickled as its arguments and position: the copy continues after the batch that was yielded last."""
         names = [name for name in inspect.signature(type(self).__init__).parameters if name in self.__dict__ and name != 'generator']
         place = {name: self.__dict__[name] for name in ('_given_seed', '_drawn_seed', '_epoch', '_position')}
         place['_resumes'] = self._position is not None
@@ -422,14 +422,14 @@ def _number(state: dict[str, Any], name: str, most: int) -> int:
 
 def _made_again(kind: type[StreamLoader], arguments: dict[str, Any], place: dict[str, Any]) -> StreamLoader:
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # they were given once
+        warnings.simplefilter('ignore')  # the first constructor has given them
         loader = kind(**arguments)
     loader.__dict__.update(place)
     return loader
 
 
 class _Epoch:
-    """An iteration over one epoch. Several may be under way: each continues at its own position."""
+    """An iterator over one epoch. Several of one loader may be in use: each moves the stream to its own position."""
 
     def __init__(self, loader: StreamLoader, epoch: int, step: int) -> None:
         self._loader = loader
@@ -445,13 +445,13 @@ class _Epoch:
         loader = self._loader
         if loader._serving is self._token and loader._stream is not None:
             return loader._stream
-        loader._serving = None  # the stream serves nobody if this is refused or interrupted
+        loader._serving = None  # until start() succeeds: it may be refused or interrupted
         stream = loader._shared.start(loader, self._epoch, self._step)
         loader._serving = self._token
         return stream
 
     def with_room(self, make_room: Callable[[], None]) -> Iterator[Any]:
-        """The batches; calls make_room once where all slots are held."""
+        """Yields the batches. Where all slots are held, calls make_room and tries once more."""
         while True:
             try:
                 batch = next(self, None)
@@ -477,7 +477,7 @@ class _Epoch:
         with loader._lock:
             self._start()
             loader._check_step()
-            stream = self._start()  # once more, where the loader was made again
+            stream = self._start()  # again: _check_step may have replaced the loader
             try:
                 batch = loader._receive(stream)
             except BatchesHeldError:
@@ -495,14 +495,14 @@ class _Epoch:
 
 
 def _refuse(**given: tuple[Any, Any, str]) -> None:
-    """Refuses arguments that would change the meaning, each (value, its default, what to use instead)."""
+    """Refuses arguments that are not supported: each is (value, the only value that is, what to use instead)."""
     for name, (value, default, instead) in given.items():
         if value is not default and value != default:
             raise UsageError(f'{name}={value!r} is not supported: {instead}')
 
 
 def _check_column(argument: str, name: Any, known: tuple[str, ...], data: Any) -> None:
-    """Refuses the name of an attribute that decides draws, where the dataset has no such column."""
+    """Refuses weight_attr or time_attr if the dataset has no such column."""
     if name is None:
         return
     if name not in known:
@@ -659,7 +659,7 @@ class NeighborLoader(StreamLoader):
         return self._tools.data(**fields)
 
     def _add_seeds(self, fields: dict[str, Any], arrays: dict[str, Any], batch: _core.Batch) -> None:
-        """Adds what a batch has of its seeds."""
+        """Adds the fields of the seeds."""
         if 'labels' in arrays:
             fields['y'] = arrays['labels'] if self.y == 'seeds' else self._labels(arrays['nodes'])
         fields.update(input_id=self._input_id(arrays, batch.num_seeds), batch_size=batch.num_seeds)
@@ -830,7 +830,7 @@ class GraphLoader(StreamLoader):
 
     @staticmethod
     def _mark_graphs(made: Any, fields: dict[str, Any], torch: Any) -> None:
-        """What Batch.to_data_list() needs: where each graph's part of each attribute begins. It holds no slot."""
+        """Adds what Batch.to_data_list() needs: where each graph's part of each attribute begins. These tensors hold no slot."""
         nodes = fields['ptr'].clone()
         edges = torch.searchsorted(fields['edge_index'][1].contiguous(), nodes)  # targets ascend
         graphs = len(nodes) - 1

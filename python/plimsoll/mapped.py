@@ -1,7 +1,7 @@
 """Arrays on disk as tensors: mapped, or read.
 
-Rows are gathered faster from a mapped file, if it is in memory already; pages that were read are let go of, so that it does not count as
-memory of this process. But the process ends (SIGBUS) if such a file becomes shorter meanwhile; to a read, that is an error.
+Gathering rows from a mapped file is faster if the file is cached; pages are released after use, so that they do not count as memory of
+this process. But if a mapped file becomes shorter, SIGBUS ends the process; a read fails with an error.
 """
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Mapped:
 class Stored:
     """A file that is read.
 
-    large: the file is larger than memory. All reads of some MiB are then requested before the first is waited for.
+    large: it is larger than memory, so the reads of several MiB are requested together before the first is waited for.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ def _all(given: Any) -> list[Any]:
 
 
 class _State:
-    """Weights, buffers, gradients, optimisers and random states, to be restored. Parameters and gradients stay the same objects."""
+    """Saves and restores weights, buffers, gradients, optimisers and random states. Parameters and gradients stay the same objects."""
 
     def __init__(self, models: list[Any], optimizers: list[Any], torch: Any) -> None:
         self.torch, self.optimizers = torch, optimizers
@@ -188,9 +188,9 @@ class Rehearsal:
         self.peak = _core.peak()
         self.line = self.shared.line
         limit = self._limit()
-        self.now = Headroom(limit, 0, 0, 0, _reserve(limit), limit, '')  # until a loader tells it
+        self.now = Headroom(limit, 0, 0, 0, _reserve(limit), limit, '')  # until there is a loader that measures it
         self.slots = 0  # seeds of the batches that the loader's slots hold
-        self.tight = False  # slots for whole batches leave too little
+        self.tight = False  # slots for whole batches leave too little for the step
         self.steps = 0
         self.began = time.monotonic()
 
@@ -249,7 +249,7 @@ class Rehearsal:
             expected = next(reversed(line.points)).times(seeds / last) if seeds < whole else largest.size
 
     def _step(self, loader: StreamLoader, function: Callable[[Any], Any], seeds: int, step: int) -> tuple[Size, int]:
-        """Runs a function on a batch of so many seeds. Returns the batch's size and the bytes that the step took."""
+        """Runs a function on a batch of `seeds` seeds. Returns the batch's size and the bytes that the step took."""
         kept, loader.batch_size, loader._stream = loader.batch_size, seeds, None
         try:
             stream = self.shared.start(loader, loader._next()[0], step)
@@ -277,7 +277,7 @@ class Rehearsal:
         return size, max(0, peak - self.now.cached - held)
 
     def _held(self) -> int:
-        """Bytes that the process holds without caches, with nothing in the C library's heap that could be given back."""
+        """Bytes that the process holds without caches, after free memory of the C library's heap went back to the kernel."""
         _core.trim()
         if self.shared.core is None:
             return int(_core.sample()['anonymous_bytes'])
@@ -285,7 +285,7 @@ class Rehearsal:
         return self.now.held
 
     def _make_room(self, seeds: int, need: int) -> bool:
-        """Whether so many bytes fit beside slots for whole batches, or else for batches of so many seeds."""
+        """Makes a loader with slots for whole batches, or else for `seeds` seeds, and returns whether `need` bytes fit beside it."""
         if seeds <= self.slots and self._held() + need <= self.now.free:
             return True
         if not self.tight and self._make(max(self.whole.values()), need):
@@ -294,8 +294,9 @@ class Rehearsal:
         return self._make(seeds, need)
 
     def _make(self, seeds: int, need: int) -> bool:
-        """The same, with a loader that is made for it. It has almost no caches: so each step of growing size is the peak of the process
-        so far, which the kernel knows exactly.
+        """Makes a loader with slots for `seeds` seeds and returns whether `need` bytes fit beside it.
+
+        It has almost no caches: so each larger step is a new peak of the process, which the kernel knows exactly.
         """
         self._size(seeds)
         try:
@@ -307,7 +308,7 @@ class Rehearsal:
         return self._held() + need <= self.now.free
 
     def _create(self, line: int, need: int) -> None:
-        """Makes the library's loader under a line and so that it leaves so many bytes."""
+        """Makes the library's loader under a line, and small enough to leave `need` bytes."""
         self._let_go()
         left = max(0, self.now.free - self._held() - need)
         self.shared.line = min(self.line or self._limit(), line, _core.sample()['rss_bytes'] + self.now.reserve + left)
@@ -319,7 +320,7 @@ class Rehearsal:
         self.shared.line = self.line
 
     def _size(self, seeds: int | None) -> None:
-        """Gives all loaders batches of at most so many seeds."""
+        """Limits the batches of all loaders to `seeds` seeds; None restores their own size."""
         for loader, whole in self.whole.items():
             if loader.batch_size != min(whole, seeds or whole):
                 self.shared.let_go()
@@ -344,7 +345,9 @@ class Rehearsal:
         return found
 
     def _count_epoch(self, loader: StreamLoader, until: float) -> _Largest | None:
-        """Where time is too short for all batches, the largest is estimated from those of a shuffled epoch; None without one."""
+        """The largest batch of an epoch; estimated from the first ones where time is too short for all. None where the epoch is not
+        shuffled, so that the first ones tell nothing of the others.
+        """
         stream, steps = self.shared.start(loader, loader._next()[0], 0), len(loader)
         sizes: list[Size] = []
         nodes = edges = 0
@@ -405,7 +408,7 @@ class Rehearsal:
         )
 
     def _search(self, held: int) -> int:
-        """The largest batch size that fits beside so many bytes, of this loader and as the most of the others; 0: none."""
+        """The largest batch size that fits beside `held` bytes, if the other loaders have no larger one; 0: none."""
         whole, share = self.whole[self.loader], 1.0
         sizes = {loader: largest.size for loader, largest in self.largest.items()}
         for _ in range(_SEARCHES if all(line.points for line in self.lines.values()) else 0):

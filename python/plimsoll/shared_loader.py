@@ -23,9 +23,9 @@ _logger = logging.getLogger('plimsoll')
 
 
 class Shared:
-    """What all loaders of a dataset share: the job with the memory line, and one loader of the library.
+    """The state that all loaders of a dataset share: the job with the memory line, and one loader of the library.
 
-    It is made when the first of them is iterated, for the streams of all of them.
+    The library's loader is made when the first of them is iterated, with a stream for each of them.
     """
 
     def __init__(self, dataset: Dataset, settings: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Shared:
         self.core: _core.Loader | None = None
         self.job: _core.Job | None = None
         self.guard: StepGuard | None = None
-        self.line = 0  # lower than the settings say, for the sake of the script's steps; 0: as they say
+        self.line = 0  # below that of the settings, so that the script's steps fit; 0: that of the settings
         self.seed = 0
         self.process = os.getpid()
         self.lock = threading.RLock()
@@ -47,7 +47,7 @@ class Shared:
 
     @staticmethod
     def of(dataset: Dataset, settings: dict[str, Any]) -> Shared:
-        """The dataset's; a new one when it has none."""
+        """The shared state of a dataset; makes it for its first loader."""
         shared: Shared | None = dataset._shared() if dataset._shared is not None else None
         if shared is None:
             shared = Shared(dataset, settings)
@@ -55,7 +55,7 @@ class Shared:
             return shared
         shared.check_process()
         for name, value in settings.items():
-            if value is None:  # nothing was asked for
+            if value is None:  # this loader takes the others' value
                 continue
             if shared.settings[name] is None and shared.core is None:
                 shared.settings[name] = value
@@ -68,7 +68,7 @@ class Shared:
         return shared
 
     def check_process(self) -> None:
-        """Refuses to work in a process that was forked: a lock may be taken there for ever by a thread that does not exist."""
+        """Refuses to work in a forked child: a lock may be held there for ever, by a thread that exists in the parent only."""
         if self.process != os.getpid():
             raise UsageError(
                 'this loader was made in the process that forked this one: open the dataset again here (batches need no worker '
@@ -108,7 +108,7 @@ class Shared:
         return refused
 
     def remedy(self, needed_bytes: int) -> tuple[str, str, str]:
-        """A need as text, the limit by its name, and what to ask for instead of it."""
+        """Three parts of a message: the bytes needed, the limit that is too low, and what to ask for."""
         found, given = _core.limits(), self.settings['memory']
         needed = f'{math.ceil(needed_bytes / 2**20)}M'
         if given is not None and given < found['line_bytes']:
@@ -135,7 +135,7 @@ class Shared:
             raise BatchesHeldError(f'{error}. In use: {self.core.held_names}: {remedy}') from None
 
     def start(self, loader: StreamLoader, epoch: int, step: int) -> _core.Stream:
-        """Moves a loader's stream. The library may make its slots larger for it."""
+        """Moves a loader's stream to a step of an epoch. The library may enlarge its slots for it."""
         with self.lock:
             stream = loader._connect()
             self._unpin()
@@ -152,7 +152,7 @@ class Shared:
             return stream
 
     def let_go(self) -> None:
-        """Gives the memory back. Each loader takes it up again at its next batch, and continues where it was."""
+        """Destroys the library's loader. At its next batch, each loader here makes it again, and continues where it was."""
         self.check_process()
         with self.lock:
             self._unpin()
@@ -161,10 +161,10 @@ class Shared:
             self.core = self.job = None
 
     def shrink(self, first: StreamLoader, short: Shortage) -> bool:
-        """Makes the library's loader as much smaller as a step of the script needs; False where it cannot be so small."""
+        """Makes the library's loader again, so much smaller that a step of the script fits; False if it cannot be so small."""
         with self.lock:
             if self.core is None:
-                return True  # another thread gave the memory back
+                return True  # another thread has destroyed the loader
             kept = self.core.memory()[1] if self.core.held else 0  # until the script takes the next batch
             self.let_go()
             sample = _core.sample()
@@ -179,7 +179,7 @@ class Shared:
             return True
 
     def pin(self) -> None:
-        """Pins the slots where they are now, if all loaders copy them to a GPU by themselves and so know when each was read."""
+        """Pins the slots at their present address, if every loader has a GPU as its device and so knows when each slot was read."""
         if self.pinning is None or self.core is None:
             return
         if all(loader._is_cuda() for loader in list(self.loaders)):
@@ -206,7 +206,7 @@ class Shared:
                 loader._stream = self.connect(loader)
 
     def _recipe(self, first: StreamLoader) -> _core._Recipe:
-        """What a loader of the library is planned by: the streams of all loaders."""
+        """The arguments that the library's loader is planned by."""
         return {
             'dataset': self.dataset._core,
             'row_bits': self.settings['row_bits'],
