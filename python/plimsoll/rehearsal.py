@@ -144,10 +144,10 @@ class _Line:
         self.torch = torch
         self.first = first  # what is taken before the first step is known
         self.points: dict[Size, int] = {}  # in ascending order
-        self.bend = 1.0  # what the largest took, of what was predicted for it
+        self.bend = 1.0  # what the largest took, as a multiple of what the line through those before it says
 
     def add(self, size: Size, taken: int) -> None:
-        over = taken / max(self.at(size), 1) if self.points else 1.0
+        over = taken / max(self._straight(size), 1) if self.points else 1.0
         self.bend = over if over > _BENT else 1.0
         self.points[size] = max(taken, self.points.get(size, 0))
 
@@ -155,11 +155,18 @@ class _Line:
         """What a step on a batch of that size takes at most."""
         if not self.points:
             return self.first
-        last, taken = next(reversed(self.points.items()))
-        times = max(size.nodes / last.nodes, size.edges / max(last.edges, 1))
-        bend = self.bend ** max(0.0, math.log2(times))
+        return math.ceil(self._straight(size) * self.bend ** max(0.0, math.log2(self._times(size))))
+
+    def _times(self, size: Size) -> float:
+        """A size, as a multiple of the largest that was run."""
+        last = next(reversed(self.points))
+        return max(size.nodes / last.nodes, size.edges / max(last.edges, 1))
+
+    def _straight(self, size: Size) -> float:
+        """What the line says: through the origin as long as there are few points."""
+        times = self._times(size)
         if len(self.points) < 3:
-            return math.ceil(taken * times * bend)
+            return next(reversed(self.points.values())) * times
         torch = self.torch
         known = torch.tensor([(1, *size, taken) for size, taken in list(self.points.items())[-_FITTED:]], dtype=torch.float64)
         scale, values = known[:, :3].amax(0).clamp(min=1), known[:, 3]
@@ -170,7 +177,7 @@ class _Line:
                 break
             del columns[int(found.argmin())]
         off = float((rows[:, columns] @ found - values).abs().max())
-        return math.ceil(bend * (float((torch.tensor((1, *size)) / scale)[columns] @ found) + off * max(times, 1.0)))
+        return float((torch.tensor((1, *size)) / scale)[columns] @ found) + off * max(times, 1.0)
 
 
 class Rehearsal:
