@@ -20,7 +20,7 @@ from .batches import PlainBatch, Tools
 from .dataset import COLUMN_OF, COLUMNS, Dataset, checked, split_name
 from .errors import BatchesHeldError, MemoryLineError, UsageError
 from .gpu import Transfer
-from .guard import Headroom
+from .guard import Headroom, Shortage
 from .integers import IntegerList
 from .limits import size_of
 from .shared_loader import Shared
@@ -278,9 +278,16 @@ class StreamLoader:
         shared = self._shared
         guard, core = shared.guard, shared.core
         short = guard.check(self, core) if guard is not None and core is not None else None
-        if guard is None or short is None or (not short.waited and shared.shrink(self, short)):
+        if short is not None:
+            self._make_smaller(short)
+
+    def _make_smaller(self, short: Shortage) -> None:
+        """Makes the library's loader smaller, or raises MemoryLineError."""
+        shared = self._shared
+        if not short.waited and shared.shrink(self, short):
             return
-        guard.forget(self)
+        if shared.guard is not None:
+            shared.guard.forget(self)
         needed, available, step = (_core.size_text(value) for value in (short.needed, short.headroom.bound, short.step))
         if short.waited:
             why = (
@@ -428,6 +435,19 @@ def _made_again(kind: type[StreamLoader], arguments: dict[str, Any], place: dict
     return loader
 
 
+class _PartsError(MemoryLineError):
+    """A batch that comes in parts does not fit beside the library's loader, which may become smaller."""
+
+    def __init__(self, short: Shortage) -> None:
+        needed, available, step = (_core.size_text(value) for value in (short.needed, short.headroom.bound, short.step))
+        super().__init__(
+            f'a batch comes in parts, and joining them takes {step}, so this process would need {needed}; it may hold {available}: use a '
+            'smaller batch_size, or give the job more memory'
+        )
+        self.short = short
+        self.needed_bytes, self.available_bytes = short.needed, short.headroom.bound
+
+
 class _Epoch:
     """An iterator over one epoch. Several of one loader may be in use: each moves the stream to its own position."""
 
@@ -449,6 +469,15 @@ class _Epoch:
         stream = loader._shared.start(loader, self._epoch, self._step)
         loader._serving = self._token
         return stream
+
+    def _receive(self) -> Any:
+        try:
+            return self._loader._receive(self._start())
+        except BatchesHeldError:
+            raise
+        except BaseException:
+            self._loader._serving = None  # the stream must be started again
+            raise
 
     def with_room(self, make_room: Callable[[], None]) -> Iterator[Any]:
         """Yields the batches. Where all slots are held, calls make_room and tries once more."""
@@ -477,14 +506,14 @@ class _Epoch:
         with loader._lock:
             self._start()
             loader._check_step()
-            stream = self._start()  # again: _check_step may have replaced the loader
+            short = None
             try:
-                batch = loader._receive(stream)
-            except BatchesHeldError:
-                raise
-            except BaseException:
-                loader._serving = None  # the stream must be started again
-                raise
+                batch = self._receive()
+            except _PartsError as error:
+                short = error.short
+            if short is not None:  # and the parts are gone
+                loader._make_smaller(short)
+                batch = self._receive()
             if batch is None:
                 raise StopIteration
             self._step += 1
@@ -772,7 +801,7 @@ class GraphLoader(StreamLoader):
         return self._make(self._join(parts))
 
     def _check_part(self, copied: int) -> None:
-        """Refuses a batch whose next part, a slot at most, or whose parts once more, joined, would not fit."""
+        """Stops where the batch's next part, a slot at most, or its parts once more, joined, would not fit."""
         core = self._shared.core
         assert core is not None
         part = core.memory()[1] // core.plan['slots']
@@ -780,16 +809,10 @@ class GraphLoader(StreamLoader):
             if trims:
                 _core.trim()
             now = Headroom(*core.headroom())
-            needed = now.held + now.reserve + 2 * part + copied
-            if needed <= now.bound:
+            if now.held + 2 * part + copied <= now.bound - now.reserve // 2:
                 return
-        text = _core.size_text
-        error = MemoryLineError(
-            f'{self._terms()}: a batch would not fit: with {text(copied)} of it, this process would need at least {text(needed)}; it may '
-            f'hold {text(now.bound)} ({now.source}: {text(now.limit)}): use {self._smaller()}, or give the job more memory'
-        )
-        error.needed_bytes, error.available_bytes = needed, now.bound
-        raise error
+        whole = max(copied + part, core.plan['expect']['batch_bytes'])
+        raise _PartsError(Shortage(2 * whole, now._replace(held=now.held - copied)))
 
     def _join(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
         """One batch from the parts of it, which are let go of."""
