@@ -155,7 +155,8 @@ class _Line:
         """What a step on a batch of that size takes at most."""
         if not self.points:
             return self.first
-        return math.ceil(self._straight(size) * self.bend ** max(0.0, math.log2(self._times(size))))
+        doublings = math.log2(max(1.0, self._times(size)))
+        return math.ceil(self._straight(size) * math.pow(self.bend, doublings))
 
     def _times(self, size: Size) -> float:
         """A size, as a multiple of the largest that was run."""
@@ -166,7 +167,7 @@ class _Line:
         """What the line says: through the origin as long as there are few points."""
         times = self._times(size)
         if len(self.points) < 3:
-            return next(reversed(self.points.values())) * times
+            return float(next(reversed(self.points.values())) * times)
         torch = self.torch
         known = torch.tensor([(1, *size, taken) for size, taken in list(self.points.items())[-_FITTED:]], dtype=torch.float64)
         scale, values = known[:, :3].amax(0).clamp(min=1), known[:, 3]

@@ -200,7 +200,7 @@ def test_a_step_that_is_no_line_is_foreseen():
     line = _Line(torch, 7)
     for nodes in (100, 200, 400, 800, 1600, 3200):
         if nodes > 200:
-            assert line.at(Size(nodes, 5 * nodes)) >= 0.9 * (1000 * nodes + 8 * nodes**2)
+            assert line.at(Size(nodes, 5 * nodes)) >= 0.85 * (1000 * nodes + 8 * nodes**2)
         line.add(Size(nodes, 5 * nodes), 1000 * nodes + 8 * nodes**2)
     measured = 1000 * 3200 + 8 * 3200**2
     assert line.at(Size(3200, 16000)) <= 1.35 * measured, 'what was run is no extrapolation'
