@@ -422,10 +422,8 @@ class Builder:
                 if _class_like(labels.path):
                     command.warn("y is a regression, as it is of floats, though it has only whole numbers and NaN: give targets='classes' "
                                  "for classes, with NaN as unlabelled, or targets='values'")
-            return make('import', os.path.basename(self._directory), self.path, self._options, cwd=os.path.dirname(self._directory))
-        except errors.Error as error:
-            error.args = (re.sub(r'chunks/(\w+)\.npy', lambda found: _ARGUMENTS.get(found[1], found[1]), str(error)),)
-            raise
+            where, name = os.path.split(self._directory)
+            return make('import', name, self.path, self._options, cwd=where, rename=_of_arguments)
         finally:
             self.close()
 
@@ -435,6 +433,11 @@ class Builder:
         for spool in self._spools.values():
             spool.close()
         self._cleanup()
+
+
+def _of_arguments(message: str) -> str:
+    """The importer's message, with arguments in place of the files of chunks."""
+    return re.sub(r'chunks/(\w+)\.npy', lambda found: _ARGUMENTS.get(found[1], found[1]), message)
 
 
 def _checked_names(names: Iterable[str] | None) -> list[str]:
@@ -591,6 +594,11 @@ def _one_from_pyg(parts: dict[str, Any], path: Path, splits: dict[str, Any], opt
         made = builder.finish()
     if tuple(getattr(y, 'shape', ()))[1:] == (1,) and made.num_classes > 0:
         _log.warning('y has the shape [N, 1]; batch.y of classes has the shape [batch_size], without squeeze(1)')
+    if getattr(x, 'ndim', 2) == 1:
+        _log.warning('x has the shape [N]; batch.x has the shape [n, 1]: use batch.x.squeeze(1)')
+    for name in _COLUMNS[1:]:
+        if getattr(parts.get(name), 'ndim', 1) == 2:
+            _log.warning('%s has the shape [E, 1]; batch.%s has the shape [e]: use batch.%s.unsqueeze(1)', name, name, name)
     return made
 
 

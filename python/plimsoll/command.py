@@ -172,12 +172,13 @@ class _Child:
     """A running command: its answers so far and the last lines of its standard error."""
 
     def __init__(self, verb: str, arguments: Iterable[str], options: Mapping[str, object], on_event: Callable[[Answer], None] | None,
-                 on_bar: Callable[[str], None] | None, show: bool, cwd: str | None):
+                 on_bar: Callable[[str], None] | None, show: bool, cwd: str | None, rename: Callable[[str], str]):
         self.verb = verb
         self.answers: list[Answer] = []
         self.lines: list[str] = []
         self._on_event = on_event
         self._show = show
+        self._rename = rename
         self._stopping = False
         command = [find(), verb, '--json', *([] if show else ['--quiet']), *words(options), '--', *arguments]
         environment = dict(os.environ)
@@ -208,7 +209,7 @@ class _Child:
 
     def _take_answer(self, line: str) -> None:
         try:
-            answer = _parse(line)
+            answer = _parse(self._rename(line))
         except ValueError:
             if self._stopping:
                 return
@@ -220,6 +221,7 @@ class _Child:
     def _take_line(self, line: str) -> None:
         if line.startswith((f'plimsoll {self.verb}: ', "Try 'plimsoll ")):
             return  # the error is raised
+        line = self._rename(line)
         self.lines = [*self.lines[1 - _KEPT_LINES:], line]
         if self._stopping:
             return
@@ -272,18 +274,18 @@ def _running(child: _Child) -> Iterator[None]:
 
 def run(verb: str, *arguments: str | os.PathLike[str], options: Mapping[str, object] | None = None,
         on_event: Callable[[Answer], None] | None = None, on_bar: Callable[[str], None] | None = None, show: bool = False,
-        may_fail: Iterable[int] = (), cwd: str | None = None) -> list[Answer]:
+        may_fail: Iterable[int] = (), cwd: str | None = None, rename: Callable[[str], str] = str) -> list[Answer]:
     """Runs `plimsoll VERB` and returns the JSON objects that it printed.
 
     `on_event` is called with each of them as it comes. With `show`, the command's remarks and its progress go to standard error, or its
     bars to `on_bar`; without, only its warnings are shown, as Python's. A failure raises the `plimsoll.Error` of its status, with the
     command's message, `exit_code` and `answer` (the JSON object); an exit code in `may_fail` is an answer instead. Paths are relative to
-    `cwd`, the working directory if it is None.
+    `cwd`, the working directory if it is None. `rename` puts the names of files in messages into the caller's terms.
 
     >>> run('limit')[-1]['line_bytes'] > 0
     True
     """
-    child = _Child(verb, [os.fspath(argument) for argument in arguments], options or {}, on_event, on_bar, show, cwd)
+    child = _Child(verb, [os.fspath(argument) for argument in arguments], options or {}, on_event, on_bar, show, cwd, rename)
     with _running(child):
         child.read_all()
     code = child.process.returncode

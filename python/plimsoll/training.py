@@ -11,7 +11,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -380,14 +380,16 @@ def _finished(events: list[Answer]) -> Run:
     return Run(path, metrics, best, scores, planned, end, events)
 
 
-def make(verb: str, source: str, out: str | os.PathLike[str], options: Mapping[str, object], cwd: str | None = None) -> Dataset:
+def make(verb: str, source: str, out: str | os.PathLike[str], options: Mapping[str, object], cwd: str | None = None,
+         rename: Callable[[str], str] = str) -> Dataset:
     """Runs a verb that makes a dataset, shows its progress unless `quiet` is among the options, and opens the dataset."""
     from .dataset import open as open_dataset
 
     quiet = bool(options.get('quiet'))
     display = None if quiet else _Display()
     try:
-        command.run(verb, source, out, options=options, show=not quiet, on_bar=display.on_bar if display else None, cwd=cwd)
+        command.run(verb, source, out, options=options, show=not quiet, on_bar=display.on_bar if display else None, cwd=cwd,
+                    rename=rename)
     finally:
         if display is not None:
             display.end()

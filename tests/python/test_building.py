@@ -188,6 +188,19 @@ def test_int64_after_int32(tmp_path):
     assert plimsoll.open(tmp_path / 'made').num_edges == 2
 
 
+def test_messages_name_arguments(tmp_path):
+    """And not the files of chunks, in errors as in warnings."""
+    def build(path, labels):
+        with plimsoll.Builder(path, quiet=True) as builder:
+            builder.add_edges([[0], [1]])
+            builder.add_labels(labels)
+
+    with pytest.warns(UserWarning, match='^y: labels are read as'):
+        build(tmp_path / 'made', np.array([1990, 2020]))
+    with pytest.raises(plimsoll.DataError, match='^y: row 0'):
+        build(tmp_path / 'refused', np.array([-100, 1]))
+
+
 def test_from_pyg_is_importing_the_files(tmp_path):
     torch = pytest.importorskip('torch')
     data_module = pytest.importorskip('torch_geometric.data')

@@ -146,6 +146,17 @@ def test_many_graphs(tmp_path, kind):
         assert one.num_graphs == other.num_graphs
 
 
+@pytest.mark.parametrize('name, values, shape', [
+    ('x', torch.rand(NODES), 1), ('x', torch.arange(NODES), 1), ('edge_weight', torch.rand(EDGES, 1), 0), ('edge_type', torch.ones(EDGES, 1).long(), 0)])
+def test_another_shape_is_said(tmp_path, caplog, name, values, shape):
+    """batch.x of embeddings has a column that PyG's has not, and weights have none."""
+    data = make_data(torch.float32, None, masks=False)
+    data[name] = values
+    batch = next(iter(plimsoll.NeighborLoader(plimsoll.from_pyg(data, tmp_path / 'data'), [2], batch_size=8)))
+    assert batch[name].shape[1:] == (1,) * shape
+    assert [f'batch.{name} has the shape' in line for line in caplog.messages] == [True]
+
+
 @pytest.mark.parametrize('x', [torch.int64, torch.uint8], ids=str)
 def test_integer_features_stay(tmp_path, x):
     data = make_data(x, 'classes', masks=True)
