@@ -218,23 +218,23 @@ static plim_status_t copy_all(staging_t *staging)
     return copy_file(staging, PLIM__MANIFEST_NAME, (int64_t)PLIM__MANIFEST_BYTES, NULL);
 }
 
-/* Finds this node's copy, or begins one; neither where another job, or a rank of this one with the
- * same directory, is making it. */
+/* Finds this node's copy, or begins one; neither while another job, or a rank of this one with the
+ * same directory, is making it. The space is checked only for a copy of our own, and after one that
+ * a killed job left was removed. */
 static plim_status_t find_or_begin(staging_t *staging, const char *directory, const char *target)
 {
     const plim_dataset_info_t *info = plim_dataset_info(staging->dataset);
     PLIM_TRY(find_copy(staging->job, staging->dataset, target, &staging->has_copy));
     if (staging->has_copy)
         return PLIM_OK;
-    PLIM_TRY(check_space(plim__dataset_manifest(staging->dataset), directory,
-                         info->bytes + (int64_t)PLIM__PAGE));
     bool taken = false;
     const plim_status_t status = plim__staging_try(target, &staging->directory, &taken);
     if (status != PLIM_OK)
         return taken ? PLIM_OK : status;
     staging->writes = true;
     staging->directory.permissions &= ~OTHERS;
-    return PLIM_OK;
+    return check_space(plim__dataset_manifest(staging->dataset), directory,
+                       info->bytes + (int64_t)PLIM__PAGE);
 }
 
 /* Sends the dataset to all ranks; those that write one commit their copy. */

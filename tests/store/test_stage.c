@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -321,29 +322,66 @@ static void test_damage_ends_all_ranks(void **state)
     test_job_end(&job);
 }
 
+/* Lets this process write files of at most so many bytes; returns the limit before. */
+static rlim_t limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    return before;
+}
+
+static void test_a_copy_that_does_not_fit_leaves_nothing(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    char path[PLIM_PATH_MAX];
+    place_make(&job, &place);
+    const rlim_t before = limit_files(1000);
+    const plim_status_t status = plim_dataset_stage(&job, place.dataset, place.scratch, path);
+    (void)limit_files(before);
+    assert_int_equal(status, PLIM_ERR_SPACE);
+    assert_int_equal(rmdir(place.scratch), 0);
+    place_end(&place);
+    test_job_end(&job);
+}
+
+typedef struct other_job {
+    plim__staging_t staging;
+    rlim_t file_limit;
+} other_job_t;
+
 static void *give_up(void *context)
 {
+    other_job_t *other = context;
     const struct timespec nap = {.tv_nsec = 300000000};
     (void)nanosleep(&nap, NULL);
-    plim__staging_abandon(context);
+    (void)limit_files(other->file_limit);
+    plim__staging_abandon(&other->staging);
     return NULL;
 }
 
+/* Also while this job has no space for a copy of its own. */
 static void test_waits_for_another_job(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
     place_t place;
     char path[PLIM_PATH_MAX], target[PLIM_PATH_MAX];
-    plim__staging_t other = {0};
+    other_job_t other = {0};
     pthread_t thread;
     place_make(&job, &place);
-    (void)snprintf(target, sizeof target, "%s/plimsoll-%s", place.scratch,
-                   plim_dataset_info(place.dataset)->fingerprint);
-    assert_ok(plim__staging_begin(target, &other));
+    (void)snprintf(target, sizeof target, "%s/plimsoll-%s-%ld", place.scratch,
+                   plim_dataset_info(place.dataset)->fingerprint, (long)geteuid());
+    assert_ok(plim__staging_begin(target, &other.staging));
+    other.file_limit = limit_files(1000);
     assert_int_equal(pthread_create(&thread, NULL, give_up, &other), 0);
     assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
     assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(path, target);
     place_end(&place);
     test_job_end(&job);
 }
@@ -361,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_every_arena_may_fail),
         cmocka_unit_test(test_one_rank_reads_for_all_nodes),
         cmocka_unit_test(test_damage_ends_all_ranks),
+        cmocka_unit_test(test_a_copy_that_does_not_fit_leaves_nothing),
         cmocka_unit_test(test_waits_for_another_job),
     };
     return cmocka_run_group_tests_name("store.stage", tests, NULL, NULL);
