@@ -240,7 +240,7 @@ plim_status_t plim__reader_file_at(const plim_job_t *job, const char *path, size
     plim__reader_t *reader;
     int64_t begin = offset & ~((int64_t)PLIM__PAGE - 1);
     PLIM_TRY(open_at(job, path, buffer, begin, &reader));
-    plim_status_t status = plim__reader_skip(reader, offset - begin);
+    plim_status_t status = plim__reader_skip(reader, offset - reader->position);
     if (status != PLIM_OK) {
         plim__reader_close(reader);
         return status;

@@ -151,6 +151,7 @@ static void begins_anywhere(void **state)
     }
     assert_int_equal(plim__reader_file_at(&job, path, 8192, 100001, &reader), PLIM_ERR_DATA);
     assert_int_equal(plim__reader_file_at(&job, path, 8192, 1000000, &reader), PLIM_ERR_DATA);
+    assert_int_equal(plim__reader_file_at(&job, path, 8192, 102400, &reader), PLIM_ERR_DATA);
     free(bytes);
     test_job_end(&job);
     test_directory_remove(directory);
