@@ -547,6 +547,16 @@ static void check_scratch(const plim_job_t *job, const plim_dataset_t *dataset, 
         plim__log(job, PLIM_LOG_WARNING, "%s; planned without scratch", plim_last_error());
 }
 
+/* Disk space for a working set, whose lists may be left out, and for buckets. */
+static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim__load_plan_t *plan)
+{
+    plim__working_size_t packed = plan->working;
+    if (packed.lists == 0)
+        packed.entries = 0;
+    const int64_t set = packed.rows > 0 ? plim__working_set_bytes(dataset, packed) : 0;
+    return plim__add_saturating_i64(plan->bucket_bytes, set);
+}
+
 plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_recipe_t *recipe, const plim_plan_params_t *given,
                                   const plim__load_client_t *client, plim__load_plan_t *plan_out,
@@ -570,10 +580,7 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
     PLIM_TRY(choose(&facts, &plan, &tight));
     log_plan(&facts, &plan);
     plan.again = plim__load_plan_again;
-    plan.scratch_bytes = plan.bucket_bytes;
-    if (plan.working.rows > 0)
-        plan.scratch_bytes = plim__add_saturating_i64(
-            plan.scratch_bytes, plim__working_set_bytes(dataset, plan.working));
+    plan.scratch_bytes = scratch_bytes(dataset, &plan);
     plan.recipe = *recipe;
     if (!facts.client->quiet)
         PLIM_TRY(expect(&facts, &plan));

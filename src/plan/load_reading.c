@@ -225,22 +225,24 @@ static void grow_depth(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 }
 
 /* The lists that can be drawn from, as far as estimated, where most reads of them are of a page.
- * Where a column decides draws, lists are read by position, and not from a working set. */
+ * Where a column decides draws, lists are read by position, and none is packed: `entries` are then
+ * those of a file that other draws made, whose rows serve. */
 static void working_lists(const plim__load_facts_t *facts, plim__working_size_t *size)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     plim_recipe_t drawn = *facts->recipe;
     const int64_t degree = info->num_edges / plim__max_i64(info->num_nodes, 1) + 1;
-    if (drawn.num_hops == 0 || drawn.draw_by != 0 ||
+    if (drawn.num_hops == 0 ||
         degree * (int64_t)plim__index_bytes(info->index_type) > LISTS_PACKED_BYTES)
         return;
     drawn.disjoint = false;
     drawn.num_hops--;
     const plim__load_size_t epoch = plim__load_size_expected(plim__dataset_manifest(facts->dataset),
                                                              &drawn, seeds_of_splits(info));
-    size->lists =
+    const int64_t lists =
         plim__min_i64(plim__mul_saturating_i64(epoch.nodes, LISTS_REACH_FACTOR), size->rows);
-    size->entries = plim__mul_saturating_i64(size->lists, 2 * degree);
+    size->lists = drawn.draw_by == 0 ? lists : 0;
+    size->entries = plim__mul_saturating_i64(lists, 2 * degree);
 }
 
 /* The rows and lists that can be reached, as far as estimated; if the rows are most of many, the
@@ -276,7 +278,7 @@ static void take_working_set(const plim__load_facts_t *facts, plim__load_plan_t 
         return;
     plan->working = working_size(facts, &all);
     if (plim__load_total(facts, plan) > plim__load_share(facts, before, WORKING_LISTS_PART))
-        plan->working.lists = plan->working.entries = 0; /* a file that has them still serves */
+        plan->working.lists = 0; /* the rows of a file that has lists still serve */
     if (plan->working.lists > 0)
         return;
     if (plim__load_total(facts, plan) > plim__load_share(facts, before, WORKING_SET_PART))

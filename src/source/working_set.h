@@ -42,8 +42,8 @@ typedef struct plim__working_needs {
 /* The most that a working set may hold. */
 typedef struct plim__working_size {
     int64_t rows;
-    int64_t lists; /* 0: none are packed */
-    int64_t entries;
+    int64_t lists;   /* 0: none are packed */
+    int64_t entries; /* of lists; without lists, of those of a file that serves with its rows */
 } plim__working_size_t;
 
 typedef struct plim__working_set {

@@ -407,7 +407,32 @@ static void test_packed_rows_outlast_the_process(void **state)
     test_place_close(&place);
 }
 
-/* Lists that little memory, or a column that decides draws, leaves out take no disk space. */
+/* When the working set in this directory was made. */
+static struct timespec time_of_set(const char *path)
+{
+    DIR *directory = opendir(path);
+    struct stat about = {.st_size = 0};
+    assert_non_null(directory);
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        if (strncmp(entry->d_name, "working-set-", 12) == 0)
+            assert_int_equal(fstatat(dirfd(directory), entry->d_name, &about, 0), 0);
+    (void)closedir(directory);
+    return about.st_mtim;
+}
+
+/* Makes a loader; it finds the working set that was made at `made`, if that is not NULL. */
+static void load_with_set(const test_place_t *place, const plim__load_plan_t *plan,
+                          const struct timespec *made)
+{
+    plim_loader_t *loader;
+    assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
+    plim_loader_release(loader);
+    const struct timespec now = time_of_set(place->directory);
+    assert_true(made == NULL || (now.tv_sec == made->tv_sec && now.tv_nsec == made->tv_nsec));
+}
+
+/* Lists that little memory, or a column that decides draws, leaves out take no disk space; a
+ * working set that has them serves. */
 static void test_disk_space_without_lists(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 60000,
@@ -429,6 +454,8 @@ static void test_disk_space_without_lists(void **state)
     const int64_t bytes =
         plim__working_set_bytes(place.dataset, (plim__working_size_t){.rows = rows});
     assert_true(plan.scratch_bytes > bytes);
+    load_with_set(&place, &plan, NULL);
+    const struct timespec made = time_of_set(place.directory);
     for (wanted.memory = minimum; found == 0 && wanted.memory < minimum + 16 * MIB;
          wanted.memory += MIB / 8) {
         assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
@@ -437,6 +464,7 @@ static void test_disk_space_without_lists(void **state)
         found++;
         assert_int_equal(plan.working.rows, rows);
         assert_int_equal(plan.scratch_bytes - plan.bucket_bytes, bytes);
+        load_with_set(&place, &plan, &made);
     }
     assert_true(found > 0);
     wanted.memory = 0;
@@ -444,6 +472,7 @@ static void test_disk_space_without_lists(void **state)
     assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
     assert_true(plan.working.rows > 0 && plan.working.lists == 0);
     assert_int_equal(plan.scratch_bytes, bytes);
+    load_with_set(&place, &plan, &made);
     test_place_close(&place);
 }
 
