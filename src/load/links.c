@@ -75,8 +75,8 @@ plim_status_t plim__links_take(const plim_links_t *given, const plim_dataset_inf
     if (links.num_pairs < 1)
         return plim__fail(PLIM_ERR_USAGE, "%lld links", (long long)links.num_pairs);
     PLIM_TRY(plim__links_check_negatives(&links));
-    if (links.all_edges &&
-        (links.num_pairs != (info->num_edges - 1) / links.num_ranks + 1 || links.path != NULL))
+    if (links.all_edges && (info->num_edges == 0 || links.path != NULL ||
+                            links.num_pairs != (info->num_edges - 1) / links.num_ranks + 1))
         return plim__fail(PLIM_ERR_USAGE, "%lld links are not those of %lld edges for %d ranks",
                           (long long)links.num_pairs, (long long)info->num_edges, links.num_ranks);
     if (links.num_types < 0 ||

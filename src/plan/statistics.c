@@ -190,7 +190,8 @@ static bool parse_reach(const plim_dataset_info_t *info, const char *text, plim_
         plim__reach_bin_t *bin = &reach.bins[kind][number];
         if (!take_number(&text, 1, info->num_nodes, &bin->nodes) ||
             !take_number(&text, 0, INT64_MAX / 4, &bin->bytes) ||
-            !take_number(&text, 0, bin->nodes << 28, &bin->needs))
+            !take_number(&text, 0, plim__mul_saturating_i64(bin->nodes, (int64_t)1 << 28),
+                         &bin->needs))
             return false;
     }
     *reach_out = reach;

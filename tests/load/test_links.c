@@ -653,6 +653,13 @@ static void test_refused(void **state)
     links = links_of(PLIM_NEGATIVE_PAIRS, -1e30);
     refuse(loader, links, 10);
     assert_int_equal(plim__negatives_count(&links, 10), INT64_MAX);
+    plim_dataset_info_t empty = *fixture.info; /* no edge is pair 0 of either rank */
+    empty.num_edges = 0;
+    links = links_of(PLIM_NEGATIVES_NONE, 1);
+    links.all_edges = true;
+    links.num_pairs = 1;
+    links.num_ranks = 2;
+    assert_int_equal(plim__links_take(&links, &empty, &recipe, 10, &links), PLIM_ERR_USAGE);
     plim_loader_release(loader);
 }
 
