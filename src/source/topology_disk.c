@@ -238,16 +238,25 @@ static void ask_points(const disk_t *disk, lists_worker_t *worker, plim__list_t 
     }
 }
 
+/* Entries from the first to the last of these positions, in any order. */
+static int64_t span_of(const int64_t *positions, int64_t count, int64_t *first_out)
+{
+    int64_t first = positions[0], last = positions[0];
+    for (int64_t k = 1; k < count; k++) {
+        first = plim__min_i64(first, positions[k]);
+        last = plim__max_i64(last, positions[k]);
+    }
+    *first_out = first;
+    return last - first + 1;
+}
+
 /* Queues one read from the first to the last of the drawn positions. */
 static void ask_range(const disk_t *disk, lists_worker_t *worker, plim__list_t list, int64_t *ids,
                       int64_t count)
 {
-    int64_t minimum = ids[0], last = ids[0];
-    for (int64_t k = 1; k < count; k++) {
-        minimum = plim__min_i64(minimum, ids[k]);
-        last = plim__max_i64(last, ids[k]);
-    }
-    int64_t place = ask(disk, worker, list.start + minimum, last - minimum + 1) - minimum;
+    int64_t first;
+    const int64_t span = span_of(ids, count, &first);
+    const int64_t place = ask(disk, worker, list.start + first, span) - first;
     for (int64_t k = 0; k < count; k++)
         ids[k] = ~(place + ids[k]);
 }
@@ -574,21 +583,12 @@ static plim_status_t draw(plim__topology_t *source, int number, const plim__draw
     return PLIM_OK;
 }
 
-/* Entries from the first to the last of these positions. */
-static int64_t span_of(const int64_t *positions, int64_t count)
+/* Entries between known positions, if all are read: see reads_range; else 0. */
+static int64_t range_of(const int64_t *positions, int64_t count)
 {
-    int64_t minimum = positions[0], last = positions[0];
-    for (int64_t k = 1; k < count; k++) {
-        minimum = plim__min_i64(minimum, positions[k]);
-        last = plim__max_i64(last, positions[k]);
-    }
-    return last - minimum + 1;
-}
-
-/* Whether to read all entries between known positions: see reads_range. */
-static bool spans_range(const int64_t *positions, int64_t count)
-{
-    return span_of(positions, count) <= ENTRIES_PER_READ * (count + 1);
+    int64_t first;
+    const int64_t span = count > 0 ? span_of(positions, count, &first) : 0;
+    return span <= ENTRIES_PER_READ * (count + 1) ? span : 0;
 }
 
 /* Cuts the next task off `count` nodes whose positions are known: as many as fit staging and
@@ -605,14 +605,9 @@ static void measure_known(const disk_t *disk, const lists_worker_t *worker, int6
         const int64_t known = task->indptr[i + 1] - task->indptr[i];
         if (i + AHEAD < count)
             plim__offsets_prefetch(disk->offsets, nodes[i + AHEAD]);
-        if (known > 0 && spans_range(positions, known)) {
-            const int64_t span = span_of(positions, known);
-            staged += span;
-            reads += span / (int64_t)(READ_BYTES / disk->width) + 1;
-        } else {
-            staged += known;
-            reads += known;
-        }
+        const int64_t range = range_of(positions, known);
+        staged += range > 0 ? range : known;
+        reads += range > 0 ? range / (int64_t)(READ_BYTES / disk->width) + 1 : known;
         if (staged > disk->sizes->staged || reads > disk->sizes->reads)
             break;
         task->ascending &= i == 0 || nodes[i] >= nodes[i - 1];
@@ -674,7 +669,7 @@ static int64_t take_or_ask(const disk_t *disk, lists_worker_t *worker, const lis
         const int64_t count = task->indptr[i + 1] - task->indptr[i];
         if (take_known(disk, worker, task, i))
             num_cached++;
-        else if (count > 0 && spans_range(ids, count))
+        else if (range_of(ids, count) > 0)
             ask_range(disk, worker, worker->lists[i], ids, count);
         else if (count > 0)
             ask_points(disk, worker, worker->lists[i], ids, count);
