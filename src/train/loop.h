@@ -111,7 +111,7 @@ plim_status_t plim__loop_open(plim__loop_t *loop, const plim__train_plan_t *plan
                               bool *found_out);
 
 /* Reads last.safetensors on rank 0 and moves the trainers of all ranks there; *found_out: it
- * exists. */
+ * exists. PLIM_ERR_IO if it was saved by this process and does not exist any more. */
 plim_status_t plim__loop_load(plim__loop_t *loop, bool *found_out);
 
 /* Copies weights and buffers of rank 0's trainer to the others'. */

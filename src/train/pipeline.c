@@ -131,7 +131,12 @@ plim_status_t plim__loop_load(plim__loop_t *loop, bool *found_out)
     plim__position_t position = PLIM__POSITION_INIT;
     bool found = false;
     plim_status_t status = PLIM_OK;
-    if (loop->run != NULL)
+    if (loop->run != NULL && loop->saved_step >= 0 && !plim__run_is_saved(loop->run))
+        status = plim__fail(PLIM_ERR_IO,
+                            "%s: its checkpoint %s was removed while it trained, so its position "
+                            "is lost; train it again",
+                            loop->path, PLIM__RUN_LAST);
+    else if (loop->run != NULL)
         status = plim__run_load(loop->run, session->parameters, session->num_parameters, &position,
                                 &found);
     PLIM_TRY(plim__loop_agree(loop, PLIM__STAGE_CHECKPOINT, status));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static void count_steps(void *user, const plim_train_event_t *event)
 {
@@ -96,12 +97,39 @@ static void stopped_below_the_minimum(void **state)
     test_assert_same_run("roomy", "crowded");
 }
 
+static void remove_checkpoint(void *user, const plim_train_event_t *event)
+{
+    char path[800];
+    test_training_path(user, path);
+    (void)strcat(path, "/last.safetensors");
+    if (event->kind == PLIM_EVENT_CHECKPOINT)
+        assert_int_equal(unlink(path), 0);
+}
+
+/* A run does not begin again because its checkpoint was removed between saving and loading it. */
+static void needs_the_checkpoint_that_it_saved(void **state)
+{
+    (void)state;
+    plim_training_t training = test_training_small();
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    test_way_t way = test_plain_way;
+    char name[] = "removed";
+    training.eval_every = 0;
+    way.events = remove_checkpoint;
+    way.user = name;
+    test_squeeze_at(7);
+    assert_int_equal(test_train(name, &training, &way, &result), PLIM_ERR_IO);
+    test_squeeze_at(0);
+    assert_non_null(strstr(plim_last_error(), "last.safetensors"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(squeezed_anywhere),
         cmocka_unit_test(squeezed_in_a_group),
         cmocka_unit_test(stopped_below_the_minimum),
+        cmocka_unit_test(needs_the_checkpoint_that_it_saved),
     };
     return cmocka_run_group_tests(tests, test_training_begin, test_training_end);
 }
