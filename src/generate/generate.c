@@ -31,7 +31,7 @@
 #define SMALL_BUFFER ((size_t)256 << 10)
 #define GENERATOR 2 /* its version: another one makes other bytes of the same shape and seed */
 
-/* How the work is divided within the available memory. */
+/* Threads and buffers that fit into the available memory. */
 typedef struct generate_plan {
     plim_job_t job; /* with as many threads as fit into memory */
     plim__csc_params_t csc;
@@ -134,15 +134,15 @@ static plim_status_t write_edges(const generate_plan_t *plan, const plim__shape_
     return status;
 }
 
-static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shape,
-                                const generate_plan_t *plan, const char *parent)
+static plim_status_t check_disk_space(const plim_job_t *job, const plim__shape_t *shape,
+                                      const generate_plan_t *plan, const char *parent)
 {
     const int64_t index_bytes = (int64_t)plim__dtype_size(plim__index_written(shape->num_nodes));
     int64_t largest, columns = plim__edges_bytes(shape, &largest);
     int64_t lists = shape->num_edges * index_bytes + (shape->num_nodes + 1) * 8;
     int64_t rows = plim__rows_bytes(shape) + columns;
     int64_t spill = plim__csc_spill_with(&plan->job, &plan->csc);
-    plim__disk_space_t room = {
+    plim__disk_space_t space = {
         .parent = parent,
         .tmp = plan->csc.tmp,
         .dataset = lists + rows + ((int64_t)1 << 20),
@@ -152,7 +152,7 @@ static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shap
                                  shape->num_nodes * shape->num_features *
                                      (int64_t)plim__feature_bytes(shape->feature_type)),
         .exact = true};
-    return plim__disk_space_check(job, &room);
+    return plim__disk_space_check(job, &space);
 }
 
 /* The provenance of the dataset; options in the command's words. */
@@ -177,8 +177,8 @@ static provenance_t origin_of(const plim__shape_t *shape, const plim_generate_op
     return origin;
 }
 
-/* Whether the target is what these options make, by this user's hand. Without counts the options
- * alone decide. */
+/* Whether the target is a dataset that this user made with these options. Molecules, whose shape
+ * has no counts, are compared by their options alone. */
 static bool is_made(const plim_job_t *job, const plim__shape_t *shape,
                     const plim_generate_options_t *options)
 {
@@ -245,9 +245,9 @@ static plim_status_t make_molecules(const plim_job_t *job, const plim_generate_o
     if (is_made(job, &shape, options))
         return PLIM_OK;
     PLIM_TRY(plim__disk_space_parent(options->target, parent));
-    const plim__disk_space_t room = {
+    const plim__disk_space_t space = {
         .parent = parent, .tmp = parent, .dataset = bytes, .together = bytes, .exact = true};
-    PLIM_TRY(plim__disk_space_check(job, &room));
+    PLIM_TRY(plim__disk_space_check(job, &space));
     PLIM_TRY(plim__dataset_begin(job, options->target, &writer));
     const plim_status_t status = plim__molecules_write(job, options, writer, &facts);
     if (status != PLIM_OK) {
@@ -278,7 +278,7 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
         return PLIM_OK;
     PLIM_TRY(plim__disk_space_parent(known.target, parent));
     PLIM_TRY(make_plan(job, &shape, known.tmp != NULL ? known.tmp : parent, &plan));
-    PLIM_TRY(check_room(job, &shape, &plan, parent));
+    PLIM_TRY(check_disk_space(job, &shape, &plan, parent));
     PLIM_TRY(plim__ledger_reserve(job->ledger, "threads", plan.stacks, &stacks));
     plim_status_t status = plim__dataset_begin(&plan.job, known.target, &writer);
     if (status == PLIM_OK) {

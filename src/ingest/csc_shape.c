@@ -320,9 +320,9 @@ static int64_t spilled(const plim__csc_params_t *params, int64_t num_ranges)
     return keys * (int64_t)sizeof(uint64_t) + plim__min_i64(num_ranges, keys) * (int64_t)PLIM__PAGE;
 }
 
-/* Upper bound for the number of ranges: twice as many as RANGE_KEYS_MIN gives, since they are
- * powers of two, or as many as a key with more than 64 bits for both ends needs. */
-/* Maximum bytes of the spill on disk for any memory. INT64_MAX for impossible parameters. */
+/* Maximum bytes of the spill on disk for any memory, INT64_MAX for impossible parameters. There are
+ * at most twice as many ranges as RANGE_KEYS_MIN gives, since they are powers of two, or as many as
+ * a key with more than 64 bits for both ends needs. */
 static int64_t spill_bytes(const plim_job_t *job, const plim__csc_params_t *params)
 {
     if (!sensible(job, params))

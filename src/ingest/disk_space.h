@@ -27,6 +27,6 @@ plim_status_t plim__disk_space_parent(const char *path, char parent_out[PATH_MAX
  * PLIM_ERR_SPACE when figures that are not guesses do not fit, or a file exceeds ulimit -f;
  * PLIM_ERR_BUDGET when files in memory do not fit under the line; PLIM_ERR_IO.
  */
-plim_status_t plim__disk_space_check(const plim_job_t *job, const plim__disk_space_t *room);
+plim_status_t plim__disk_space_check(const plim_job_t *job, const plim__disk_space_t *space);
 
 #endif

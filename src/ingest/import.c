@@ -99,6 +99,14 @@ plim_status_t plim__import_text(plim__import_t *import, plim__reader_t *inner,
     return plim__text_open(import->job, inner, (size_t)1 << 20, text_out);
 }
 
+plim_status_t plim__import_text_open(plim__import_t *import, const char *path,
+                                     plim__text_t **text_out)
+{
+    plim__reader_t *reader;
+    PLIM_TRY(plim__import_open(import, path, &reader));
+    return plim__import_text(import, reader, text_out);
+}
+
 static plim_status_t check_options(const plim_import_options_t *options)
 {
     struct stat status;
@@ -247,36 +255,37 @@ static plim_status_t recognise(plim__import_t *import, const plim__importer_t **
     return explain(import->options->source);
 }
 
+static plim_status_t check_rows(const char *from, int64_t rows, const plim__agreed_t *items,
+                                const char *what)
+{
+    if (rows == items->value)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s has %" PRId64 " rows, but %s says %" PRId64
+                      " %s; the files do not belong together",
+                      from, rows, items->from, items->value, what);
+}
+
 /* Compares rows and ids with the number of nodes or graphs, which is known by now. */
 static plim_status_t check_whole(const plim__import_t *import)
 {
     bool graphs = import->graphs.value >= 0;
     const plim__agreed_t *items = graphs ? &import->graphs : &import->nodes;
-    if (import->features_done && import->feature_rows != import->nodes.value)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s has %" PRId64 " rows, but %s says %" PRId64
-                          " nodes; the files do not belong together",
-                          import->features_from, import->feature_rows, import->nodes.from,
-                          import->nodes.value);
-    if (import->labels_done && import->label_rows != items->value)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s has %" PRId64 " rows, but %s says %" PRId64
-                          " %s; the files do not belong together",
-                          import->labels_from, import->label_rows, items->from, items->value,
-                          graphs ? "graphs" : "nodes");
+    const char *what = graphs ? "graphs" : "nodes";
+    if (import->features_done)
+        PLIM_TRY(check_rows(import->features_from, import->feature_rows, &import->nodes, "nodes"));
+    if (import->labels_done)
+        PLIM_TRY(check_rows(import->labels_from, import->label_rows, items, what));
     const plim__import_column_t *times = &import->columns[__builtin_ctz(PLIM_NODE_TIME)];
-    if ((import->given & PLIM_NODE_TIME) != 0 && times->rows != import->nodes.value)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s has %" PRId64 " rows, but %s says %" PRId64
-                          " nodes; the files do not belong together",
-                          times->from, times->rows, import->nodes.from, import->nodes.value);
+    if ((import->given & PLIM_NODE_TIME) != 0)
+        PLIM_TRY(check_rows(times->from, times->rows, &import->nodes, "nodes"));
     for (int i = 0; i < 3; i++)
         if (import->splits[i].done && import->splits[i].most >= items->value)
-            return plim__fail(
-                PLIM_ERR_DATA,
-                "%s: entry %" PRId64 " is %" PRId64 ", but %s says %" PRId64 " %s; correct it",
-                import->splits[i].from, import->splits[i].most_at, import->splits[i].most,
-                items->from, items->value, graphs ? "graphs" : "nodes");
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: entry %" PRId64 " is %" PRId64 ", but %s says %" PRId64
+                              " %s; correct it",
+                              import->splits[i].from, import->splits[i].most_at,
+                              import->splits[i].most, items->from, items->value, what);
     for (int i = 0; i < 3; i++)
         PLIM_TRY(plim__import_split_once(import, i, items->value));
     return PLIM_OK;

@@ -152,9 +152,12 @@ plim_status_t plim__import_open(plim__import_t *import, const char *path,
 plim_status_t plim__import_inflate(plim__import_t *import, plim__reader_t *inner,
                                    plim__reader_t **reader_out);
 
-/* A reader as text. Takes ownership of `inner`, also on failure. */
+/* A reader as text. Takes ownership of `inner`, also on failure. And a file, which may be
+ * compressed. */
 plim_status_t plim__import_text(plim__import_t *import, plim__reader_t *inner,
                                 plim__text_t **text_out);
+plim_status_t plim__import_text_open(plim__import_t *import, const char *path,
+                                     plim__text_t **text_out);
 
 /*
  * Skips the heading of a text with a row for each node and describes its first row. If the heading
@@ -215,6 +218,11 @@ plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs
 /* Reads edges from a source, into the build when the number of nodes is known, else into a spool.
  * `count`: number of edges, -1 when unknown. */
 plim_status_t plim__import_edges(plim__import_t *import, plim__edge_source_t *edges, int64_t count);
+
+/* Spools the next `total` ids of a source. PLIM_ERR_DATA for a negative one: `what` names it in the
+ * message, such as "source" of an edge; NULL: any id goes. */
+plim_status_t plim__import_spool_ids(plim__import_t *import, plim__ids_t *ids, const char *what,
+                                     int64_t total, plim__id_spool_t *spool);
 
 /* Reads edges from the first two columns of a text. */
 plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text, const char *name,
@@ -292,6 +300,10 @@ plim_status_t plim__import_features_npy(plim__import_t *import, plim__reader_t *
 /* The same for a file in Fortran order, a slab of rows at a time. */
 plim_status_t plim__import_features_slabs(plim__import_t *import, const char *path,
                                           const plim__npy_t *npy);
+
+/* The type in which features of nodes or edges are stored that the source has as `source`. */
+plim__dtype_t plim__import_stored_type(const plim__import_t *import, plim__dtype_t source);
+
 /* Bytes of features.npy for such an array; saturates. */
 int64_t plim__import_feature_bytes(const plim__import_t *import, const plim__npy_t *npy);
 
@@ -340,6 +352,8 @@ plim_status_t plim__import_labels_text(plim__import_t *import, plim__text_t *tex
 /* One of the splits 0 train, 1 valid, 2 test: ids or a mask. A mask has booleans, or has 0 and 1
  * and is named so or has an entry for each node. Logs which one it is. */
 plim_status_t plim__import_split(plim__import_t *import, int split, plim__ids_t *ids);
+plim_status_t plim__import_split_text(plim__import_t *import, int split, plim__text_t *text,
+                                      const char *name);
 plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__reader_t *reader,
                                      const plim__npy_t *npy);
 

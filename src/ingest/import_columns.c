@@ -73,13 +73,7 @@ static plim__dtype_t stored_type(const plim__import_t *import, unsigned column, 
 {
     switch (column) {
     case PLIM_EDGE_FEATURES:
-        if (import->options->features != 0)
-            return import->options->features == PLIM_F16   ? PLIM__NPY_F16
-                   : import->options->features == PLIM_F32 ? PLIM__NPY_F32
-                                                           : PLIM__NPY_I64;
-        return plim__dtype_is_integer(from) ? PLIM__NPY_I64
-               : from == PLIM__NPY_F16      ? from
-                                            : PLIM__NPY_F32;
+        return plim__import_stored_type(import, from);
     case PLIM_EDGE_WEIGHT:
         return PLIM__NPY_F32;
     case PLIM_EDGE_TYPE:
@@ -401,24 +395,17 @@ static plim_status_t read_headings(plim__import_t *import, plim__text_t *text, c
     return PLIM_OK;
 }
 
-static plim_status_t open_text(plim__import_t *import, const char *path, plim__text_t **text_out)
-{
-    plim__reader_t *reader;
-    PLIM_TRY(plim__import_open(import, path, &reader));
-    return plim__import_text(import, reader, text_out);
-}
-
 plim_status_t plim__import_headed_columns(plim__import_t *import, const char *path)
 {
     headings_t headings = {.columns = 0};
     plim__text_t *text;
-    PLIM_TRY(open_text(import, path, &text));
+    PLIM_TRY(plim__import_text_open(import, path, &text));
     plim_status_t status = read_headings(import, text, path, &headings);
     plim__text_close(text);
     for (int i = 0; i < PLIM_COLUMNS && status == PLIM_OK; i++) {
         if (headings.count[i] == 0)
             continue;
-        PLIM_TRY(open_text(import, path, &text));
+        PLIM_TRY(plim__import_text_open(import, path, &text));
         status = plim__text_skip(text);
         plim__text_pass(text, headings.first[i]);
         if (status == PLIM_OK)

@@ -39,64 +39,31 @@ typedef struct directory_files {
     bool combined; /* features and labels are those of nodes.csv */
 } directory_files_t;
 
-static const char *const edge_names[] = {"edge_index.npy", "edges.npy", "edge_list.npy",
-                                         "edgelist.npy", NULL};
-static const char *const sparse_names[] = {"adj.npz",   "adjacency.npz", "graph.npz",
-                                           "edges.npz", "adj_full.npz",  NULL};
-static const char *const indptr_names[] = {"indptr.npy", NULL};
-static const char *const indices_names[] = {"indices.npy", NULL};
-static const char *const feature_names[] = {
-    "node_feat.npy", "node-feat.npy", "features.npy",      "feat.npy",
-    "x.npy",         "feats.npy",     "node_features.npy", NULL};
-static const char *const label_names[] = {"node_label.npy",  "node-label.npy", "node_label*.npy",
-                                          "labels.npy",      "label.npy",      "y.npy",
-                                          "node_labels.npy", "targets.npy",    NULL};
-static const char *const split_names[3][9] = {
-    {"train.npy", "train_idx.npy", "train_mask.npy", "idx_train.npy", "train_masks.npy", NULL},
-    {"valid.npy", "val.npy", "valid_idx.npy", "val_idx.npy", "valid_mask.npy", "val_mask.npy",
-     "idx_val.npy", "val_masks.npy", NULL},
-    {"test.npy", "test_idx.npy", "test_mask.npy", "idx_test.npy", "test_masks.npy", NULL},
-};
-
-/* Names of texts without their endings. */
-static const char *const edge_stems[] = {"edges",    "edge_index", "edge_list",
-                                         "edgelist", "edge-list",  NULL};
-static const char *const feature_stems[] = {
-    "features", "feat", "x", "node_feat", "feats", "node-feat", "feature", "node_features", NULL};
-static const char *const label_stems[] = {
-    "labels", "label", "y", "node_label", "node-label", "node_labels", "targets", "classes", NULL};
+static const char *const sparse_stems[] = {"adj", "adjacency", "graph", "edges", "adj_full", NULL};
+static const char *const indptr_stems[] = {"indptr", NULL};
+static const char *const indices_stems[] = {"indices", NULL};
 static const char *const node_stems[] = {"nodes", "ids", "node_ids", "names", NULL};
-static const char *const split_stems[3][8] = {
-    {"train", "train_idx", "train_mask", "idx_train", NULL},
-    {"valid", "val", "valid_idx", "val_idx", "valid_mask", "val_mask", "idx_val", NULL},
-    {"test", "test_idx", "test_mask", "idx_test", NULL},
-};
-
-/* An array, or else a text. */
-static plim_status_t find(const char *root, const char *const *names, const char *const *stems,
-                          char path_out[PATH_MAX])
-{
-    PLIM_TRY(plim__files_find(root, names, path_out));
-    return path_out[0] != '\0' ? PLIM_OK : plim__files_find_text(root, stems, path_out);
-}
 
 static plim_status_t find_all(const char *root, bool relabel, directory_files_t *found)
 {
-    static const char *const none[] = {NULL};
-    PLIM_TRY(plim__files_find(root, indptr_names, found->indptr));
-    PLIM_TRY(plim__files_find(root, indices_names, found->indices));
-    bool csc = found->indptr[0] != '\0' && found->indices[0] != '\0';
-    PLIM_TRY(find(root, edge_names, csc ? none : edge_stems, found->edges));
-    if (!csc && found->edges[0] == '\0')
-        PLIM_TRY(plim__files_find(root, sparse_names, found->edges));
-    PLIM_TRY(find(root, feature_names, feature_stems, found->features));
-    PLIM_TRY(find(root, label_names, label_stems, found->labels));
+    PLIM_TRY(plim__files_find(root, PLIM__FILES_ARRAY, indptr_stems, found->indptr));
+    PLIM_TRY(plim__files_find(root, PLIM__FILES_ARRAY, indices_stems, found->indices));
+    if (found->indptr[0] != '\0' && found->indices[0] != '\0')
+        PLIM_TRY(plim__files_find(root, PLIM__FILES_ARRAY,
+                                  plim__part_stems[PLIM__PART_EDGES].arrays, found->edges));
+    else
+        PLIM_TRY(plim__files_find_part(root, PLIM__PART_EDGES, found->edges));
+    if (found->edges[0] == '\0' && (found->indptr[0] == '\0' || found->indices[0] == '\0'))
+        PLIM_TRY(plim__files_find(root, PLIM__FILES_ARCHIVE, sparse_stems, found->edges));
+    PLIM_TRY(plim__files_find_part(root, PLIM__PART_FEATURES, found->features));
+    PLIM_TRY(plim__files_find_part(root, PLIM__PART_LABELS, found->labels));
     for (int i = 0; i < 3; i++)
-        PLIM_TRY(find(root, split_names[i], split_stems[i], found->splits[i]));
+        PLIM_TRY(plim__files_find_part(root, PLIM__PART_TRAIN + i, found->splits[i]));
     PLIM_TRY(plim__files_find_columns(root, found->columns));
-    PLIM_TRY(plim__files_find_text(root, plim__files_type_name_stems, found->type_names));
+    PLIM_TRY(
+        plim__files_find(root, PLIM__FILES_TEXT, plim__files_type_name_stems, found->type_names));
     return relabel || found->labels[0] == '\0'
-               ? plim__files_find_text(root, node_stems, found->nodes)
+               ? plim__files_find(root, PLIM__FILES_TEXT, node_stems, found->nodes)
                : PLIM_OK;
 }
 
@@ -116,15 +83,15 @@ static bool is_label_heading(const char *word)
     return false;
 }
 
-/* Takes features and labels from nodes.csv if it has them: id, features, label. The last column is
- * the label if its heading says so, or if there is no heading and it is a word after features. */
+/* Finds out whether nodes.csv has features and labels: id, features, label. The last column is the
+ * label if its heading says so, or if there is no heading and it is a word after features. */
 static plim_status_t look_at_nodes(plim__import_t *import, directory_files_t *found)
 {
     plim__text_t *text;
     plim__text_line_t line = {.columns = 0};
     if (found->nodes[0] == '\0' || found->labels[0] != '\0')
         return PLIM_OK;
-    PLIM_TRY(plim__files_text(import, found->nodes, &text));
+    PLIM_TRY(plim__import_text_open(import, found->nodes, &text));
     plim_status_t status = plim__text_table(text, false, &line);
     const char *heading = plim__text_heading_end(text);
     const bool table = heading[0] != '\0' && line.columns > 1;
@@ -269,8 +236,8 @@ close_indptr:
     return status;
 }
 
-/* What the first rows of a text show: the number of columns, and (unless NULL) whether several
- * rows, as far as there are any, begin with 0, 1, 2 … before other columns. */
+/* Counts the columns of a text, and finds out (unless counting_out is NULL) whether its first rows,
+ * at least three, begin with 0, 1, 2 … before other columns. */
 static plim_status_t look_at_rows(plim__import_t *import, const char *path, int64_t *columns_out,
                                   bool *counting_out)
 {
@@ -278,7 +245,7 @@ static plim_status_t look_at_rows(plim__import_t *import, const char *path, int6
     plim__text_line_t line = {.columns = 0};
     double first[NUMBERED_ROWS];
     int64_t got = 0;
-    PLIM_TRY(plim__files_text(import, path, &text));
+    PLIM_TRY(plim__import_text_open(import, path, &text));
     plim_status_t status = plim__text_table(text, true, &line);
     *columns_out = line.columns;
     if (counting_out != NULL)
@@ -293,31 +260,25 @@ static plim_status_t look_at_rows(plim__import_t *import, const char *path, int6
     return status;
 }
 
-/* Imports one part from a text. `split` is -1 except for splits. */
-typedef enum part { PART_EDGES, PART_FEATURES, PART_LABELS, PART_SPLIT } part_t;
-
-static plim_status_t read_text(plim__import_t *import, part_t part, int split, const char *path)
+static plim_status_t read_text(plim__import_t *import, plim__part_t part, const char *path)
 {
     plim__text_t *text;
-    plim__ids_text_t ids;
-    PLIM_TRY(plim__files_text(import, path, &text));
+    PLIM_TRY(plim__import_text_open(import, path, &text));
     plim_status_t status = PLIM_OK;
     switch (part) {
-    case PART_EDGES:
+    case PLIM__PART_EDGES:
         status = plim__import_edges_text(import, text, path, -1);
         break;
-    case PART_FEATURES:
+    case PLIM__PART_FEATURES:
         status = plim__import_features_text(import, text, path);
         if (status == PLIM_OK)
             status = plim__import_agree(&import->nodes, "nodes", import->feature_rows, path);
         break;
-    case PART_LABELS:
+    case PLIM__PART_LABELS:
         status = plim__import_labels_text(import, text, path, false);
         break;
-    case PART_SPLIT:
-        status = plim__ids_text_open(&ids, text, path);
-        if (status == PLIM_OK)
-            status = plim__import_split(import, split, &ids.ids);
+    default:
+        status = plim__import_split_text(import, (int)(part - PLIM__PART_TRAIN), text, path);
         break;
     }
     plim__text_close(text);
@@ -325,7 +286,8 @@ static plim_status_t read_text(plim__import_t *import, part_t part, int split, c
 }
 
 /* Reads features or labels; a first column of 0, 1, 2 … numbers the rows, always in nodes.csv. */
-static plim_status_t read_rows(plim__import_t *import, part_t part, const char *path, bool combined)
+static plim_status_t read_rows(plim__import_t *import, plim__part_t part, const char *path,
+                               bool combined)
 {
     int64_t columns;
     if (import->row_naming == PLIM__ROW_NAMING_NONE) {
@@ -335,7 +297,7 @@ static plim_status_t read_rows(plim__import_t *import, part_t part, const char *
             plim__log(import->job, PLIM_LOG_INFO, "%s: the first column is read as the nodes' ids",
                       path);
     }
-    PLIM_TRY(read_text(import, part, -1, path));
+    PLIM_TRY(read_text(import, part, path));
     import->row_numbers = false;
     return PLIM_OK;
 }
@@ -343,7 +305,7 @@ static plim_status_t read_rows(plim__import_t *import, part_t part, const char *
 static plim_status_t read_edges(plim__import_t *import, const directory_files_t *found)
 {
     if (is_text(found->edges))
-        return read_text(import, PART_EDGES, -1, found->edges);
+        return read_text(import, PLIM__PART_EDGES, found->edges);
     if (is_archive(found->edges))
         return plim__import_npz(import, found->edges);
     return found->edges[0] != '\0' ? plim__files_edges(import, found->edges)
@@ -355,7 +317,7 @@ static plim_status_t read_features(plim__import_t *import, const directory_files
     const char *path = found->features;
     if (path[0] == '\0')
         return PLIM_OK;
-    return is_text(path) ? read_rows(import, PART_FEATURES, path, found->combined)
+    return is_text(path) ? read_rows(import, PLIM__PART_FEATURES, path, found->combined)
                          : plim__files_features(import, path);
 }
 
@@ -364,7 +326,7 @@ static plim_status_t read_labels(plim__import_t *import, const directory_files_t
     const char *path = found->labels;
     if (path[0] == '\0')
         return PLIM_OK;
-    return is_text(path) ? read_rows(import, PART_LABELS, path, found->combined)
+    return is_text(path) ? read_rows(import, PLIM__PART_LABELS, path, found->combined)
                          : plim__files_labels(import, path, false);
 }
 
@@ -435,8 +397,9 @@ static plim_status_t read_split(plim__import_t *import, int split, const char *p
     if (path[0] == '\0')
         return PLIM_OK;
     if (is_text(path))
-        return import->options->relabel && !mask ? plim__import_named_split(import, split, path)
-                                                 : read_text(import, PART_SPLIT, split, path);
+        return import->options->relabel && !mask
+                   ? plim__import_named_split(import, split, path)
+                   : read_text(import, PLIM__PART_TRAIN + split, path);
     if (import->options->relabel && !mask) {
         PLIM_TRY(plim__files_header(import, path, &npy));
         if (npy.type != PLIM__NPY_BOOL)
@@ -491,15 +454,15 @@ static plim_status_t run(plim__import_t *import)
 
 static bool recognise_files(const char *path)
 {
-    char edges[PATH_MAX];
-    return plim__files_find_text(path, edge_stems, edges) != PLIM_OK || edges[0] != '\0';
+    return plim__files_has(path, PLIM__FILES_TEXT, plim__part_stems[PLIM__PART_EDGES].texts);
 }
 
 static bool recognise_npy(const char *path)
 {
-    return plim__files_has(path, edge_names) ||
-           (plim__files_has(path, indptr_names) && plim__files_has(path, indices_names)) ||
-           (plim__files_has(path, sparse_names) && !recognise_files(path));
+    return plim__files_has(path, PLIM__FILES_ARRAY, plim__part_stems[PLIM__PART_EDGES].arrays) ||
+           (plim__files_has(path, PLIM__FILES_ARRAY, indptr_stems) &&
+            plim__files_has(path, PLIM__FILES_ARRAY, indices_stems)) ||
+           (plim__files_has(path, PLIM__FILES_ARCHIVE, sparse_stems) && !recognise_files(path));
 }
 
 const plim__importer_t plim__importer_npy = {".npy files", recognise_npy, run};

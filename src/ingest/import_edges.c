@@ -391,16 +391,15 @@ static plim_status_t refuse_second(const plim__import_t *import, const char *nam
                       "%s: edges were already read from another file; keep one of the two", name);
 }
 
-/* Spools ids. PLIM_ERR_DATA for a negative one. */
-static plim_status_t spool_ids(plim__import_t *import, plim__ids_t *ids, plim__id_spool_t *spool,
-                               const char *what, int64_t total)
+plim_status_t plim__import_spool_ids(plim__import_t *import, plim__ids_t *ids, const char *what,
+                                     int64_t total, plim__id_spool_t *spool)
 {
     int64_t chunk[PLIM__ID_CHUNK], got;
     PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, import->buffer, ids->name));
     do {
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(ids->read(ids, chunk, plim__min_i64(PLIM__ID_CHUNK, total - ids->position), &got));
-        for (int64_t i = 0; i < got; i++)
+        for (int64_t i = 0; what != NULL && i < got; i++)
             if (chunk[i] < 0)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: edge %" PRId64 ": the %s's id is %" PRId64
@@ -473,10 +472,11 @@ static plim_status_t edges_by_rows(plim__import_t *import, plim__reader_t *reade
     plim__ids_npy_t ids;
     plim__edges_pairs_t pairs;
     PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, 2 * count));
-    PLIM_TRY(spool_ids(import, &ids.ids, &import->sources, "source", count));
+    PLIM_TRY(plim__import_spool_ids(import, &ids.ids, "source", count, &import->sources));
     PLIM_TRY(plim__ids_npy_open(&ids, reader, npy->type, count));
     if (!import->nodes_ready || import->columns_wait) {
-        PLIM_TRY(spool_ids(import, &ids.ids, &import->destinations, "destination", count));
+        PLIM_TRY(
+            plim__import_spool_ids(import, &ids.ids, "destination", count, &import->destinations));
         return plim__reader_end(reader);
     }
     PLIM_TRY(plim__id_spool_rewind(&import->sources, true));

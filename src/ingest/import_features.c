@@ -33,7 +33,7 @@ typedef struct feature_sink {
     int64_t in_row; /* values of it so far, not counted in `done` */
 } feature_sink_t;
 
-static plim__dtype_t stored_type(const plim__import_t *import, plim__dtype_t source)
+plim__dtype_t plim__import_stored_type(const plim__import_t *import, plim__dtype_t source)
 {
     if (import->options->features == PLIM_F16)
         return PLIM__NPY_F16;
@@ -47,7 +47,7 @@ static plim__dtype_t stored_type(const plim__import_t *import, plim__dtype_t sou
 int64_t plim__import_feature_bytes(const plim__import_t *import, const plim__npy_t *npy)
 {
     int64_t bytes;
-    int64_t size = (int64_t)plim__dtype_size(stored_type(import, npy->type));
+    int64_t size = (int64_t)plim__dtype_size(plim__import_stored_type(import, npy->type));
     return plim__mul_i64(npy->count, size, &bytes) ? bytes : INT64_MAX;
 }
 
@@ -269,7 +269,7 @@ static plim_status_t features_fortran(plim__import_t *import, plim__reader_t *re
                            .name = reader->name,
                            .columns = columns,
                            .from_type = npy->type,
-                           .to_type = stored_type(import, npy->type)};
+                           .to_type = plim__import_stored_type(import, npy->type)};
     transpose_t *transpose;
     PLIM_TRY(plim__import_agree(&import->nodes, "nodes", rows, reader->name));
     PLIM_TRY(begin(import, &sink, rows));
@@ -303,7 +303,7 @@ plim_status_t plim__import_features_npy(plim__import_t *import, plim__reader_t *
                            .name = reader->name,
                            .columns = npy->num_dims == 2 ? npy->shape[1] : 1,
                            .from_type = npy->type,
-                           .to_type = stored_type(import, npy->type)};
+                           .to_type = plim__import_stored_type(import, npy->type)};
     plim__arena_t arena;
     if (npy->fortran)
         return features_fortran(import, reader, npy);
@@ -374,7 +374,7 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
                            .name = path,
                            .columns = npy->shape[1],
                            .from_type = npy->type,
-                           .to_type = stored_type(import, npy->type)};
+                           .to_type = plim__import_stored_type(import, npy->type)};
     PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy->shape[0], path));
     PLIM_TRY(begin(import, &sink, npy->shape[0]));
     /* Two slabs, and as much again for the reader's transfers. */
@@ -420,7 +420,7 @@ plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *t
                            .lines = plim__text_lines(text),
                            .first_column = line.ids ? 2 : 1,
                            .columns = line.columns,
-                           .to_type = stored_type(import, PLIM__NPY_F32)};
+                           .to_type = plim__import_stored_type(import, PLIM__NPY_F32)};
     const int64_t stored = (int64_t)plim__dtype_size(sink.to_type) * line.columns;
     int64_t bytes;
     sink.from_type = sink.to_type == PLIM__NPY_I64 ? PLIM__NPY_F64 : PLIM__NPY_F32;

@@ -11,9 +11,54 @@
 
 #define DEPTH_MAX 2
 
+static const char *const edge_arrays[] = {"edge_index", "edges", "edge_list", "edgelist", NULL};
+static const char *const edge_texts[] = {"edges",    "edge_index", "edge_list",
+                                         "edgelist", "edge-list",  NULL};
+static const char *const feature_arrays[] = {"node_feat", "node-feat",     "features", "feat", "x",
+                                             "feats",     "node_features", "feature",  NULL};
+static const char *const feature_texts[] = {
+    "features", "feat", "x", "node_feat", "feats", "node-feat", "feature", "node_features", NULL};
+static const char *const label_arrays[] = {"node_label",  "node-label", "node_label*",
+                                           "labels",      "label",      "y",
+                                           "node_labels", "targets",    NULL};
+static const char *const label_texts[] = {
+    "labels", "label", "y", "node_label", "node-label", "node_labels", "targets", "classes", NULL};
+static const char *const train_arrays[] = {"train",     "train_idx",   "train_mask",
+                                           "idx_train", "train_masks", NULL};
+static const char *const train_texts[] = {"train", "train_idx", "train_mask", "idx_train", NULL};
+static const char *const valid_arrays[] = {"valid",       "val",      "valid_idx", "val_idx",
+                                           "valid_mask",  "val_mask", "idx_val",   "val_masks",
+                                           "valid_masks", NULL};
+static const char *const valid_texts[] = {"valid",      "val",      "valid_idx", "val_idx",
+                                          "valid_mask", "val_mask", "idx_val",   NULL};
+static const char *const test_arrays[] = {"test",     "test_idx",   "test_mask",
+                                          "idx_test", "test_masks", NULL};
+static const char *const test_texts[] = {"test", "test_idx", "test_mask", "idx_test", NULL};
+
+const plim__part_stems_t plim__part_stems[PLIM__PARTS] = {
+    [PLIM__PART_EDGES] = {edge_arrays, edge_texts},
+    [PLIM__PART_FEATURES] = {feature_arrays, feature_texts},
+    [PLIM__PART_LABELS] = {label_arrays, label_texts},
+    [PLIM__PART_TRAIN] = {train_arrays, train_texts},
+    [PLIM__PART_VALID] = {valid_arrays, valid_texts},
+    [PLIM__PART_TEST] = {test_arrays, test_texts},
+};
+
+plim__part_t plim__files_part_of(const char *stem, size_t length, bool array)
+{
+    for (int part = 0; part < PLIM__PARTS; part++) {
+        const char *const *known =
+            array ? plim__part_stems[part].arrays : plim__part_stems[part].texts;
+        for (; *known != NULL; known++)
+            if (strlen(*known) == length && memcmp(*known, stem, length) == 0)
+                return (plim__part_t)part;
+    }
+    return PLIM__PARTS;
+}
+
 /* A search for one name, or for a text: a name without its ending. */
 typedef struct search {
-    const char *name;
+    char name[64];
     bool text;
     int found;
     plim__import_t *import;  /* if not NULL, matches that are not */
@@ -92,63 +137,65 @@ static void walk(search_t *search, const char *path, int depth)
     (void)closedir(directory);
 }
 
-plim_status_t plim__files_find(const char *root, const char *const *names, char path_out[PATH_MAX])
+static search_t search_for(const char *root, plim__files_kind_t kind, const char *stem)
+{
+    static const char *const endings[] = {".npy", ".npz", ""};
+    search_t search = {.text = kind == PLIM__FILES_TEXT};
+    (void)snprintf(search.name, sizeof search.name, "%s%s", stem, endings[kind]);
+    walk(&search, root, 0);
+    return search;
+}
+
+plim_status_t plim__files_find(const char *root, plim__files_kind_t kind, const char *const *stems,
+                               char path_out[PATH_MAX])
 {
     path_out[0] = '\0';
-    for (; *names != NULL; names++) {
-        search_t search = {.name = *names};
-        walk(&search, root, 0);
-        if (search.found > 1 && strchr(*names, '*') == NULL)
+    for (; *stems != NULL && path_out[0] == '\0'; stems++) {
+        const search_t search = search_for(root, kind, *stems);
+        if (search.found > 1 && search.text)
+            return plim__fail(PLIM_ERR_DATA, "%s and %s: two files for the same part; keep one",
+                              search.first, search.other);
+        if (search.found > 1 && strchr(*stems, '*') == NULL)
             return plim__fail(
                 PLIM_ERR_UNSUPPORTED,
                 "%s and %s: several datasets, or a graph of several types of nodes or "
                 "edges; give a directory with one graph of one type",
                 search.first, search.other);
-        if (search.found > 0) {
-            (void)snprintf(path_out, PATH_MAX, "%s", search.first);
-            return PLIM_OK;
-        }
+        (void)snprintf(path_out, PATH_MAX, "%s", search.first);
     }
     return PLIM_OK;
 }
 
-plim_status_t plim__files_find_text(const char *root, const char *const *stems,
-                                    char path_out[PATH_MAX])
+bool plim__files_has(const char *root, plim__files_kind_t kind, const char *const *stems)
 {
-    path_out[0] = '\0';
-    for (; *stems != NULL; stems++) {
-        search_t search = {.name = *stems, .text = true};
-        walk(&search, root, 0);
-        if (search.found > 1)
-            return plim__fail(PLIM_ERR_DATA, "%s and %s: two files for the same part; keep one",
-                              search.first, search.other);
-        if (search.found > 0) {
-            (void)snprintf(path_out, PATH_MAX, "%s", search.first);
-            return PLIM_OK;
-        }
-    }
-    return PLIM_OK;
+    for (; *stems != NULL; stems++)
+        if (search_for(root, kind, *stems).found > 0)
+            return true;
+    return false;
+}
+
+static plim_status_t find_either(const char *root, const char *const *arrays,
+                                 const char *const *texts, char path_out[PATH_MAX])
+{
+    PLIM_TRY(plim__files_find(root, PLIM__FILES_ARRAY, arrays, path_out));
+    return path_out[0] != '\0' ? PLIM_OK
+                               : plim__files_find(root, PLIM__FILES_TEXT, texts, path_out);
+}
+
+plim_status_t plim__files_find_part(const char *root, plim__part_t part, char path_out[PATH_MAX])
+{
+    const plim__part_stems_t *stems = &plim__part_stems[part];
+    return find_either(root, stems->arrays, stems->texts, path_out);
 }
 
 void plim__files_leave_out(plim__import_t *import, const char *root, const char *const *used)
 {
     static const char *const patterns[] = {"*.np[yz]", "*.[ct]sv", "*.[ct]sv.gz", "*.[ct]sv.zst"};
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
-        search_t search = {
-            .name = patterns[i], .import = import, .used = used, .root_length = strlen(root)};
+        search_t search = {.import = import, .used = used, .root_length = strlen(root)};
+        (void)snprintf(search.name, sizeof search.name, "%s", patterns[i]);
         walk(&search, root, 0);
     }
-}
-
-bool plim__files_has(const char *root, const char *const *names)
-{
-    for (; *names != NULL; names++) {
-        search_t search = {.name = *names};
-        walk(&search, root, 0);
-        if (search.found > 0)
-            return true;
-    }
-    return false;
 }
 
 int64_t plim__files_size(const char *path)
@@ -239,13 +286,6 @@ plim_status_t plim__files_labels(plim__import_t *import, const char *path, bool 
     return status;
 }
 
-plim_status_t plim__files_text(plim__import_t *import, const char *path, plim__text_t **text_out)
-{
-    plim__reader_t *reader;
-    PLIM_TRY(plim__import_open(import, path, &reader));
-    return plim__import_text(import, reader, text_out);
-}
-
 plim_status_t plim__files_split(plim__import_t *import, int split, const char *path)
 {
     plim__reader_t *reader;
@@ -269,12 +309,9 @@ plim_status_t plim__files_find_columns(const char *root,
     const char *stem;
     memset(paths_out, 0, (size_t)PLIM__FILES_COLUMNS * PATH_MAX);
     for (int i = 0; (stem = plim__import_column_name(i, &column)) != NULL; i++) {
-        char array[64], path[PATH_MAX];
-        char *known = paths_out[place_of(column)];
-        (void)snprintf(array, sizeof array, "%s.npy", stem);
-        PLIM_TRY(plim__files_find(root, (const char *const[]){array, NULL}, path));
-        if (path[0] == '\0')
-            PLIM_TRY(plim__files_find_text(root, (const char *const[]){stem, NULL}, path));
+        const char *const stems[] = {stem, NULL};
+        char path[PATH_MAX], *known = paths_out[place_of(column)];
+        PLIM_TRY(find_either(root, stems, stems, path));
         if (path[0] != '\0' && known[0] != '\0')
             return plim__fail(PLIM_ERR_DATA, "%s and %s: two files for the same part; keep one",
                               known, path);
@@ -296,7 +333,7 @@ plim_status_t plim__files_columns(plim__import_t *import, char paths[PLIM__FILES
             continue;
         }
         plim__text_t *text;
-        PLIM_TRY(plim__files_text(import, paths[i], &text));
+        PLIM_TRY(plim__import_text_open(import, paths[i], &text));
         const plim_status_t status = plim__import_column_text(import, column, text, paths[i]);
         plim__text_close(text);
         PLIM_TRY(status);
@@ -311,7 +348,7 @@ plim_status_t plim__files_type_names(plim__import_t *import, const char *path)
     plim__text_t *text;
     if (path[0] == '\0')
         return PLIM_OK;
-    PLIM_TRY(plim__files_text(import, path, &text));
+    PLIM_TRY(plim__import_text_open(import, path, &text));
     const plim_status_t status = plim__import_type_names(import, text, path);
     plim__text_close(text);
     return status;

@@ -1,22 +1,52 @@
-/* Finds .npy files in a directory and imports them by path; they can be read from any offset. */
+/* Finds files in a directory by their names, and imports .npy files, which can be read from any
+ * offset. */
 #ifndef PLIM_INGEST_IMPORT_FILES_H
 #define PLIM_INGEST_IMPORT_FILES_H
 
 #include "ingest/import.h"
 
-/*
- * Finds a file under `root`, at most two directories deep, by the first of `names` that matches
- * (NULL-terminated; one '*' matches anything, and the first match by name counts); "" when there is
- * none. PLIM_ERR_UNSUPPORTED for two files of the same name: parts of a graph of several types.
- */
-plim_status_t plim__files_find(const char *root, const char *const *names, char path_out[PATH_MAX]);
+typedef enum plim__files_kind {
+    PLIM__FILES_ARRAY,   /* stem.npy, and */
+    PLIM__FILES_ARCHIVE, /* stem.npz, at most two directories down */
+    PLIM__FILES_TEXT /* stem.csv, .tsv, .txt …, plain or compressed, in the directory itself */
+} plim__files_kind_t;
 
 /*
- * Finds a text in `root` itself by the first of `stems` (NULL-terminated) that has one: stem.csv,
- * .tsv, .txt …, plain or compressed (.gz, .zst); "" when there is none. PLIM_ERR_DATA for two.
+ * Finds the file of the first of `stems` (NULL-terminated) that has one; "" when there is none. A
+ * stem may have one '*', which matches anything: the first match by name counts.
+ * PLIM_ERR_UNSUPPORTED for two arrays of the same name, which are parts of a graph of several
+ * types; PLIM_ERR_DATA for two texts.
  */
-plim_status_t plim__files_find_text(const char *root, const char *const *stems,
-                                    char path_out[PATH_MAX]);
+plim_status_t plim__files_find(const char *root, plim__files_kind_t kind, const char *const *stems,
+                               char path_out[PATH_MAX]);
+
+/* Whether such a file exists. */
+bool plim__files_has(const char *root, plim__files_kind_t kind, const char *const *stems);
+
+/* The parts of a graph that every source of arrays may have. */
+typedef enum plim__part {
+    PLIM__PART_EDGES,
+    PLIM__PART_FEATURES,
+    PLIM__PART_LABELS,
+    PLIM__PART_TRAIN,
+    PLIM__PART_VALID,
+    PLIM__PART_TEST,
+    PLIM__PARTS
+} plim__part_t;
+
+/* The stems of a part's files, the first that exists counts; NULL-terminated. */
+typedef struct plim__part_stems {
+    const char *const *arrays;
+    const char *const *texts;
+} plim__part_stems_t;
+
+extern const plim__part_stems_t plim__part_stems[PLIM__PARTS];
+
+/* Finds the array of a part, or else its text. */
+plim_status_t plim__files_find_part(const char *root, plim__part_t part, char path_out[PATH_MAX]);
+
+/* The part of an array or, if not `array`, of a text by its stem; PLIM__PARTS for others. */
+plim__part_t plim__files_part_of(const char *stem, size_t length, bool array);
 
 /* Whether a file's name is that of a text, and the length of its stem. */
 bool plim__files_is_text(const char *name, size_t *stem_out);
@@ -24,9 +54,6 @@ bool plim__files_is_text(const char *name, size_t *stem_out);
 /* Records the .npy, .npz, .csv and .tsv files under `root` that are not in `used` (NULL-terminated
  * paths) as not imported. */
 void plim__files_leave_out(plim__import_t *import, const char *root, const char *const *used);
-
-/* Whether such a file exists. */
-bool plim__files_has(const char *root, const char *const *names);
 
 /* Bytes of a file, 0 on error. */
 int64_t plim__files_size(const char *path);
@@ -56,8 +83,5 @@ plim_status_t plim__files_columns(plim__import_t *import,
 /* The text of the names of types of edges in a directory; reads it unless its path is "". */
 extern const char *const plim__files_type_name_stems[];
 plim_status_t plim__files_type_names(plim__import_t *import, const char *path);
-
-/* Opens a text, which may be compressed. */
-plim_status_t plim__files_text(plim__import_t *import, const char *path, plim__text_t **text_out);
 
 #endif

@@ -187,10 +187,8 @@ static plim_status_t plan(plim__import_t *import, graphbolt_layout_t *layout, bo
 
 static plim_status_t read_edges_text(plim__import_t *import, const char *path)
 {
-    plim__reader_t *reader;
     plim__text_t *text;
-    PLIM_TRY(plim__import_open(import, path, &reader));
-    PLIM_TRY(plim__import_text(import, reader, &text));
+    PLIM_TRY(plim__import_text_open(import, path, &text));
     plim_status_t status = plim__import_edges_text(import, text, path, -1);
     plim__text_close(text);
     return status;

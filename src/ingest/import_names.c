@@ -85,7 +85,7 @@ plim_status_t plim__import_names_list(plim__import_t *import, const char *path)
     plim__text_line_t line;
     plim__text_field_t name;
     bool more = true;
-    PLIM_TRY(plim__files_text(import, path, &text));
+    PLIM_TRY(plim__import_text_open(import, path, &text));
     plim_status_t status = plim__text_names_heading(text, 1, &line);
     while (status == PLIM_OK && more) {
         status = plim__text_names(text, 1, &name, &more);
@@ -174,7 +174,7 @@ static plim_status_t open_named(plim__import_t *import, const char *path, int64_
 {
     plim__text_t *text;
     plim__text_line_t line;
-    PLIM_TRY(plim__files_text(import, path, &text));
+    PLIM_TRY(plim__import_text_open(import, path, &text));
     plim_status_t status = plim__text_names_heading(text, columns, &line);
     if (status != PLIM_OK) {
         plim__text_close(text);
@@ -471,7 +471,7 @@ plim_status_t plim__import_named_labels(plim__import_t *import, const char *path
     plim__text_t *text;
     plim__text_lines_t lines = {.rows = 0};
     PLIM_TRY(plim__spool_create(import->job, import->tmp, import->buffer, &scattered.values));
-    plim_status_t status = plim__files_text(import, path, &text);
+    plim_status_t status = plim__import_text_open(import, path, &text);
     if (status == PLIM_OK) {
         status = read_labels(import, text, &scattered);
         lines = *plim__text_lines(text);

@@ -10,11 +10,10 @@
  * a directory, counts and labels are read first, so that edges need not be spooled. Arrays may also
  * be .npy files there, and texts may be uncompressed.
  */
-#include "ingest/import.h"
-
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "ingest/import_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -40,6 +39,7 @@ typedef enum role {
     ROLE_NONE
 } role_t;
 
+/* Names of OGB, and of texts in a zip; arrays have the names of plim__part_stems. */
 static const struct {
     const char *name;
     role_t role;
@@ -49,30 +49,13 @@ static const struct {
     {"num-edge-list.csv", ROLE_EDGE_COUNTS},
     {"num_edges_list.npy", ROLE_EDGE_COUNTS},
     {"node-label.csv", ROLE_NODE_LABELS},
-    {"node_label.npy", ROLE_NODE_LABELS},
-    {"node-label.npy", ROLE_NODE_LABELS},
-    {"labels.npy", ROLE_NODE_LABELS},
-    {"label.npy", ROLE_NODE_LABELS},
-    {"y.npy", ROLE_NODE_LABELS},
-    {"node_labels.npy", ROLE_NODE_LABELS},
     {"labels.csv", ROLE_NODE_LABELS},
     {"graph-label.csv", ROLE_GRAPH_LABELS},
     {"graph_label.npy", ROLE_GRAPH_LABELS},
     {"graph-label.npy", ROLE_GRAPH_LABELS},
     {"edge.csv", ROLE_EDGES},
-    {"edge_index.npy", ROLE_EDGES},
-    {"edges.npy", ROLE_EDGES},
-    {"edge_list.npy", ROLE_EDGES},
     {"edges.csv", ROLE_EDGES},
     {"node-feat.csv", ROLE_FEATURES},
-    {"node_feat.npy", ROLE_FEATURES},
-    {"node-feat.npy", ROLE_FEATURES},
-    {"features.npy", ROLE_FEATURES},
-    {"feat.npy", ROLE_FEATURES},
-    {"x.npy", ROLE_FEATURES},
-    {"feats.npy", ROLE_FEATURES},
-    {"feature.npy", ROLE_FEATURES},
-    {"node_features.npy", ROLE_FEATURES},
     {"features.csv", ROLE_FEATURES},
     {"data.npz", ROLE_ARCHIVE},
     {"node-label.npz", ROLE_ARCHIVE},
@@ -140,26 +123,23 @@ static const char *below_split(const char *path)
     return below;
 }
 
-/* The split of a name such as val_mask.npy in an archive without directories of OGB; -1 for
- * others. */
-static int plain_split(const char *path, const char *name, size_t length)
+/* The role of an array by the names of plim__part_stems, or of a split's text. Splits have these
+ * names only in archives without OGB's directories. */
+static role_t role_of_part(const char *path, const char *name, size_t length, int *which_out)
 {
-    static const struct {
-        const char *word;
-        int split;
-    } words[] = {{"train", 0}, {"valid", 1}, {"val", 1}, {"test", 2}};
-    static const char *const ends[] = {"", "_mask", "_idx", "_masks"};
-    if (strstr(path, "raw/") != NULL || below_split(path) != NULL || length < 4 ||
-        (!ends_with(name, length, ".npy") && !ends_with(name, length, ".csv")))
-        return -1;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        for (size_t j = 0; j < sizeof ends / sizeof ends[0]; j++) {
-            char whole[16];
-            (void)snprintf(whole, sizeof whole, "%s%s", words[i].word, ends[j]);
-            if (strlen(whole) == length - 4 && memcmp(name, whole, length - 4) == 0)
-                return words[i].split;
-        }
-    return -1;
+    const bool array = ends_with(name, length, ".npy");
+    if (!array && !ends_with(name, length, ".csv"))
+        return ROLE_NONE;
+    const plim__part_t part = plim__files_part_of(name, length - 4, array);
+    if (part >= PLIM__PART_TRAIN && part <= PLIM__PART_TEST) {
+        *which_out = (int)(part - PLIM__PART_TRAIN);
+        return strstr(path, "raw/") == NULL && below_split(path) == NULL ? ROLE_SPLIT : ROLE_NONE;
+    }
+    if (!array || part == PLIM__PARTS)
+        return ROLE_NONE;
+    return part == PLIM__PART_EDGES      ? ROLE_EDGES
+           : part == PLIM__PART_FEATURES ? ROLE_FEATURES
+                                         : ROLE_NODE_LABELS;
 }
 
 /* The role of a path relative to the root, and which split or column it is. */
@@ -183,11 +163,8 @@ static role_t role_of(const char *path, int *which_out)
         *which_out = (int)column;
         return ROLE_COLUMN;
     }
-    const int split = plain_split(path, name, length);
-    if (split < 0)
-        return plim__import_sparse_is(name) ? ROLE_SPARSE : ROLE_NONE;
-    *which_out = split;
-    return ROLE_SPLIT;
+    const role_t role = role_of_part(path, name, length, which_out);
+    return role == ROLE_NONE && plim__import_sparse_is(name) ? ROLE_SPARSE : role;
 }
 
 /*
@@ -196,10 +173,9 @@ static role_t role_of(const char *path, int *which_out)
  */
 static bool names_columns(const char *path)
 {
-    static const char *const words[] = {"edge_attr.",   "edge_feat",  "edge-feat", "edge_weight",
-                                        "edge_type",    "edge_types", "edge_time", "edge_year",
-                                        "edge_reltype", "time.npy"};
-    char tail[16384 + 1];
+    char tail[16384 + 1], word[64];
+    const char *name;
+    unsigned column;
     bool found = false;
     FILE *file = fopen(path, "rbe");
     if (file == NULL)
@@ -208,8 +184,11 @@ static bool names_columns(const char *path)
         rewind(file);
     const size_t got = fread(tail, 1, sizeof tail - 1, file);
     (void)fclose(file);
-    for (size_t i = 0; i < sizeof words / sizeof words[0] && !found; i++)
-        found = memmem(tail, got, words[i], strlen(words[i])) != NULL;
+    for (int i = 0; !found && (name = plim__import_column_name(i, &column)) != NULL; i++)
+        if (column != PLIM_NODE_TIME) {
+            (void)snprintf(word, sizeof word, "%s.", name);
+            found = memmem(tail, got, word, strlen(word)) != NULL;
+        }
     return found;
 }
 
@@ -282,8 +261,7 @@ static plim_status_t take_text(plim__import_t *import, role_t role, int which, p
     case ROLE_GRAPH_LABELS:
         return plim__import_labels_text(import, text, name, role == ROLE_GRAPH_LABELS);
     case ROLE_SPLIT:
-        PLIM_TRY(plim__ids_text_open(&ids, text, name));
-        return plim__import_split(import, which, &ids.ids);
+        return plim__import_split_text(import, which, text, name);
     case ROLE_COLUMN:
         return plim__import_column_text(import, (unsigned)which, text, name);
     case ROLE_EDGES:

@@ -60,16 +60,16 @@ plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs
     /* If edges come first, their temporary files are gone before the features are written. */
     int64_t together =
         needs->edges_first ? plim__max_i64(graph + spill, graph + rows) : graph + spill + rows;
-    plim__disk_space_t room = {.parent = import->parent,
-                               .tmp = import->tmp,
-                               .dataset = graph + rows,
-                               .temporary = spill,
-                               .together = together,
-                               .largest = needs->feature_bytes,
-                               .what = needs->what,
-                               .guessed = needs->guessed,
-                               .exact = !needs->at_least && needs->num_nodes >= 0};
-    PLIM_TRY(plim__disk_space_check(import->job, &room));
+    plim__disk_space_t space = {.parent = import->parent,
+                                .tmp = import->tmp,
+                                .dataset = graph + rows,
+                                .temporary = spill,
+                                .together = together,
+                                .largest = needs->feature_bytes,
+                                .what = needs->what,
+                                .guessed = needs->guessed,
+                                .exact = !needs->at_least && needs->num_nodes >= 0};
+    PLIM_TRY(plim__disk_space_check(import->job, &space));
     if (needs->num_nodes < 1 || needs->guessed)
         return PLIM_OK;
     return plim__import_check_memory(import, needs->num_nodes, plim__max_i64(needs->num_edges, 0));

@@ -16,16 +16,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const node_ptr_names[] = {"node_ptr.npy", NULL};
-static const char *const edge_ptr_names[] = {"edge_ptr.npy", NULL};
-static const char *const edge_names[] = {"edge_index_local.npy", "edge_index.npy", NULL};
-static const char *const label_names[] = {"graph_label.npy", "graph_labels.npy", NULL};
-static const char *const category_names[] = {"node_feat_int.npy", "node_tag.npy", NULL};
-static const char *const feature_names[] = {"node_feat.npy", "features.npy", NULL};
-static const char *const split_names[3][4] = {
-    {"train_idx.npy", "train_idx_fold1.npy", "train.npy", NULL},
-    {"valid_idx.npy", "valid_idx_fold1.npy", "valid.npy", NULL},
-    {"test_idx.npy", "test_idx_fold1.npy", "test.npy", NULL},
+static const char *const node_ptr_stems[] = {"node_ptr", NULL};
+static const char *const edge_ptr_stems[] = {"edge_ptr", NULL};
+static const char *const edge_stems[] = {"edge_index_local", "edge_index", NULL};
+static const char *const label_stems[] = {"graph_label", "graph_labels", NULL};
+static const char *const category_stems[] = {"node_feat_int", "node_tag", NULL};
+static const char *const feature_stems[] = {"node_feat", "features", NULL};
+static const char *const split_stems[3][4] = {
+    {"train_idx", "train_idx_fold1", "train", NULL},
+    {"valid_idx", "valid_idx_fold1", "valid", NULL},
+    {"test_idx", "test_idx_fold1", "test", NULL},
 };
 
 /* Converts offsets to counts, in a spool. */
@@ -73,17 +73,6 @@ static plim_status_t read_offsets(plim__import_t *import, const char *path,
     return plim__import_agree(&import->graphs, "graphs", counts->count, path);
 }
 
-static plim_status_t plan(plim__import_t *import, const char *labels)
-{
-    plim__import_needs_t needs = {.num_nodes = import->nodes.value,
-                                  .num_edges = import->edges.value,
-                                  .label_rows = plim__files_size(labels) / 4,
-                                  .other_bytes = 24 * import->graphs.value,
-                                  .at_least = true,
-                                  .edges_first = true};
-    return plim__import_plan(import, &needs);
-}
-
 /* The files of the layout; an empty path is missing. */
 typedef struct ragged_files {
     char node_ptr[PATH_MAX];
@@ -97,20 +86,37 @@ typedef struct ragged_files {
     char type_names[PATH_MAX];
 } ragged_files_t;
 
+static plim_status_t find_array(const char *root, const char *const *stems, char path_out[PATH_MAX])
+{
+    return plim__files_find(root, PLIM__FILES_ARRAY, stems, path_out);
+}
+
 static plim_status_t find_all(const char *root, ragged_files_t *found)
 {
-    PLIM_TRY(plim__files_find(root, node_ptr_names, found->node_ptr));
-    PLIM_TRY(plim__files_find(root, edge_ptr_names, found->edge_ptr));
-    PLIM_TRY(plim__files_find(root, edge_names, found->edges));
-    PLIM_TRY(plim__files_find(root, category_names, found->categories));
+    PLIM_TRY(find_array(root, node_ptr_stems, found->node_ptr));
+    PLIM_TRY(find_array(root, edge_ptr_stems, found->edge_ptr));
+    PLIM_TRY(find_array(root, edge_stems, found->edges));
+    PLIM_TRY(find_array(root, category_stems, found->categories));
     if (found->categories[0] == '\0')
-        PLIM_TRY(plim__files_find(root, feature_names, found->features));
-    PLIM_TRY(plim__files_find(root, label_names, found->labels));
+        PLIM_TRY(find_array(root, feature_stems, found->features));
+    PLIM_TRY(find_array(root, label_stems, found->labels));
     PLIM_TRY(plim__files_find_columns(root, found->columns));
-    PLIM_TRY(plim__files_find_text(root, plim__files_type_name_stems, found->type_names));
+    PLIM_TRY(
+        plim__files_find(root, PLIM__FILES_TEXT, plim__files_type_name_stems, found->type_names));
     for (int i = 0; i < 3; i++)
-        PLIM_TRY(plim__files_find(root, split_names[i], found->splits[i]));
+        PLIM_TRY(find_array(root, split_stems[i], found->splits[i]));
     return PLIM_OK;
+}
+
+static plim_status_t plan(plim__import_t *import, const char *labels)
+{
+    plim__import_needs_t needs = {.num_nodes = import->nodes.value,
+                                  .num_edges = import->edges.value,
+                                  .label_rows = plim__files_size(labels) / 4,
+                                  .other_bytes = 24 * import->graphs.value,
+                                  .at_least = true,
+                                  .edges_first = true};
+    return plim__import_plan(import, &needs);
 }
 
 static plim_status_t read_splits(plim__import_t *import, const ragged_files_t *found)
@@ -159,7 +165,8 @@ static plim_status_t run(plim__import_t *import)
 
 static bool recognise(const char *path)
 {
-    return plim__files_has(path, node_ptr_names) && plim__files_has(path, edge_ptr_names);
+    return plim__files_has(path, PLIM__FILES_ARRAY, node_ptr_stems) &&
+           plim__files_has(path, PLIM__FILES_ARRAY, edge_ptr_stems);
 }
 
 const plim__importer_t plim__importer_ragged = {"ragged graphs", recognise, run};

@@ -77,7 +77,6 @@ static plim_status_t take_ids(plim__import_t *import, plim__id_spool_t *spool,
 {
     plim__npy_t npy;
     plim__ids_npy_t ids;
-    int64_t chunk[PLIM__ID_CHUNK], got;
     if (spool->file != NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: the archive has several matrices; keep one",
                           reader->name);
@@ -85,15 +84,7 @@ static plim_status_t take_ids(plim__import_t *import, plim__id_spool_t *spool,
     if (npy.num_dims != 1)
         return plim__fail(PLIM_ERR_DATA, "%s must have one dimension", reader->name);
     PLIM_TRY(plim__ids_npy_open(&ids, reader, npy.type, npy.count));
-    PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, import->buffer, reader->name));
-    do {
-        PLIM_TRY(plim__job_check(import->job));
-        PLIM_TRY(ids.ids.read(&ids.ids, chunk, PLIM__ID_CHUNK, &got));
-        PLIM_TRY(plim__id_spool_write(spool, chunk, got));
-        if (spool->count == npy.count ||
-            spool->count % ((int64_t)PLIM__ID_CHUNK * 256) < PLIM__ID_CHUNK)
-            plim__progress(import->job, "reading ids", "ids", spool->count, npy.count);
-    } while (got == PLIM__ID_CHUNK);
+    PLIM_TRY(plim__import_spool_ids(import, &ids.ids, NULL, npy.count, spool));
     return plim__reader_end(reader);
 }
 

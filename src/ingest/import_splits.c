@@ -144,6 +144,14 @@ plim_status_t plim__import_split(plim__import_t *import, int split, plim__ids_t 
     return split_values(import, split, ids, IDS_MAX, named_mask(ids->name));
 }
 
+plim_status_t plim__import_split_text(plim__import_t *import, int split, plim__text_t *text,
+                                      const char *name)
+{
+    plim__ids_text_t ids;
+    PLIM_TRY(plim__ids_text_open(&ids, text, name));
+    return plim__import_split(import, split, &ids.ids);
+}
+
 /* The first of every `stride` numbers of another source. */
 typedef struct strided {
     plim__ids_t ids;

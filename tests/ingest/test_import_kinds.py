@@ -205,6 +205,20 @@ def test_npz_of_arrays_named_as_files_are(tmp_path):
         assert np.array_equal(got['features'], graph.features) and np.array_equal(got['labels'], graph.labels)
 
 
+@pytest.mark.parametrize('kind', ['directory', 'npz', 'zip'])
+def test_arrays_have_the_same_names_in_every_source(tmp_path, kind):
+    graph = im.Graph(18)
+    arrays = {'edgelist': graph.edges, 'feature': graph.features, 'targets': graph.labels, 'idx_train': graph.split['train'],
+              'val_idx': graph.split['valid'], 'idx_test': graph.split['test']}
+    source = im.write_npy(tmp_path / 'npy', **arrays)
+    if kind == 'npz':
+        (tmp_path / 'graph.npz').write_bytes(im.npz(**arrays))
+        source = tmp_path / 'graph.npz'
+    if kind == 'zip':
+        source = im.zip_tree(source, tmp_path / 'graph.zip', prefix='')
+    check_all(im.imported(source, tmp_path / 'out'), graph)
+
+
 TEXTS = {
     'csv': lambda e: im.table(e.T),
     'tsv': lambda e: im.lines(e.T, '{0[0]}\t{0[1]}'),
