@@ -567,7 +567,10 @@ static plim_status_t visit_splits(plim__import_t *import, const char *root)
     if (directory == NULL)
         return PLIM_OK;
     while ((entry = readdir(directory)) != NULL) {
-        if (entry->d_name[0] == '.')
+        char entry_path[PATH_MAX];
+        if (entry->d_name[0] == '.' ||
+            snprintf(entry_path, sizeof entry_path, "%s/%s", path, entry->d_name) >= PATH_MAX ||
+            !is_directory(entry_path))
             continue;
         found++;
         if (chosen[0] == '\0' || strcmp(entry->d_name, chosen) < 0)

@@ -52,6 +52,13 @@ def test_ogb_parent_directory_and_extracted_arrays(tmp_path):
     check_all(im.imported(root, tmp_path / 'out2'), graph)
 
 
+def test_a_file_beside_ogb_splits_is_none(tmp_path):
+    graph = im.Graph(2)
+    source = im.write_ogb(tmp_path / 'ogb', graph)
+    (source / 'split' / 'README').write_text('splits by time\n')
+    check_all(im.imported(source, tmp_path / 'out'), graph)
+
+
 @pytest.mark.parametrize('packed', [False, True])
 @pytest.mark.parametrize('above', ['my_split', 'a.npy', 'split'])
 def test_ogb_under_names_that_mean_something_in_it(tmp_path, above, packed):
