@@ -108,14 +108,23 @@ static plim_status_t find_all(const char *root, ragged_files_t *found)
     return PLIM_OK;
 }
 
-static plim_status_t plan(plim__import_t *import, const char *labels)
+/* How many columns categories become is known only when they are read. */
+static plim_status_t plan(plim__import_t *import, const ragged_files_t *found)
 {
     plim__import_needs_t needs = {.num_nodes = import->nodes.value,
                                   .num_edges = import->edges.value,
-                                  .label_rows = plim__files_size(labels) / 4,
+                                  .label_rows = plim__files_size(found->labels) / 4,
                                   .other_bytes = 24 * import->graphs.value,
                                   .at_least = true,
                                   .edges_first = true};
+    const bool kept = import->options->features == PLIM_I64;
+    const char *features =
+        kept && found->categories[0] != '\0' ? found->categories : found->features;
+    plim__npy_t npy;
+    if (features[0] != '\0') {
+        PLIM_TRY(plim__files_header(import, features, &npy));
+        needs.feature_bytes = plim__import_feature_bytes(import, &npy);
+    }
     return plim__import_plan(import, &needs);
 }
 
@@ -149,7 +158,7 @@ static plim_status_t run(plim__import_t *import)
     PLIM_TRY(read_offsets(import, found.edge_ptr, &import->graph_edges, &import->edges, "edges"));
     import->nodes_ready = true;
     PLIM_TRY(plim__files_columns(import, found.columns));
-    PLIM_TRY(plan(import, found.labels));
+    PLIM_TRY(plan(import, &found));
     PLIM_TRY(plim__files_edges(import, found.edges));
     if (found.categories[0] != '\0')
         PLIM_TRY(import->options->features == PLIM_I64

@@ -63,6 +63,21 @@ def test_a_target_in_memory_must_fit_under_the_line(tmp_path):
         im.imported(source, disk / 'out', '--memory', '128M')
 
 
+@pytest.mark.parametrize('kind', ['features', 'categories'])
+def test_rows_of_many_graphs_are_counted(tmp_path, kind):
+    graphs, rows = im.Graphs(4, count=3000), 400
+    source = im.write_ragged(tmp_path / 'ragged', graphs)
+    (source / 'node_feat_int.npy').unlink()
+    nodes = len(graphs.categories)
+    if kind == 'features':
+        np.save(source / 'node_feat.npy', np.zeros((nodes, rows), np.float32))
+    else:
+        np.save(source / 'node_feat_int.npy', np.zeros((nodes, rows // 2), np.int64))
+    with small_disk(tmp_path / 'small', '8m') as disk:
+        im.refused(3, source, disk / 'out', *(['--features', 'i64'] if kind == 'categories' else []), says=['of disk', 'free', '--tmp'])
+        assert list(disk.iterdir()) == []
+
+
 def test_csv_is_refused_at_its_counts(tmp_path):
     graph = im.Graph(5, nodes=2_000_000, edges=1000, features=1)
     source = tmp_path / 'csv'
