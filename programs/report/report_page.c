@@ -273,14 +273,15 @@ static void put_stages(report_page_t *page, const runs_t *runs, int index)
 {
     const report_run_record_t *record = runs->record[index];
     const double all = record->seconds;
-    double rest = all - record->saving;
+    double rest = all - record->start - record->saving;
     if (!record->training || all <= 0)
         return;
     report_page_put(page, "<figure class=\"card stages\"><figcaption><b>");
     report_page_put(page, runs->num_records > 1 ? letters[index] : "Time by stage");
     report_page_put(page, "</b> <span>where time went</span></figcaption><div "
                           "class=\"grid2\"><div><table><tbody>");
-    put_stage(page, "training", all - record->evaluation - record->saving, all, 1);
+    put_stage(page, "start", record->start, all, 1);
+    put_stage(page, "training", rest - record->evaluation, all, 1);
     put_stage(page, "evaluation", record->evaluation, all, 1);
     put_stage(page, "checkpoints", record->saving, all, 1);
     report_page_put(page,

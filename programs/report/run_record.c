@@ -38,6 +38,7 @@ const char *const report_stage_names[REPORT_RECORD_STAGES] = {
     KEY(EPOCH, "epoch")                                      \
     KEY(STEP, "step")                                        \
     KEY(TIME, "time_s")                                      \
+    KEY(BEGAN, "began_s")                                    \
     KEY(SECONDS, "seconds")                                  \
     KEY(SPEED, "steps_per_s")                                \
     KEY(WAITING, "waiting_s")                                \
@@ -211,18 +212,29 @@ static void add_share(report_track_t *track, double at, double all, double cache
         report_track_add(track, at, all, fmin(cached / all, 1), NULL);
 }
 
+/* Takes the time of a training's line that tells of `seconds` of work. What else has passed since
+ * the line before is a start: planning, opening, filling the caches. */
+static void pass_time(report_run_record_t *record, double unix_time, double seconds)
+{
+    const double passed = unix_time - record->unix_time;
+    const double start = record->unix_time > 0 ? fmax(passed - seconds, 0) : 0;
+    record->start += start;
+    record->seconds += start + seconds;
+    record->unix_time = fmax(unix_time, 0);
+}
+
 static void take_interval(report_run_record_t *record, const record_line_t *line)
 {
     const double *number = line->number;
-    const double seconds = fmax(number[SECONDS], 0), begin = record->seconds;
+    const double seconds = fmax(number[SECONDS], 0);
     double others[1 + REPORT_RECORD_PARTS] = {number[LINE]};
     const char *at = NULL;
     record->training = true;
-    record->seconds += seconds;
+    pass_time(record, number[TIME], seconds);
     if (record->last_epoch > 0 && record->last_epoch != record->marked_epoch) {
         char name[32];
         (void)snprintf(name, sizeof name, "epoch %.0f", record->last_epoch);
-        add_phase(record, begin, name);
+        add_phase(record, record->seconds - seconds, name);
         record->marked_epoch = record->last_epoch;
     }
     for (plim__json_t key, value; plim__json_next_member(line->accounts, &at, &key, &value);)
@@ -239,10 +251,10 @@ static void take_interval(report_run_record_t *record, const record_line_t *line
     record->reserved_peak = fmax(record->reserved_peak, number[RESERVED]);
     if (number[EPOCH] > record->last_epoch && number[EPOCH] > 1) {
         record->whole_epochs = number[EPOCH] - 1;
-        record->whole_seconds = record->seconds - record->evaluation - record->saving;
+        record->whole_seconds =
+            record->seconds - record->start - record->evaluation - record->saving;
     }
     record->last_epoch = number[EPOCH];
-    record->unix_time = fmax(number[TIME], 0);
 }
 
 static void take_gpu(report_run_record_t *record, const record_line_t *line)
@@ -258,16 +270,21 @@ static void take_gpu(report_run_record_t *record, const record_line_t *line)
 static void take_plan(report_run_record_t *record, plim__json_t text, const record_line_t *line)
 {
     const size_t used = strlen(record->ranks);
-    const double ranks = line->number[RANKS];
+    const double *number = line->number;
+    const double ranks = number[RANKS];
+    const bool first = record->lines == 1;
     keep_text(record->plan, text);
     if (ranks >= 1 && ranks < 1e6 && (line->resumed || used == 0) &&
         used + 16 < sizeof record->ranks)
         (void)snprintf(record->ranks + used, sizeof record->ranks - used, "%s%.0f",
                        used > 0 ? ", " : "", ranks);
-    if (record->unix_time > 0) { /* not the first one */
+    if (!first) {
         record->restarts += line->resumed;
         add_phase(record, record->seconds, line->resumed ? "resumed" : "new plan");
     }
+    if (first || line->resumed) /* another process: its time begins here */
+        record->unix_time = fmax(number[BEGAN] > 0 ? number[BEGAN] : number[TIME], 0);
+    pass_time(record, number[TIME], 0);
 }
 
 static void take_begin(report_run_record_t *record, plim__json_t text)
@@ -278,7 +295,6 @@ static void take_begin(report_run_record_t *record, plim__json_t text)
         add_phase(record, record->offset, "started again");
     }
     keep_text(record->begin, text);
-    record->end[0] = '\0';
     record->limit_kind = 0;
     record->counter[0] = -1;
 }
@@ -303,7 +319,6 @@ void report_run_record_timeline(report_run_record_t *record, plim__json_t text)
         take_begin(record, text);
     } else if (plim__json_is(line.kind, "end")) {
         (void)watch_time(record, line.number[AT]);
-        keep_text(record->end, text);
     } else if (plim__json_is(line.kind, "plan")) {
         take_plan(record, text, &line);
     }

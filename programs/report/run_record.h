@@ -12,7 +12,7 @@
 #define REPORT_RECORD_PARTS 32   /* accounts or kinds of memory */
 #define REPORT_RECORD_PHASES 64
 #define REPORT_RECORD_STAGES 6
-#define REPORT_RECORD_GPUS 8 /* more than so many are not shown */
+#define REPORT_RECORD_GPUS 8 /* shown at most */
 
 /* What a training measures by epoch. */
 enum { REPORT_LOSS, REPORT_VALID_LOSS, REPORT_SCORE_TRAIN, REPORT_SCORE_VALID, REPORT_SCORE_TEST };
@@ -26,7 +26,7 @@ enum {
     REPORT_PART_KERNEL,
     REPORT_PART_CACHE, /* page cache that the kernel can take back */
     REPORT_PART_GROUP, /* 1: the limit is the control group's or a parent's */
-    REPORT_PART_HOST,  /* 1: it is the host's memory, and what others hold is none of the run's */
+    REPORT_PART_HOST,  /* 1: it is the host's memory, of which others hold a part */
     REPORT_PART_OTHERS /* HOST: memory of other processes */
 };
 
@@ -40,17 +40,15 @@ typedef struct report_run_record {
     char name[256];   /* the directory as given, printable */
     doctor_t *doctor; /* its own, after its verdict; NULL: none */
     const doctor_verdict_t *verdict;
-    char about[REPORT_RECORD_TEXT]; /* run.json; "": none */
-    char
-        begin[REPORT_RECORD_TEXT]; /* the last begin of a watch, its end, the last plan; "": none */
-    char end[REPORT_RECORD_TEXT];  /* … */
-    char plan[REPORT_RECORD_TEXT]; /* … */
+    char about[REPORT_RECORD_TEXT];      /* run.json; "": none */
+    char begin[REPORT_RECORD_TEXT];      /* of the last watch; "": none */
+    char plan[REPORT_RECORD_TEXT];       /* the last one of a training; "": none */
     char buffer[4 * REPORT_RECORD_TEXT]; /* of reads */
     bool training;                       /* lines of plimsoll train */
     int64_t restarts;                    /* resumed, or watched again */
     char ranks[128];  /* of each start, "4, 1, 3", as far as they fit; "": unknown */
     double seconds;   /* length, without the time between restarts */
-    double unix_time; /* of the last line; 0: none yet */
+    double unix_time; /* of a training: of the last line; 0: not known */
     double offset;    /* seconds of earlier watches in the same file */
 
     report_track_t memory;                      /* use; others: the line, then the parts */
@@ -64,7 +62,7 @@ typedef struct report_run_record {
     int num_parts; /* of a training: accounts by name */
     char part[REPORT_RECORD_PARTS][32];
     double stage[REPORT_RECORD_STAGES]; /* seconds, as report_stage_names */
-    double evaluation, saving;          /* seconds */
+    double start, evaluation, saving;   /* seconds; start: until the first step, of all starts */
     double last_epoch;                  /* begun; 0: none */
     double whole_epochs;                /* that ended, and their seconds of training */
     double whole_seconds;
@@ -78,7 +76,7 @@ typedef struct report_run_record {
     int64_t lines;        /* of the timeline */
 
     int64_t num_marks; /* phases begun */
-    int64_t stride;    /* one of so many is kept */
+    int64_t stride;    /* every stride-th phase is kept */
     int num_phases;
     report_phase_t phase[REPORT_RECORD_PHASES];
 } report_run_record_t;

@@ -118,6 +118,28 @@ def test_a_training_has_curves_memory_plan_and_recipe(trained, tmp_path):
     assert page.row('fingerprint') == [json.loads((trained / 'one/run.json').read_text())['dataset']['fingerprint']]
 
 
+def test_time_counts_each_start(tmp_path):
+    """Planning, opening and filling caches, before the first step and after a break, but not the break itself."""
+    def plan(began, at, resumed):
+        return json.dumps({'kind': 'plan', 'began_s': began, 'time_s': at, 'resumed': resumed, 'ranks': 1, 'total_bytes': MIB, 'accounts': {'process': MIB}})
+
+    def work(at, seconds):
+        return json.dumps({**json.loads(interval(1, {'process': MIB})), 'time_s': at, 'seconds': seconds})
+    page = report(tmp_path, write(tmp_path / 'run', plan(1000, 1003, False), work(1010, 2), work(1012, 2), plan(2000, 2001, True), work(2004, 3)))
+    assert any(text.startswith('16.0 s') for text in page.texts('dd')), page.texts('dd')
+    assert page.row('start')[1] == '9.00 s' and page.row('training')[1] == '7.00 s' and page.row('run, measured') == ['16.0 s']
+
+
+def test_the_plan_is_that_of_training(tmp_path):
+    """A later predict may hold more than training does."""
+    run('generate', 'free', tmp_path / 'graph', '--nodes', 60000, '--edges', 60000, '--features', 4, '--classes', 40, '--quiet')
+    words = ['--run', tmp_path / 'run', '--epochs', 1, '--hidden', 512, '--fanout', '1,1', '--batch', 64]
+    phases = json.loads(run('train', tmp_path / 'graph', *words, '--json', '--quiet').splitlines()[0])['phases']
+    plan = json.loads((tmp_path / 'run/timeline.jsonl').read_text().splitlines()[0])
+    assert phases['predict'] == max(phases.values()) > plan['total_bytes'] == max(size for phase, size in phases.items() if phase != 'predict'), phases
+    assert sum(plan['accounts'].values()) == plan['total_bytes'] and plan['began_s'] < plan['time_s']
+
+
 def test_several_runs_stand_side_by_side(trained, tmp_path):
     page = report(tmp_path, trained / 'one', trained / 'two')
     assert [text for text in page.texts('h3')][:2] == ['Aone', 'Btwo']

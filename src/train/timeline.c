@@ -42,22 +42,34 @@ static void put_account(plim__json_writer_t *json, const char *name, int64_t byt
         plim__json_put_integer(json, name, bytes);
 }
 
-plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, int num_ranks, bool resumed,
-                                  plim__run_t *run)
+/* The phase in which this process holds the most. Predicting is left to a later process. */
+static plim_phase_t own_peak_phase(const plim__train_plan_t *plan)
 {
+    plim_phase_t peak = PLIM_PHASE_START;
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        if (phase != PLIM_PHASE_PREDICT && plan->phase[phase] > plan->phase[peak])
+            peak = (plim_phase_t)phase;
+    return peak;
+}
+
+plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, const plim_job_t *job,
+                                  bool resumed, plim__run_t *run)
+{
+    const plim_phase_t peak = own_peak_phase(plan);
     char line[LINE_BYTES];
     plim__json_writer_t json = plim__json_writer(line, sizeof line);
     plim__json_open(&json, NULL, '{');
     plim__json_put_text(&json, "kind", "plan", SIZE_MAX);
     plim__json_put_real(&json, "time_s", 3, plim__clock_seconds(CLOCK_REALTIME));
+    plim__json_put_real(&json, "began_s", 3, job->core->began);
     plim__json_put_bool(&json, "resumed", resumed);
-    plim__json_put_integer(&json, "ranks", num_ranks);
-    plim__json_put_integer(&json, "total_bytes", plan->total);
+    plim__json_put_integer(&json, "ranks", job->core->transport.num_ranks);
+    plim__json_put_integer(&json, "total_bytes", plan->phase[peak]);
     plim__json_put_integer(&json, "minimum_bytes", plan->minimum);
     put_line(&json, plan->line);
     plim__json_open(&json, "accounts", '{');
     for (int i = 0; i < plan->num_accounts; i++)
-        put_account(&json, plan->accounts[i].name, plan->accounts[i].phase[plan->peak_phase]);
+        put_account(&json, plan->accounts[i].name, plan->accounts[i].phase[peak]);
     plim__json_close(&json, '}');
     plim__json_close(&json, '}');
     return plim__run_timeline(run, line);

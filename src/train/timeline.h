@@ -28,9 +28,10 @@ typedef struct plim__timeline {
     double evaluation_seconds, saving_seconds; /* so far */
 } plim__timeline_t;
 
-/* Writes the line of a plan with which `num_ranks` ranks begin the run or continue it. */
-plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, int num_ranks, bool resumed,
-                                  plim__run_t *run);
+/* Writes the line of a plan: the accounts in the phase in which this process holds the most.
+ * `resumed`: another process continues the run. */
+plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, const plim_job_t *job,
+                                  bool resumed, plim__run_t *run);
 
 /* Starts a new interval: the next line covers the work from now on. */
 void plim__timeline_restart(plim__timeline_t *timeline, const plim_trainer_t *trainer,

@@ -144,9 +144,7 @@ static plim_status_t begin_files(plim__loop_t *loop, const plim__train_plan_t *p
     PLIM_TRY(plim__loop_reserve(loop));
     if (loop->training->init != NULL && loop->saved_step < 0)
         PLIM_TRY(plim__loop_save_and_reserve(loop)); /* the file of the first weights may change */
-    return loop->run != NULL
-               ? plim__timeline_plan(plan, plim__peers_num_ranks(loop->peers), resume, loop->run)
-               : PLIM_OK;
+    return loop->run != NULL ? plim__timeline_plan(plan, loop->job, resume, loop->run) : PLIM_OK;
 }
 
 /* All checks before the first step. */
