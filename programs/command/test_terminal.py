@@ -1,4 +1,5 @@
 """Progress in a real terminal (tmux) of several widths, resized while the command runs, and in a file."""
+import json
 import os
 import re
 import shutil
@@ -159,3 +160,10 @@ def test_training_says_first_what_it_trains_and_last_where_time_went(graph, tmp_
     assert any(line.startswith('Training') for line in table)
     assert 95 <= sum(shares) <= 105
     assert any(re.search(r'process +[\d.]+ MiB', line) for line in table)
+    # Accounts have their peaks at different times: what they held together stands below them, and is under the line.
+    end = [json.loads(line) for line in subprocess.run(
+        [PLIMSOLL, 'train', graph, '--model', 'sage', '--hidden', '8', '--fanout', '5,4', '--batch', '500', '--epochs', '2', '--json', '--run',
+         tmp_path / 'json'], check=True, capture_output=True, text=True).stdout.splitlines()][-1]
+    together = re.fullmatch(r' +together, at most +([\d.]+) MiB', table[-1])
+    assert together and abs(float(together.group(1)) - end['reserved_peak_bytes'] / (1 << 20)) < 0.2 * float(together.group(1))
+    assert end['reserved_peak_bytes'] <= sum(account['reserved_bytes'] for account in end['accounts'])

@@ -189,6 +189,8 @@ static void add_account(where_t *where, const plim_account_info_t *info)
 void train_print_where(const plim_job_t *job)
 {
     plim_account_info_t info = PLIM_ACCOUNT_INFO_INIT;
+    plim_job_info_t about = PLIM_JOB_INFO_INIT;
+    char reserved[24];
     where_t where = {.phases = 0};
     const double all = cli_job_seconds();
     double rest = all, seconds;
@@ -204,6 +206,10 @@ void train_print_where(const plim_job_t *job)
     cli_remark("%-37s  %-21s %8s %8s", "where time went", "where memory went", "reserved", "used");
     for (int i = 0; i < where.phases || i < where.accounts; i++)
         cli_remark("%-37s  %s", where.phase[i], where.account[i]);
+    /* Each account is at its own peak, and the phases have theirs at different times. */
+    if (plim_job_info(job, &about) == PLIM_OK)
+        cli_remark("%-37s  %-21s %8s", "", "together, at most",
+                   plim_size_text(about.peak, reserved));
 }
 
 /* The names of a training's loss and metric. */
