@@ -226,7 +226,6 @@ typedef struct doctor_growth {
     int64_t first_hits, first_kills;            /* counters of the first sample; -1 */
     int64_t parent_hits, host_kills;            /* by the end's line; -1 */
     int64_t code, signal;                       /* of the command's end; -1 */
-    int64_t sender;                             /* who sent it a signal; -1: unknown */
     bool ended;                                 /* there is an end's line */
     bool training;                              /* lines of plimsoll train */
     bool steps;                                 /* lines of a MemoryMonitor: seconds are steps */

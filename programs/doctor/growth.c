@@ -6,7 +6,6 @@
 #include "doctor/facts.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +32,7 @@ void doctor_growth_reset(doctor_growth_t *growth)
         growth->cache_last = -1;
     growth->hits = growth->kills = growth->first_hits = growth->first_kills = -1;
     growth->parent_hits = growth->host_kills = -1;
-    growth->code = growth->signal = growth->sender = -1;
+    growth->code = growth->signal = -1;
     growth->processes_at_peak = growth->largest_at_peak = -1;
     growth->others = growth->host_index = -1;
     growth->kill_s = -1;
@@ -222,21 +221,13 @@ static void reach_limit(doctor_growth_t *growth, int64_t limit)
 
 static void take_end(doctor_growth_t *growth, plim__json_t line)
 {
-    static const struct {
-        const char *name;
-        int number;
-    } signals[] = {{"KILL", SIGKILL}, {"TERM", SIGTERM}, {"SEGV", SIGSEGV}, {"ABRT", SIGABRT},
-                   {"BUS", SIGBUS},   {"INT", SIGINT},   {"XCPU", SIGXCPU}, {"HUP", SIGHUP}};
     const plim__json_t groups = plim__json_get(line, "groups"),
-                       name = plim__json_get(line, "signal");
+                       signal = plim__json_get(line, "signal");
     const char *at = NULL;
     growth->ended = true;
     growth->code = get_int(line, "exit_code");
     growth->host_kills = get_int(line, "host_kills");
-    growth->signal = name.begin < name.end ? 0 : -1;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-        if (get_is(line, "signal", signals[i].name))
-            growth->signal = signals[i].number;
+    growth->signal = signal.begin < signal.end && growth->code > 128 ? growth->code - 128 : -1;
     plim__json_t group;
     if (plim__json_next_element(groups, &at, &group)) {
         growth->kills = get_int(group, "kills");
@@ -332,11 +323,6 @@ bool doctor_growth_line(doctor_t *doctor, const char *text, size_t length)
         take_end(growth, line);
         return true;
     }
-    if (get_is(line, "kind", "signal")) {
-        if (get_is(line, "from", "user"))
-            growth->sender = get_int(line, "sender_pid");
-        return true;
-    }
     if (get_int(line, "epoch") > 0 && get_int(line, "labelled") >= 0) { /* metrics.jsonl */
         doctor->epochs_done = plim__max_i64(doctor->epochs_done, get_int(line, "epoch"));
         return true;
@@ -360,7 +346,7 @@ bool doctor_growth_line(doctor_t *doctor, const char *text, size_t length)
                  get_int(line, "total_bytes"));
         return true;
     }
-    return get_is(line, "kind", "warning");
+    return get_is(line, "kind", "warning") || get_is(line, "kind", "signal");
 }
 
 bool doctor_growth_is_cut(const doctor_growth_t *growth)

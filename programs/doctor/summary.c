@@ -1,5 +1,6 @@
 /* The verdict in a sentence, and what the texts do not tell. */
 #include "doctor/verdict.h"
+#include "watch/watch.h"
 
 #include <inttypes.h>
 #include <plimsoll/limit.h>
@@ -167,7 +168,13 @@ static void describe_code(const doctor_t *doctor, doctor_verdict_t *verdict, cha
 {
     const int64_t code = verdict->code;
     const bool watched = doctor->growth.ended;
-    if (watched && code > 128 && verdict->signal < 0) {
+    if (verdict->signal > 0) {
+        (void)snprintf(to, capacity, "signal %" PRId64 " (%s) ended the program", verdict->signal,
+                       watch_signal_name((int)verdict->signal));
+        note_why_unknown(doctor, verdict);
+        return;
+    }
+    if (watched && code > 128) {
         (void)snprintf(to, capacity,
                        "the program chose to exit with code %" PRId64
                        "; no signal ended it and the kernel killed nothing",

@@ -288,6 +288,12 @@ def test_a_spike_between_two_ticks():
         later = [mark(40 * seconds, 'validation'), tick(40 * seconds, 95 * MIB, group_kills=1), mark(41 * seconds, 'export'), tick(41 * seconds, 96 * MIB, group_kills=1)]
         found = doctor(timeline([mark(0, 'train'), *flat, *later]))
         assert (found['growth']['peak_at_s'], found['growth']['phase']) == (40 * seconds, 'validation')
+def test_a_watched_signal_is_named():
+    """SIGUSR1, which Slurm sends before the time limit, ends a program without a handler."""
+    found = doctor(timeline([tick(i, 50 * MIB) for i in range(9)], code=138, signal='USR1', kills=0, hits=0))
+    assert (found['cause'], found['signal'], found['exit_code']) == ('exit_code', 10, 138) and 'signal 10 (USR1)' in found['summary']
+
+
 
 
 def test_ticks_that_do_not_differ_are_not_written():
