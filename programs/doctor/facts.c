@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "doctor/log_pattern.h"
+#include "slurm/slurm_read.h"
 
 #include <signal.h>
 #include <string.h>
@@ -136,11 +137,14 @@ static void find_present(doctor_t *doctor, const char *line, const char *end)
 }
 
 static void take_figures(const doctor_text_row_t *row, const doctor_captured_t *captured,
-                         doctor_fact_t *fact)
+                         const char *end, doctor_fact_t *fact)
 {
     for (int k = 0; k < captured->numbers; k++)
         if (row->figure[k] != DOCTOR_FIGURE_NONE)
             fact->figure[row->figure[k]] = captured->number[k];
+    if (strncmp(row->pattern, DOCTOR_REQUEST, sizeof DOCTOR_REQUEST - 1) == 0)
+        fact->figure[DOCTOR_LIMIT] =
+            read_requested_memory(captured->at, (size_t)(end - captured->at));
 }
 
 /* A message of torch about the GPU's memory: loggers and terminals cut it into lines, and the lines
@@ -195,7 +199,7 @@ static void follow_wrapped(doctor_t *doctor, const char *begin, const char *end)
                                                wrapped->text, wrapped->used);
         fact->line = wrapped->line;
         fact->progress = wrapped->progress;
-        take_figures(row, &captured, fact);
+        take_figures(row, &captured, text_end, fact);
         if (doctor->found[i].count == 1)
             doctor->found[i].first = *fact;
         wrapped->lines = 0;
@@ -218,7 +222,7 @@ static bool match_texts(doctor_t *doctor, const char *line, const char *begin, c
         doctor_fact_t *fact =
             doctor_facts_add(doctor, i, (doctor_cause_t)row->cause, (doctor_role_t)row->role, from,
                              (size_t)(end - from));
-        take_figures(row, &captured, fact);
+        take_figures(row, &captured, end, fact);
         for (int k = 0; k < captured.words; k++)
             plim__text_printable(captured.word[k], strlen(captured.word[k]), fact->word[k],
                                  sizeof fact->word[k]);

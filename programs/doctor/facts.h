@@ -109,6 +109,9 @@ typedef struct doctor_text_row {
     unsigned char figure[DOCTOR_CAPTURES]; /* doctor_figure_t of each number in the pattern */
 } doctor_text_row_t;
 
+/* A line of a batch script, which slurm/slurm_read.h reads. */
+#define DOCTOR_REQUEST "^#SBATCH"
+
 extern const doctor_text_row_t doctor_texts[];
 extern const int doctor_num_texts;
 

@@ -617,7 +617,7 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_NONE, CONTEXT, 0, "^shmem %d$", {DOCTOR_SHMEM}},
     {DOCTOR_NONE, CONTEXT, 0, "^anon %d$", {DOCTOR_ANON}},
     {DOCTOR_NONE, CONTEXT, 0, "^rss %d$", {DOCTOR_ANON}},
-    {DOCTOR_NONE, CONTEXT, 0, "#SBATCH --mem=%z", {DOCTOR_LIMIT}},
+    {DOCTOR_NONE, CONTEXT, 0, DOCTOR_REQUEST " %*--mem", {0}}, /* its limit: see facts.c */
 
     /* GNU time, and other words for a code. */
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "^Command terminated by signal %d", {DOCTOR_SIGNAL}},

@@ -183,6 +183,14 @@ def test_advice_is_estimated_from_the_recipe():
     assert '--fanout 15,10' in found['command'] and '--batch 1024' in found['command']
 
 
+@pytest.mark.parametrize('line, limit', [('--mem=4000', 4000 * MIB), ('--mem 8G', 8 << 30), ('-c 8 --mem=512M # enough', 512 * MIB), ('--mem=2tb', 2 << 40),
+                                         ('--mem=0', None), ('--mem-per-cpu=4G', None)])
+def test_memory_is_requested_as_slurm_reads_it(line, limit):
+    """A number without a unit is MiB; a line that is commented out requests nothing."""
+    killed = 'slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch. Some of the step tasks have been OOM Killed.\n'
+    assert doctor(f'##SBATCH --mem=77G\n#SBATCH {line}\n{killed}')['figures'].get('limit_bytes') == limit
+
+
 @pytest.mark.parametrize('lines, model', [
     (['self.conv1 = GCNConv(100, 256)', 'self.conv2 = GCNConv(256, 47)'], 'gcn'), (['conv = gnn.SAGEConv(in_channels, 256)'], 'sage'),
     (['a = GCNConv(100, 256)', 'b = GATConv(256, 47)'], None), (['a = MyGCNConv(100, 256)', 'from torch_geometric.nn import GATConv'], None),

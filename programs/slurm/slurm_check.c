@@ -83,21 +83,6 @@ static const read_setting_t *request(const script_check_t *check, const char *na
     return read_find(check->batch.requests, check->batch.num_requests, name);
 }
 
-/* "4G", "4000" (MiB), "64gb"; -1: not a size. */
-static int64_t slurm_bytes(const char *text)
-{
-    static const char units[] = "kmgt";
-    char *end;
-    errno = 0;
-    const long long value = strtoll(text, &end, 10);
-    const char *unit = *end != '\0' ? strchr(units, *end | 0x20) : NULL;
-    const int shift = unit != NULL ? 10 * (int)(unit - units + 1) : 20;
-    if (end == text || errno != 0 || value < 0 || value >= (int64_t)1 << 22 << (40 - shift) ||
-        (*end != '\0' && unit == NULL))
-        return -1;
-    return (int64_t)value << shift;
-}
-
 static int64_t count_of(const read_setting_t *setting, int64_t otherwise)
 {
     char *end;
@@ -119,12 +104,12 @@ static void check_requests(script_check_t *check)
         check->cpus = 0;
     check->memory = check->minutes = -1;
     if (memory != NULL)
-        check->memory = slurm_bytes(memory->value);
+        check->memory = read_slurm_bytes(memory->value);
     if (memory != NULL && check->memory < 0)
         add_unread(check, "--mem=%s", memory->value);
-    if (memory == NULL && each != NULL && slurm_bytes(each->value) >= 0 && check->cpus > 0 &&
-        slurm_bytes(each->value) <= INT64_MAX / check->cpus)
-        check->memory = slurm_bytes(each->value) * check->cpus;
+    if (memory == NULL && each != NULL && read_slurm_bytes(each->value) >= 0 && check->cpus > 0 &&
+        read_slurm_bytes(each->value) <= INT64_MAX / check->cpus)
+        check->memory = read_slurm_bytes(each->value) * check->cpus;
     if (memory == NULL && each == NULL && request(check, "mem-per-gpu") == NULL)
         add(check, "no_mem", check->path, 0,
             "no --mem: the job gets the partition's default, often a few GB a CPU; ask for the "

@@ -3,7 +3,9 @@
 #include "slurm/slurm_read.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_letter(char c)
@@ -305,6 +307,28 @@ void read_batch_script(const char *text, size_t size, read_batch_t *batch_out)
         if (!take_variable(batch_out, &parts))
             take_command(batch_out, &parts);
     }
+}
+
+int64_t read_slurm_bytes(const char *text)
+{
+    static const char units[] = "kmgt";
+    char *end;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    const char *unit = *end != '\0' ? strchr(units, *end | 0x20) : NULL;
+    const int shift = unit != NULL ? 10 * (int)(unit - units + 1) : 20;
+    if (end == text || errno != 0 || value < 0 || value >= (int64_t)1 << 22 << (40 - shift) ||
+        (*end != '\0' && unit == NULL))
+        return -1;
+    return (int64_t)value << shift;
+}
+
+int64_t read_requested_memory(const char *text, size_t size)
+{
+    read_batch_t batch;
+    read_batch_script(text, size, &batch);
+    const read_setting_t *memory = read_find(batch.requests, batch.num_requests, "mem");
+    return memory != NULL ? read_slurm_bytes(memory->value) : -1;
 }
 
 typedef enum token_kind {

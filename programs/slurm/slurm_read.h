@@ -65,6 +65,12 @@ typedef struct read_python {
 void read_batch_script(const char *text, size_t size, read_batch_t *batch_out);
 void read_python_file(const char *text, size_t size, read_python_t *python_out);
 
+/* Bytes of a --mem: "4G", "4000" (MiB), "64gb"; -1: not a size. */
+int64_t read_slurm_bytes(const char *text);
+
+/* The bytes of --mem in one line "#SBATCH --mem=4G -c 8"; -1: it has none. */
+int64_t read_requested_memory(const char *text, size_t size);
+
 /* The last setting of this name ("-" is "_"); NULL: none. */
 const read_setting_t *read_find(const read_setting_t *settings, int count, const char *name);
 
