@@ -4,11 +4,10 @@
  * they usually help, without figures.
  */
 #include "base/check.h"
+#include "doctor/estimate.h"
 #include "doctor/verdict.h"
-#include "pyg/pyg.h"
 
 #include <inttypes.h>
-#include <plimsoll/ingest.h>
 #include <plimsoll/limit.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
-#define HABITS_ADVISED 4 /* room stays for what is usual */
+#define HABITS_ADVISED 4 /* of DOCTOR_LISTED changes */
 
 static doctor_change_t *add(doctor_verdict_t *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -37,85 +36,16 @@ static doctor_change_t *add(doctor_verdict_t *verdict, const char *format, ...)
     return change;
 }
 
-/* The training that the texts show, as a question to the estimate. */
-typedef struct case_of {
-    const doctor_t *doctor;
-    plim_dataset_t *dataset;
-    plim_training_t training;
-    pyg_params_t pyg;
-    pyg_plan_t plan; /* of the script as it is */
-} case_t;
-
-static int64_t or_else(int64_t value, int64_t otherwise)
-{
-    return value >= 0 ? value : otherwise;
-}
-
-static void set_training(const doctor_recipe_t *recipe, case_t *script)
-{
-    script->training = (plim_training_t)PLIM_TRAINING_INIT;
-    script->pyg = (pyg_params_t)PYG_PARAMS_INIT;
-    plim_recipe_t *draws = &script->training.recipe;
-    plim_model_t *model = &script->training.model;
-    const int64_t layers = recipe->num_hops > 0 ? recipe->num_hops
-                           : recipe->layers > 0 ? recipe->layers
-                                                : 2;
-    draws->batch_size = recipe->batch_size > 0 ? recipe->batch_size : 1024;
-    draws->num_hops = (int)plim__min_i64(layers, PLIM_HOPS_MAX);
-    for (int i = 0; i < draws->num_hops; i++)
-        draws->fanout[i] = i < recipe->num_hops ? recipe->fanout[i] : 10;
-    model->num_layers = draws->num_hops;
-    model->hidden = recipe->hidden > 0 ? recipe->hidden : 256;
-    const char *kind = doctor_recipe_model(recipe);
-    model->kind = strcmp(kind, "gcn") == 0   ? PLIM_GCN
-                  : strcmp(kind, "gat") == 0 ? PLIM_GAT
-                  : strcmp(kind, "gin") == 0 ? PLIM_GIN
-                                             : PLIM_SAGE;
-    script->pyg.num_workers = (int)or_else(recipe->workers, 0);
-    script->pyg.prefetch = recipe->prefetch > 0 ? (int)recipe->prefetch : 2;
-    script->pyg.persistent_workers = recipe->persistent > 0;
-    script->pyg.pin_memory = recipe->pinned > 0;
-    if (recipe->loaders > 0)
-        script->pyg.num_loaders = recipe->loaders;
-}
-
-/* False when the texts do not show the graph, or the estimate refuses it. */
-static bool open_case(const doctor_t *doctor, int64_t gpu_memory, case_t *script)
-{
-    const doctor_recipe_t *recipe = &doctor->recipe;
-    plim_generate_options_t shape = PLIM_GENERATE_OPTIONS_INIT;
-    const bool counted = recipe->edges > 0 && recipe->nodes > 0;
-    if (!counted && recipe->shape[0] == '\0')
-        return false;
-    shape.shape = counted ? "free" : recipe->shape;
-    if (counted) {
-        shape.num_nodes = recipe->nodes;
-        shape.num_edges = recipe->edges;
-        shape.num_features = recipe->features;
-        shape.num_classes = plim__min_i64(recipe->nodes, 40);
-    }
-    script->doctor = doctor;
-    if (plim_dataset_from_shape(doctor->job, &shape, &script->dataset) != PLIM_OK)
-        return false;
-    set_training(recipe, script);
-    script->pyg.gpu_memory = gpu_memory;
-    if (pyg_plan(doctor->job, script->dataset, &script->training, &script->pyg, &script->plan) ==
-        PLIM_OK)
-        return true;
-    plim_dataset_release(script->dataset);
-    return false;
-}
-
 /* Adds a change if it lowers the estimated peak by a hundredth. */
-static void try_change(const case_t *script, const plim_training_t *training,
+static void try_change(const doctor_estimate_t *now, const plim_training_t *training,
                        const pyg_params_t *pyg, doctor_verdict_t *verdict, const char *text)
 {
     pyg_plan_t plan;
-    if (pyg_plan(script->doctor->job, script->dataset, training, pyg, &plan) != PLIM_OK ||
-        script->plan.peak - plan.peak < script->plan.peak / 100)
+    if (pyg_plan(now->job, now->dataset, training, pyg, &plan) != PLIM_OK ||
+        now->plan.peak - plan.peak < now->plan.peak / 100)
         return;
     doctor_change_t *change = add(verdict, "%s", text);
-    change->saves = script->plan.peak - plan.peak;
+    change->saves = now->plan.peak - plan.peak;
     change->peak = plan.peak;
 }
 
@@ -125,55 +55,81 @@ static int by_saving(const void *a, const void *b)
     return (left->saves < right->saves) - (left->saves > right->saves);
 }
 
-static void estimate_memory(const case_t *script, doctor_verdict_t *verdict)
+/* Settings that the estimate had to assume, in the words of a script. */
+static void note_assumed(const doctor_recipe_t *recipe, const doctor_estimate_t *now,
+                         doctor_verdict_t *verdict)
 {
-    const doctor_recipe_t *recipe = &script->doctor->recipe;
-    pyg_params_t pyg = script->pyg;
-    plim_training_t training = script->training;
+    const plim_recipe_t *draws = &now->training.recipe;
+    char list[DOCTOR_SENTENCE - 64];
+    size_t used = 0;
+    list[0] = '\0';
+    if (recipe->batch_size <= 0)
+        used += (size_t)snprintf(list + used, sizeof list - used, ", batch_size=%" PRId64,
+                                 draws->batch_size);
+    for (int i = recipe->num_hops; i < draws->num_hops; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%" PRId64 "%s",
+                                 i == 0 ? ", num_neighbors=[" : ", ", draws->fanout[i],
+                                 i == draws->num_hops - 1 ? "]" : "");
+    if (recipe->hidden <= 0)
+        used += (size_t)snprintf(list + used, sizeof list - used, ", hidden_channels=%" PRId64,
+                                 now->training.model.hidden);
+    if (recipe->workers < 0)
+        used += (size_t)snprintf(list + used, sizeof list - used, ", num_workers=0");
+    if (recipe->loaders == 0)
+        (void)snprintf(list + used, sizeof list - used, ", %d NeighborLoaders at once",
+                       now->pyg.num_loaders);
+    if (list[0] != '\0')
+        doctor_verdict_unknown(verdict, "settings that the texts do not show; assumed were %s",
+                               list + 2);
+}
+
+static void estimate_memory(const doctor_recipe_t *recipe, const doctor_estimate_t *now,
+                            doctor_verdict_t *verdict)
+{
+    pyg_params_t pyg = now->pyg;
+    plim_training_t training = now->training;
     const int first = verdict->num_changes;
     char text[DOCTOR_SENTENCE], bytes[24];
     pyg.graph = PYG_CSC;
-    try_change(script, &training, &pyg, verdict,
+    try_change(now, &training, &pyg, verdict,
                "edges sorted by target beforehand and saved as colptr and row, one sampler for all "
                "loaders (is_sorted=True)");
-    pyg = script->pyg;
+    pyg = now->pyg;
     pyg.mapped_features = true;
-    try_change(script, &training, &pyg, verdict,
+    try_change(now, &training, &pyg, verdict,
                "features mapped from a file: torch.from_numpy(numpy.load('x.npy', mmap_mode='c'))");
-    pyg = script->pyg;
+    pyg = now->pyg;
     pyg.num_loaders = 1;
-    if (script->pyg.num_loaders > 1)
-        try_change(script, &training, &pyg, verdict,
+    if (now->pyg.num_loaders > 1)
+        try_change(now, &training, &pyg, verdict,
                    "one sampler for all loaders, so that edges are sorted once: NeighborLoader(…, "
                    "neighbor_sampler=train_loader.node_sampler); or evaluation loaders made when "
                    "they are needed and dropped with del");
-    pyg = script->pyg;
+    pyg = now->pyg;
     pyg.num_workers = 0;
     pyg.persistent_workers = false;
-    if (script->pyg.num_workers > 0)
-        try_change(script, &training, &pyg, verdict,
+    if (now->pyg.num_workers > 0)
+        try_change(now, &training, &pyg, verdict,
                    "num_workers=0 (and no persistent_workers, no prefetch_factor)");
-    pyg = script->pyg;
+    pyg = now->pyg;
     pyg.persistent_workers = false;
-    if (script->pyg.persistent_workers)
-        try_change(script, &training, &pyg, verdict, "persistent_workers=False");
-    pyg = script->pyg;
+    if (now->pyg.persistent_workers)
+        try_change(now, &training, &pyg, verdict, "persistent_workers=False");
+    pyg = now->pyg;
     training.recipe.batch_size = (training.recipe.batch_size + 1) / 2;
     (void)snprintf(text, sizeof text, "batch_size=%" PRId64 " instead of %" PRId64,
-                   training.recipe.batch_size, script->training.recipe.batch_size);
+                   training.recipe.batch_size, now->training.recipe.batch_size);
     const int before = verdict->num_changes;
-    try_change(script, &training, &pyg, verdict, text);
+    try_change(now, &training, &pyg, verdict, text);
     if (verdict->num_changes == before && recipe->batch_size > 0)
         doctor_verdict_unknown(
             verdict,
             "nothing about a smaller batch_size: it hardly matters here, a batch is "
             "a small part of the estimated peak of %s",
-            plim_size_text(script->plan.peak, bytes));
+            plim_size_text(now->plan.peak, bytes));
     qsort(&verdict->change[first], (size_t)(verdict->num_changes - first),
           sizeof verdict->change[0], by_saving);
-    if (recipe->loaders == 0)
-        doctor_verdict_unknown(verdict, "how many NeighborLoaders live at once: %d were assumed",
-                               script->pyg.num_loaders);
+    note_assumed(recipe, now, verdict);
 }
 
 /* The same training with plimsoll. */
@@ -262,6 +218,34 @@ static void choose_next(const doctor_t *doctor, doctor_verdict_t *verdict)
                            verdict->limit > 0 ? "the limit" : "what the job held");
 }
 
+static void next_by_estimate(doctor_verdict_t *verdict, const doctor_estimate_t *now)
+{
+    if (now->plan.ask > verdict->limit) {
+        verdict->next_mem = now->plan.ask;
+        verdict->next_mem_basis = DOCTOR_BASIS_ESTIMATE;
+    }
+}
+
+/* What an estimate lacks. */
+static void note_missing(const doctor_recipe_t *recipe, doctor_verdict_t *verdict, const char *what)
+{
+    if (recipe->edges > 0 && recipe->nodes <= 0)
+        doctor_verdict_unknown(verdict,
+                               "%s: the texts show %" PRId64 " edges, but not the number of nodes; "
+                               "print(data.num_nodes, data) allows an estimate",
+                               what, recipe->edges);
+    else if (recipe->edges <= 0 && recipe->shape[0] == '\0')
+        doctor_verdict_unknown(verdict,
+                               "%s: the texts do not show the graph; print(data) and print(args) "
+                               "at the start of the script allow an estimate",
+                               what);
+    else
+        doctor_verdict_unknown(verdict,
+                               "%s: there is no estimate for the graph and the settings "
+                               "that the texts show",
+                               what);
+}
+
 /* Lines of the user's own script, before what is only usual. */
 static void advise_script(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
@@ -293,11 +277,13 @@ static void advise_growth(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     char text[24];
     if (verdict->shape.pattern == DOCTOR_PATTERN_EPOCHS)
-        (void)add(verdict,
-                  "find what each epoch keeps (%s a phase): losses appended as tensors (use "
-                  "loss.item()), outputs collected in lists, loaders made anew without "
-                  "persistent_workers=False, caches without a bound",
-                  plim_size_text(verdict->shape.bytes_per_phase, text));
+        (void)add(
+            verdict,
+            "find what each epoch keeps (%s a phase): losses appended as tensors (use "
+            "loss.item()), outputs collected in lists, loaders that each epoch makes again with "
+            "persistent_workers=True (the workers of the old ones stay), caches without a "
+            "bound",
+            plim_size_text(verdict->shape.bytes_per_phase, text));
     if (verdict->shape.pattern == DOCTOR_PATTERN_LEAK)
         (void)add(verdict,
                   "find what each step keeps (%s a %s): total_loss += loss must be loss.item() or "
@@ -317,7 +303,7 @@ static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
     /* One process holds most of it, so that workers save little. */
     const bool one = growth->seen > 0 && growth->largest_at_peak * 3 >= growth->seen * 2;
     char text[24];
-    case_t script;
+    doctor_estimate_t now;
     if (verdict->cause == DOCTOR_OOM_TMPFS || pattern == DOCTOR_PATTERN_TMPFS)
         (void)add(verdict,
                   "write to a disk instead of /dev/shm and a tmpfs /tmp (export "
@@ -339,14 +325,11 @@ static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
                            "and the rest of the limit is for the model and the script");
         return;
     }
-    if (open_case(doctor, 0, &script)) {
-        estimate_memory(&script, verdict);
-        if (pattern != DOCTOR_PATTERN_LEAK && pattern != DOCTOR_PATTERN_EPOCHS &&
-            script.plan.ask > verdict->limit) {
-            verdict->next_mem = script.plan.ask;
-            verdict->next_mem_basis = DOCTOR_BASIS_ESTIMATE;
-        }
-        plim_dataset_release(script.dataset);
+    if (doctor_estimate_open(doctor->job, recipe, 0, &now)) {
+        estimate_memory(recipe, &now, verdict);
+        if (pattern != DOCTOR_PATTERN_LEAK && pattern != DOCTOR_PATTERN_EPOCHS)
+            next_by_estimate(verdict, &now);
+        doctor_estimate_close(&now);
         return;
     }
     if (one)
@@ -364,11 +347,39 @@ static void advise_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
         (void)add(verdict, "%s", on_disk);
     if (verdict->cause == DOCTOR_OOM_HOST)
         (void)add(verdict,
-                  "run where nobody else does (sbatch --exclusive), or under a limit of its "
-                  "own (--mem): other processes on the node took part of the memory");
-    doctor_verdict_unknown(verdict,
-                           "what each change saves: the texts do not show the graph; print(data) "
-                           "and print(args) at the start of the script allow an estimate");
+                  "take the whole node (sbatch --exclusive), or a limit of your own (--mem): "
+                  "other processes on the node took part of the memory");
+    note_missing(recipe, verdict, "what each change saves");
+}
+
+/* SIGKILL by an unknown sender: what the estimate says about memory as the reason. */
+static void advise_killed(const doctor_t *doctor, doctor_verdict_t *verdict)
+{
+    const doctor_recipe_t *recipe = &doctor->recipe;
+    char peak[24], limit[24];
+    doctor_estimate_t now;
+    if (recipe->ours || (doctor->growth.ended && doctor->growth.kills == 0))
+        return;
+    if (!doctor_estimate_open(doctor->job, recipe, 0, &now)) {
+        note_missing(recipe, verdict, "how much memory the training takes");
+        return;
+    }
+    (void)plim_size_text(now.plan.peak, peak);
+    if (verdict->limit <= 0)
+        doctor_verdict_unknown(verdict,
+                               "the memory limit: if it was below the estimated peak of %s, memory "
+                               "was the reason",
+                               peak);
+    else
+        doctor_verdict_unknown(
+            verdict,
+            "whether memory was the reason: the estimated peak of %s is %s the limit of %s", peak,
+            now.plan.peak > verdict->limit ? "above" : "below",
+            plim_size_text(verdict->limit, limit));
+    if (verdict->limit <= 0 || now.plan.peak > verdict->limit)
+        estimate_memory(recipe, &now, verdict);
+    next_by_estimate(verdict, &now);
+    doctor_estimate_close(&now);
 }
 
 /* Memory that was free, but fragmented, or not allowed. */
@@ -397,9 +408,9 @@ static void advise_cuda(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     const doctor_fact_t *fact = verdict->root;
     const int64_t total = fact != NULL ? fact->figure[DOCTOR_TOTAL] : -1;
-    case_t script;
-    if (total > 0 && open_case(doctor, total, &script)) {
-        const pyg_gpu_t *gpu = &script.plan.gpu;
+    doctor_estimate_t now;
+    if (total > 0 && doctor_estimate_open(doctor->job, &doctor->recipe, total, &now)) {
+        const pyg_gpu_t *gpu = &now.plan.gpu;
         const plim_precision_t f32 = PLIM_PRECISION_F32, bf16 = PLIM_PRECISION_BF16;
         if (!gpu->fits && gpu->largest_batch[f32] > 0)
             (void)add(
@@ -408,7 +419,7 @@ static void advise_cuda(const doctor_t *doctor, doctor_verdict_t *verdict)
                 " with torch.autocast('cuda', torch.bfloat16)); the same training: microbatches "
                 "of %" PRId64 " seeds, gradients added up",
                 gpu->largest_batch[f32], gpu->largest_batch[bf16], gpu->microbatch);
-        plim_dataset_release(script.dataset);
+        doctor_estimate_close(&now);
     }
     if (doctor->recipe.batch_size > 1)
         (void)add(verdict,
@@ -516,7 +527,7 @@ void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict)
         advise_healthy(doctor, verdict);
         return;
     }
-    /* Whoever has watched the command needs no advice to do so. */
+    /* The usual advice is to watch the command, which was done. */
     const bool watched = doctor->growth.ended &&
                          (verdict->cause == DOCTOR_KILLED || verdict->cause == DOCTOR_EXIT_CODE);
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
@@ -531,10 +542,14 @@ void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict)
     }
     if (verdict->cause == DOCTOR_CUDA_OOM)
         advise_cuda(doctor, verdict);
+    const bool killed =
+        verdict->cause == DOCTOR_KILLED || doctor_verdict_is_kill_code(doctor, verdict);
     if (doctor_cause_is_memory(verdict->cause, true))
         advise_memory(doctor, verdict);
+    else if (killed && verdict->outcome == DOCTOR_OUTCOME_DIED)
+        advise_killed(doctor, verdict);
     choose_next(doctor, verdict);
     if (doctor_cause_is_memory(verdict->cause, true) || verdict->cause == DOCTOR_TIME_LIMIT ||
-        verdict->cause == DOCTOR_KILLED)
+        killed)
         write_command(&doctor->recipe, verdict);
 }

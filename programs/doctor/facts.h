@@ -310,6 +310,8 @@ bool doctor_slurm_line(doctor_t *doctor, const char *line, size_t length);
 /* recipe.c */
 void doctor_recipe_line(doctor_recipe_t *recipe, const char *line, size_t length, bool script);
 doctor_recipe_t doctor_recipe_none(void);
+/* Takes num_neighbors from "[15, 10, 5]", "15,10,5" or "15 10 5"; false: it is not in the text. */
+bool doctor_recipe_fanout(doctor_recipe_t *recipe, const char *at, const char *end);
 /* "sage", "gcn", "gat" or "gin": as the texts name it, else by its layers; "": neither. */
 const char *doctor_recipe_model(const doctor_recipe_t *recipe);
 

@@ -75,8 +75,7 @@ static const char *skip(const char *at, const char *end, const char *set)
     return at;
 }
 
-/* "[15, 10, 5]", "15,10,5", "15 10 5"; false: none. */
-static bool take_fanout(doctor_recipe_t *recipe, const char *at, const char *end)
+bool doctor_recipe_fanout(doctor_recipe_t *recipe, const char *at, const char *end)
 {
     int count = 0;
     int64_t fanout[DOCTOR_HOPS];
@@ -161,7 +160,7 @@ static void take_setting(doctor_recipe_t *recipe, const char *begin, const char 
             memcpy((char *)recipe + numbers[i].offset, &captured.number[0], sizeof(int64_t));
     for (size_t i = 0; i < sizeof fanouts / sizeof fanouts[0]; i++)
         if (same(begin, end, fanouts[i]))
-            (void)take_fanout(recipe, value, stop);
+            (void)doctor_recipe_fanout(recipe, value, stop);
     if (same(begin, end, "persistent_workers"))
         recipe->persistent = value < stop && *value == 'T';
     if (same(begin, end, "pin_memory"))

@@ -58,8 +58,7 @@ static const char *plain_sentence(doctor_cause_t cause)
         return "Kubernetes evicted the pod from a node that was short of memory";
     case DOCTOR_CUDA_ASSERT:
         return "an assertion failed on the GPU: an index or a label is out of range, which is a "
-               "bug "
-               "in the script or its data, not a lack of memory";
+               "bug in the script or its data, not a lack of memory";
     case DOCTOR_CUDA_ERROR:
         return "the GPU's libraries failed, and the message does not say why";
     case DOCTOR_SHM_FULL:
@@ -96,8 +95,7 @@ static const char *plain_sentence(doctor_cause_t cause)
         return "a worker process ended; the main process only reports that";
     case DOCTOR_TERMINATED:
         return "the process was asked to end (SIGTERM, SIGINT or SIGHUP) by a user, the scheduler "
-               "or "
-               "a terminal that closed";
+               "or a terminal that closed";
     default:
         return NULL;
     }
@@ -182,14 +180,17 @@ static void describe_code(const doctor_t *doctor, doctor_verdict_t *verdict, cha
         note_why_unknown(doctor, verdict);
         return;
     }
-    if (code == 137 || (code == 9 && doctor->slurm.code == 9)) {
+    if (doctor_verdict_is_kill_code(doctor, verdict)) {
         (void)snprintf(to, capacity,
-                       "exit code %s: SIGKILL, or a code that the program chose; the number alone "
-                       "does not tell who sent it",
-                       code == 9 ? "9:0, which sacct before 25.11 also prints for 137," : "137");
+                       "exit code %" PRId64 "%s: SIGKILL, or a code that the program chose; the "
+                       "number alone does not tell which, nor who sent it",
+                       code,
+                       code == 9     ? ":0, which sacct before 25.11 also prints for 137,"
+                       : code == 247 ? " (as a launcher writes -9)"
+                                     : "");
         doctor_verdict_unknown(
             verdict, "whether memory was the reason: docker stop, kill -9 and timeout end "
-                     "with 137 too");
+                     "a job in the same way");
         return;
     }
     if (code > 0)
@@ -302,7 +303,7 @@ static void note_unknown(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     const bool memory = doctor_cause_is_memory(verdict->cause, false);
     if (memory && verdict->limit < 0 && verdict->cause != DOCTOR_OOM_HOST)
-        doctor_verdict_unknown(verdict, "the limit: the texts do not name it");
+        doctor_verdict_unknown(verdict, "the memory limit of the job: no text shows it");
     if (memory && doctor_growth_is_cut(&doctor->growth))
         doctor_verdict_unknown(
             verdict, "what killed it: the record of the watch ends at the limit, without an "

@@ -183,6 +183,29 @@ def test_advice_is_estimated_from_the_recipe():
     assert '--fanout 15,10' in found['command'] and '--batch 1024' in found['command']
 
 
+@pytest.mark.parametrize('log', ['Exit Code 137\n', 'exits with return code = 247\n', 'train.sh: line 2: 8156 Killed                  python3 train.py\n', '7|FAILED|9:0|0:0||||\n'])
+def test_a_kill_without_a_reason_is_compared_with_the_estimate(log):
+    """Nobody says that it was memory, but the graph and the settings say how much memory that training takes."""
+    found = doctor(RECIPE + log)
+    saved = [one['saves_bytes'] for one in found['advice'] if 'saves_bytes' in one]
+    assert found['cause'] in ('exit_code', 'killed') and len(saved) >= 4 and saved == sorted(saved, reverse=True)
+    assert found['next_mem_basis'] == 'estimate' and found['next_mem_bytes'] > 8 << 30 and '--fanout 15,10' in found['command']
+    assert any('estimated peak' in one for one in found['unknown'])
+    assert not any('batch_size=' in one for one in found['unknown']) and any('NeighborLoaders' in one for one in found['unknown'])
+    enough = doctor(RECIPE + '#SBATCH --mem=512G\n' + log)
+    assert 'next_mem' not in enough and not any('saves_bytes' in one for one in enough['advice'])
+    assert any('below the limit of 512 GiB' in one for one in enough['unknown'])
+
+
+@pytest.mark.parametrize('text, missing', [
+    ('', 'print(data)'), ('Namespace(batch_size=64)\n', 'print(data)'), ('Data(edge_index=[2, 61859140])\n', 'number of nodes')])
+def test_a_kill_without_a_reason_names_what_an_estimate_lacks(text, missing):
+    found = doctor(text + 'Exit Code 137\n')
+    assert 'next_mem' not in found and any(missing in one for one in found['unknown'])
+    assumed = doctor('Data(x=[2449029, 100], edge_index=[2, 61859140])\nExit Code 137\n')
+    assert any('batch_size=1024, num_neighbors=[10, 10], hidden_channels=256, num_workers=0' in one for one in assumed['unknown'])
+
+
 @pytest.mark.parametrize('line, limit', [('--mem=4000', 4000 * MIB), ('--mem 8G', 8 << 30), ('-c 8 --mem=512M # enough', 512 * MIB), ('--mem=2tb', 2 << 40),
                                          ('--mem=0', None), ('--mem-per-cpu=4G', None)])
 def test_memory_is_requested_as_slurm_reads_it(line, limit):
@@ -265,6 +288,12 @@ def test_a_timelines_leak():
     assert (well['outcome'], well['growth']['pattern'], len(well['advice'])) == ('finished', 'leak', 1)
 
 
+def test_a_watched_signal_is_named():
+    """SIGUSR1, which Slurm sends before the time limit, ends a program without a handler."""
+    found = doctor(timeline([tick(i, 50 * MIB) for i in range(9)], code=138, signal='USR1', kills=0, hits=0))
+    assert (found['cause'], found['signal'], found['exit_code']) == ('exit_code', 10, 138) and 'signal 10 (USR1)' in found['summary']
+
+
 def test_a_timelines_growth_per_epoch():
     lines = [line for i in range(8) for line in (mark(10 * i, f'epoch {i}'), tick(10 * i + 5, (60 + 24 * i) * MIB), tick(10 * i + 9, (58 + 24 * i) * MIB))]
     found = doctor(timeline(lines))
@@ -296,12 +325,6 @@ def test_a_spike_between_two_ticks():
         later = [mark(40 * seconds, 'validation'), tick(40 * seconds, 95 * MIB, group_kills=1), mark(41 * seconds, 'export'), tick(41 * seconds, 96 * MIB, group_kills=1)]
         found = doctor(timeline([mark(0, 'train'), *flat, *later]))
         assert (found['growth']['peak_at_s'], found['growth']['phase']) == (40 * seconds, 'validation')
-def test_a_watched_signal_is_named():
-    """SIGUSR1, which Slurm sends before the time limit, ends a program without a handler."""
-    found = doctor(timeline([tick(i, 50 * MIB) for i in range(9)], code=138, signal='USR1', kills=0, hits=0))
-    assert (found['cause'], found['signal'], found['exit_code']) == ('exit_code', 10, 138) and 'signal 10 (USR1)' in found['summary']
-
-
 
 
 def test_ticks_that_do_not_differ_are_not_written():

@@ -260,6 +260,13 @@ void doctor_verdict_find(const doctor_t *doctor, doctor_verdict_t *verdict_out)
     list_facts(doctor, verdict);
 }
 
+bool doctor_verdict_is_kill_code(const doctor_t *doctor, const doctor_verdict_t *verdict)
+{
+    const int64_t code = verdict->code;
+    return verdict->cause == DOCTOR_EXIT_CODE && !doctor->growth.ended && /* it sees the signal */
+           (code == 137 || code == 247 || (code == 9 && doctor->slurm.code == 9));
+}
+
 int64_t doctor_cuda_idle(const doctor_fact_t *fact)
 {
     const int64_t *figure = fact->figure;

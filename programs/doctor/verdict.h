@@ -71,6 +71,10 @@ void doctor_verdict_summarise(const doctor_t *doctor, doctor_verdict_t *verdict)
  * then nothing is estimated. */
 void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict);
 
+/* Whether all that is known is an exit code that SIGKILL leaves behind and a program may choose
+ * too: 137, a launcher's 247, and 9:0 of sacct before 25.11. */
+bool doctor_verdict_is_kill_code(const doctor_t *doctor, const doctor_verdict_t *verdict);
+
 void doctor_verdict_unknown(doctor_verdict_t *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

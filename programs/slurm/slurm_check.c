@@ -1,8 +1,8 @@
 /* Compares the requests, variables and options of a batch script with each other, with the loaders
  * of the Python file that it runs, and with the partitions of the cluster. */
 #include "slurm/slurm_check.h"
-#include "doctor/script.h"
-#include "pyg/pyg.h"
+#include "base/check.h"
+#include "doctor/estimate.h"
 #include "slurm/slurm_read.h"
 #include "slurm/slurm_script.h"
 
@@ -113,8 +113,7 @@ static void check_requests(script_check_t *check)
     if (memory == NULL && each == NULL && request(check, "mem-per-gpu") == NULL)
         add(check, "no_mem", check->path, 0,
             "no --mem: the job gets the partition's default, often a few GB a CPU; ask for the "
-            "peak "
-            "(plimsoll plan --for pyg estimates it)");
+            "peak (plimsoll plan --for pyg estimates it)");
     if (time == NULL)
         add(check, "no_time", check->path, 0,
             "no --time: the job gets the partition's default or its limit, waits longer, and "
@@ -241,27 +240,6 @@ static void check_loaders(script_check_t *check)
     }
 }
 
-/* Parses "[15, 10, 5]". */
-static bool take_fanout(const char *text, plim_recipe_t *recipe)
-{
-    int count = 0;
-    while (text != NULL && *text != '\0' && count < PLIM_HOPS_MAX) {
-        char *end;
-        const long value = strtol(text, &end, 10);
-        if (end == text) {
-            text++;
-            continue;
-        }
-        if (value < -1 || value > 100000)
-            return false;
-        recipe->fanout[count++] = value;
-        text = end;
-    }
-    if (count > 0)
-        recipe->num_hops = count;
-    return count > 0;
-}
-
 /* The name of the dataset: an option, its default, or the only "ogbn-…" of the file. */
 static const char *dataset_name(const script_check_t *check)
 {
@@ -275,32 +253,27 @@ static const char *dataset_name(const script_check_t *check)
 /* The estimated peak of the script in PyTorch Geometric; -1: the graph is not known. */
 static int64_t estimate(const script_check_t *check, const read_loader_t *loader)
 {
-    plim_generate_options_t shape = PLIM_GENERATE_OPTIONS_INIT;
-    plim_training_t training = PLIM_TRAINING_INIT;
-    pyg_params_t pyg = PYG_PARAMS_INIT;
-    pyg_plan_t plan;
+    doctor_recipe_t recipe = doctor_recipe_none();
+    doctor_estimate_t now;
     char hint[192];
+    const char *shape = cli_shape_named(dataset_name(check), hint);
+    const char *fanout = loader_value(check, loader, "num_neighbors");
     const char *persistent = loader_value(check, loader, "persistent_workers");
-    plim_dataset_t *dataset;
     plim_job_t *job;
     int64_t peak = -1;
-    shape.shape = cli_shape_named(dataset_name(check), hint);
-    if (shape.shape == NULL || strcmp(shape.shape, "free") == 0 ||
+    if (shape == NULL || strcmp(shape, "free") == 0 || fanout == NULL ||
         strcmp(loader->name, "NeighborLoader") != 0 ||
-        !take_fanout(loader_value(check, loader, "num_neighbors"), &training.recipe) ||
+        !doctor_recipe_fanout(&recipe, fanout, fanout + strlen(fanout)) ||
         cli_job_start_silent(check->common, true, &job) != PLIM_OK)
         return -1;
-    training.model.kind = PLIM_SAGE;
-    training.model.num_layers = training.recipe.num_hops;
-    training.recipe.batch_size = loader_count(check, loader, "batch_size", 1024);
-    pyg.num_workers = (int)loader_count(check, loader, "num_workers", 0);
-    pyg.num_workers = pyg.num_workers < 1024 ? pyg.num_workers : 1024;
-    pyg.num_loaders = check->python.num_loaders < 3 ? check->python.num_loaders : 3;
-    pyg.persistent_workers = persistent != NULL && strcmp(persistent, "True") == 0;
-    if (plim_dataset_from_shape(job, &shape, &dataset) == PLIM_OK) {
-        if (pyg_plan(job, dataset, &training, &pyg, &plan) == PLIM_OK)
-            peak = plan.peak;
-        plim_dataset_release(dataset);
+    (void)snprintf(recipe.shape, sizeof recipe.shape, "%s", shape);
+    recipe.batch_size = loader_count(check, loader, "batch_size", -1);
+    recipe.workers = plim__min_i64(loader_count(check, loader, "num_workers", 0), 1024);
+    recipe.persistent = persistent != NULL && strcmp(persistent, "True") == 0;
+    recipe.loaders = (int)plim__min_i64(check->python.num_loaders, 3);
+    if (doctor_estimate_open(job, &recipe, 0, &now)) {
+        peak = now.plan.peak;
+        doctor_estimate_close(&now);
     }
     cli_job_end(job);
     return peak;
