@@ -10,6 +10,11 @@
 #include <jansson.h>
 #include <plimsoll/train.h>
 
+/* Measured: anonymous memory of Python with torch and PyG after the imports, and private copies of
+ * pages that a worker writes to. */
+#define PYG_PYTHON_BYTES ((int64_t)234 << 20)
+#define PYG_WORKER_BYTES ((int64_t)10 << 20)
+
 typedef enum pyg_graph {
     PYG_EDGE_INDEX = 0, /* int64 (2, edges); every loader sorts it for itself */
     PYG_CSC             /* int64, sorted beforehand, shared by all loaders */

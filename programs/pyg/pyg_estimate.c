@@ -11,10 +11,8 @@
  * Measured with torch 2.13, torch_geometric 2.8 and pyg-lib 0.9 on x86-64 Linux, by
  * tools/prove pyg-plan --calibrate, on other runs than those it proves.
  */
-#define PYTHON_BYTES (234 * MIB)  /* anonymous memory of the interpreter after its imports */
 #define LIBRARY_BYTES (100 * MIB) /* file pages of libraries that are touched */
 #define STEP_BYTES (15 * MIB)     /* threads and product buffers, left by the first step */
-#define WORKER_BYTES (10 * MIB)   /* private copies of pages that a worker writes to */
 #define TABLE_BYTES (4 * MIB)     /* other kernel memory than page tables */
 #define GRAPH_BYTES 2400          /* a Data object with views of x, edge_index and y */
 #define MALLOC_KEEPS 1.8          /* heap over the peak of small blocks: holes between them */
@@ -76,7 +74,7 @@ static double between(const plim_batch_size_t *low, const plim_batch_size_t *hig
     return (double)low_value * pow((double)high_value / (double)low_value, share);
 }
 
-/* Distinct nodes and drawn edges of a batch of so many seeds. */
+/* Distinct nodes and drawn edges of a batch of `num_seeds` seeds. */
 static void batch_size(const pyg_sizes_t *sizes, int64_t num_seeds, double *nodes_out,
                        double *edges_out)
 {
@@ -249,7 +247,7 @@ static void add_workers(const pyg_params_t *params, double batch, double sampler
     const double ahead = (double)params->num_workers * params->prefetch * batch;
     if (params->num_workers == 0)
         return;
-    add_from(plan, "workers", false, PYG_TRAIN, count * (WORKER_BYTES + sampler));
+    add_from(plan, "workers", false, PYG_TRAIN, count * (PYG_WORKER_BYTES + sampler));
     add_from(plan, "heap held by forks", false, PYG_TRAIN, forks * heap);
     add_from(plan, "batches ahead", false, PYG_TRAIN, ahead);
     if (params->pin_memory && params->gpu_memory > 0)
@@ -384,7 +382,7 @@ static void estimate(const plim_dataset_info_t *info, const plim_training_t *tra
     *plan_out = (pyg_plan_t){.batch_graphs = info->num_graphs > 0 ? seeds : 0,
                              .batch_nodes = whole(nodes),
                              .batch_edges = whole(edges)};
-    add_from(plan_out, "python and torch", false, PYG_START, PYTHON_BYTES);
+    add_from(plan_out, "python and torch", false, PYG_START, PYG_PYTHON_BYTES);
     add_from(plan_out, "pages of libraries", true, PYG_START, LIBRARY_BYTES);
     add_dataset(info, training, params, plan_out);
     add_graphs(info, training, params, plan_out);

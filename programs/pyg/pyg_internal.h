@@ -13,8 +13,8 @@ typedef struct pyg_step {
 } pyg_step_t;
 
 /*
- * For a subgraph of so many nodes and edges. Every layer computes the whole subgraph, as PyG's
- * examples do. Layers are those of torch_geometric.nn.models. Pure.
+ * For a subgraph of `nodes` nodes and `edges` edges. Every layer computes the whole subgraph, as
+ * PyG's examples do. Layers are those of torch_geometric.nn.models. Pure.
  */
 pyg_step_t pyg_step(const plim_training_t *training, const plim_dataset_info_t *info,
                     int64_t num_outputs, double nodes, double edges);

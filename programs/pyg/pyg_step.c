@@ -36,6 +36,12 @@ typedef struct step_layer {
     double after;   /* the same for norm, activation and dropout behind it */
 } step_layer_t;
 
+/* GAT and GATv2, whose heads share the channels. */
+static bool attends(plim_model_kind_t kind)
+{
+    return kind == PLIM_GAT || kind == PLIM_GATV2;
+}
+
 static double rows(const step_walk_t *walk, double count, double channels, double size)
 {
     const double bytes = count * channels * size;
@@ -73,18 +79,20 @@ static void forward_gcn(step_walk_t *walk, step_layer_t *layer)
 }
 
 /* Projection, scores, gathered messages (kept: the scores' gradient needs them), weighted messages,
- * their sum. */
+ * their sum. GATv2 projects sources and targets by themselves and needs neither again; of each
+ * message it also keeps the sum of both and its activation, from which scores follow. */
 static void forward_gat(step_walk_t *walk, step_layer_t *layer)
 {
+    const bool v2 = layer->kind == PLIM_GATV2;
     const double n = walk->nodes, m = n + walk->edges;
-    const double projected =
-        rows(walk, n, layer->out, walk->narrow) + rows(walk, m, layer->out, walk->narrow);
+    const double node = rows(walk, n, layer->out, walk->narrow);
+    const double message = rows(walk, m, layer->out, walk->narrow);
+    const double kept = v2 ? 3 * message : node + message;
     cast(walk, layer);
     keep(walk, layer,
-         projected + rows(walk, m, 2, sizeof(int64_t)) +
-             6 * rows(walk, m, layer->heads, walk->wide));
-    note(walk, (walk->gradients ? 0 : projected) + rows(walk, m, layer->out, walk->wide) +
-                   rows(walk, n, layer->out, walk->wide));
+         kept + rows(walk, m, 2, sizeof(int64_t)) + 6 * rows(walk, m, layer->heads, walk->wide));
+    note(walk, (walk->gradients ? 0 : kept) + rows(walk, m, layer->out, walk->wide) +
+                   (v2 ? 2 * node : rows(walk, n, layer->out, walk->wide)));
 }
 
 /* SAGE: gathered messages, their sum and mean, projection. GIN: messages, sum plus the own row,
@@ -137,8 +145,8 @@ static void backward(step_walk_t *walk, const step_layer_t *layer)
     walk->kept -= layer->after;
     if (layer->kind == PLIM_GCN)
         note(walk, out + 2 * message);
-    else if (layer->kind == PLIM_GAT)
-        note(walk, out + 3 * message);
+    else if (attends(layer->kind))
+        note(walk, out + (layer->kind == PLIM_GATV2 ? 2 : 3) * message);
     note(walk, out + (layer->first ? 0 : 2 * in));
     walk->kept -= layer->own;
     /* The gradient of the input goes through the messages; features need none. */
@@ -174,7 +182,7 @@ static double walk_through(const plim_model_t *model, const double width[], doub
     double size = sizeof(float);
     for (int i = 0; i < model->num_layers; i++) {
         const bool last = i + 1 == model->num_layers;
-        const double heads = model->kind == PLIM_GAT ? model->heads : 1;
+        const double heads = attends(model->kind) ? model->heads : 1;
         /* In the last layer of a GAT each head computes all outputs, and their mean is taken. */
         layers[i] = (step_layer_t){.kind = model->kind,
                                    .in = width[i],
@@ -186,7 +194,7 @@ static double walk_through(const plim_model_t *model, const double width[], doub
                                    .in_size = size};
         forward(&walk, &layers[i]);
         /* The result is float32 where wide weights multiply the messages. */
-        size = model->kind == PLIM_GCN || model->kind == PLIM_GAT ? walk.wide : walk.narrow;
+        size = model->kind == PLIM_GCN || attends(model->kind) ? walk.wide : walk.narrow;
         if (!last)
             between(&walk, &layers[i], model, size);
         else if (gradients)
@@ -207,6 +215,8 @@ static double layer_parameters(const plim_training_t *training, const plim_datas
         return 2 * in * out + out;
     case PLIM_GAT:
         return in * out * heads + 3 * out * heads;
+    case PLIM_GATV2:
+        return 2 * in * out * heads + 4 * out * heads;
     case PLIM_GIN:
         return in * out + out * out + 2 * out;
     case PLIM_GINE:
@@ -221,11 +231,10 @@ static double layer_parameters(const plim_training_t *training, const plim_datas
 unsigned pyg_columns(const plim_training_t *training)
 {
     const plim_model_kind_t kind = training->model.kind;
-    const bool attends = kind == PLIM_GAT || kind == PLIM_GATV2;
-    return kind == PLIM_GINE || (attends && training->edge_features) ? PLIM_EDGE_FEATURES
-           : kind == PLIM_GCN && training->edge_weight               ? PLIM_EDGE_WEIGHT
-           : kind == PLIM_RGCN                                       ? PLIM_EDGE_TYPE
-                                                                     : 0U;
+    return kind == PLIM_GINE || (attends(kind) && training->edge_features) ? PLIM_EDGE_FEATURES
+           : kind == PLIM_GCN && training->edge_weight                     ? PLIM_EDGE_WEIGHT
+           : kind == PLIM_RGCN                                             ? PLIM_EDGE_TYPE
+                                                                           : 0U;
 }
 
 pyg_step_t pyg_step(const plim_training_t *training, const plim_dataset_info_t *info,

@@ -15,10 +15,6 @@
 #define MIB ((int64_t)1 << 20)
 #define FILE_BYTES ((size_t)4 << 20) /* of a file that is read */
 
-/* Python, torch and PyG alone, and one worker more: measured (docs/design/programs.md). */
-#define PROCESS_BYTES (234 * MIB)
-#define WORKER_BYTES (10 * MIB)
-
 typedef struct script_check {
     const cli_common_t *common;
     const char *path;
@@ -304,7 +300,7 @@ static void check_memory(script_check_t *check)
     }
     if (check->memory <= 0 || first == NULL || !check->python.torch)
         return;
-    const int64_t minimum = PROCESS_BYTES + workers * WORKER_BYTES;
+    const int64_t minimum = PYG_PYTHON_BYTES + workers * PYG_WORKER_BYTES;
     (void)plim_size_text(check->memory, asked);
     if (minimum > check->memory) {
         add(check, "workers_exceed_mem", check->path, 0,
