@@ -85,7 +85,8 @@ static void print_line(const plan_t *plan, const plan_found_t *found)
                  found->fits ? "" : "; what follows is the plan for it");
 }
 
-json_t *plan_trial_json(const plan_found_t *found)
+/* The trial as a JSON object; null where there is none. */
+static json_t *trial_json(const plan_found_t *found)
 {
     const plim_trial_t *trial = &found->trial;
     const time_t seconds = (time_t)trial->time;
@@ -279,7 +280,7 @@ json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *
                                   json_pack("{s:I, s:I}", "scratch_bytes",
                                             (json_int_t)found->packed_bytes, "epoch_reads",
                                             (json_int_t)found->packed_reads));
-    (void)json_object_set_new(object, "trial", plan_trial_json(found));
+    (void)json_object_set_new(object, "trial", trial_json(found));
     (void)json_object_set_new(object, "advice", advice);
     (void)json_object_set_new(object, "ask",
                               json_pack("{s:I, s:o, s:I, s:i}", "memory_bytes", memory, "seconds",

@@ -115,7 +115,7 @@ static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_
                            plim_dataset_t **dataset_out)
 {
     /* No messages for many plans, or for a plan that is not run. */
-    const bool silent = plan->silent || plan->sweep.num_keys > 0 || endless;
+    const bool silent = plan->sweep.num_keys > 0 || endless;
     plim_transport_t alone = PLIM_TRANSPORT_INIT; /* one process plans for all ranks */
     cli_common_t common = plan->train.common;
     alone.bytes = plan_mpi_bytes(plan);

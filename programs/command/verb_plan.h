@@ -51,7 +51,6 @@ typedef struct plan {
     plan_pyg_options_t pyg;
     bool elsewhere;     /* --threads may exceed what this machine has */
     double try_seconds; /* --try; 0: not given */
-    bool silent;        /* no messages: the plan is for a part of the answer */
     int64_t ranks;      /* --ranks; 0: not given */
     plim_limits_t limits;
     int64_t line;
@@ -131,9 +130,6 @@ bool plan_parse_try(const cli_common_t *common, const char *text, char ***next,
 
 /* Whether this machine has the plan's line. False after an error message. */
 bool plan_can_try(const plan_t *plan);
-
-/* The trial as a JSON object; null where there is none. */
-json_t *plan_trial_json(const plan_found_t *found);
 
 /* Reads --sweep and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
 bool plan_take_sweep(void *context, char *value, char ***next);

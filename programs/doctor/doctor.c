@@ -23,7 +23,7 @@ plim_status_t doctor_create(const plim_job_t *job, doctor_t **doctor_out)
         return plim__fail_errno(ENOMEM, "the doctor");
     }
     doctor->job = job;
-    doctor->limit = doctor->shmem = doctor->anon = doctor->kills = doctor->epochs_done = -1;
+    doctor->limit = doctor->shmem = doctor->kills = doctor->epochs_done = -1;
     doctor->slurm = (doctor_slurm_t){.code = -1, .signal = -1, .requested = -1, .resident = -1};
     doctor->recipe = doctor_recipe_none();
     doctor_growth_reset(&doctor->growth);

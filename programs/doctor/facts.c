@@ -109,8 +109,6 @@ static void keep_context(doctor_t *doctor, const doctor_text_row_t *row, const d
         doctor->limit = fact->figure[DOCTOR_LIMIT];
     if (fact->figure[DOCTOR_SHMEM] >= 0)
         doctor->shmem = fact->figure[DOCTOR_SHMEM];
-    if (fact->figure[DOCTOR_ANON] >= 0)
-        doctor->anon = fact->figure[DOCTOR_ANON];
     if (fact->figure[DOCTOR_COUNT] >= 0)
         doctor->kills = plim__max_i64(doctor->kills, fact->figure[DOCTOR_COUNT]);
 }

@@ -84,14 +84,12 @@ typedef enum doctor_figure {
     DOCTOR_ALLOWED,     /* to this process, by a memory fraction */
     DOCTOR_NEEDED,      /* the limit under which it fits, as the message names it */
     DOCTOR_LIMIT,
-    DOCTOR_USAGE,
     DOCTOR_ANON, /* of the victim or its group */
     DOCTOR_SHMEM,
     DOCTOR_PID,    /* a number */
     DOCTOR_SIGNAL, /* a number */
     DOCTOR_CODE,   /* an exit code, negative for a signal */
     DOCTOR_COUNT,  /* a number of kills */
-    DOCTOR_FAILCNT,
     DOCTOR_NUM_FIGURES
 } doctor_figure_t;
 
@@ -232,7 +230,7 @@ typedef struct doctor_growth {
     bool ended;                                 /* there is an end's line */
     bool training;                              /* lines of plimsoll train */
     bool steps;                                 /* lines of a MemoryMonitor: seconds are steps */
-    int64_t gpu_peak, gpu_total;                /* of the fullest GPU; 0: not recorded */
+    int64_t gpu_peak;                           /* of the fullest GPU; 0: not recorded */
     char job[32];
 } doctor_growth_t;
 
@@ -270,17 +268,17 @@ struct doctor {
     bool *present;                /* (num_texts): the line may hold the text, see log_pattern.h */
     bool triples[DOCTOR_TRIPLES]; /* hashes of the texts that may stand anywhere */
     struct doctor_verdict *verdict;
-    bool traceback;             /* the lines of a Python traceback are being read */
-    bool semaphore;             /* its last lines make a semaphore, a file in /dev/shm */
-    bool root_cause;            /* torchrun's first failure follows */
-    bool expandable;            /* expandable_segments:True was set, and the platform has it */
-    bool not_expandable;        /* torch says that the platform does not have it */
-    bool alloc_conf;            /* torch calls the variable PYTORCH_ALLOC_CONF */
-    unsigned char columns[12];  /* of sacct's table, by position: see slurm_table.c; 0: none */
-    bool heading;               /* `columns` are set */
-    bool row_piped;             /* the row at hand is separated by | */
-    int64_t limit, shmem, anon; /* of the group, by the kernel; -1 */
-    int64_t kills;              /* oom_kill by a counter; -1: not told */
+    bool traceback;            /* the lines of a Python traceback are being read */
+    bool semaphore;            /* its last lines make a semaphore, a file in /dev/shm */
+    bool root_cause;           /* torchrun's first failure follows */
+    bool expandable;           /* expandable_segments:True was set, and the platform has it */
+    bool not_expandable;       /* torch says that the platform does not have it */
+    bool alloc_conf;           /* torch calls the variable PYTORCH_ALLOC_CONF */
+    unsigned char columns[12]; /* of sacct's table, by position: see slurm_table.c; 0: none */
+    bool heading;              /* `columns` are set */
+    bool row_piped;            /* the row at hand is separated by | */
+    int64_t limit, shmem;      /* of the group, by the kernel; -1 */
+    int64_t kills;             /* oom_kill by a counter; -1: not told */
     doctor_slurm_t slurm;
     doctor_recipe_t recipe;
     doctor_wrapped_t wrapped;

@@ -263,7 +263,7 @@ static void take_end(doctor_growth_t *growth, plim__json_t line)
 }
 
 /* Each GPU has a line; the fullest one counts. */
-static void take_gpu(doctor_growth_t *growth, double seconds, int64_t used, int64_t total)
+static void take_gpu(doctor_growth_t *growth, double seconds, int64_t used)
 {
     doctor_series_t *gpu = &growth->gpu;
     if (used < 0 || used > DOCTOR_FIGURE_MOST)
@@ -273,10 +273,7 @@ static void take_gpu(doctor_growth_t *growth, double seconds, int64_t used, int6
             plim__max_i64(gpu->point[gpu->num_points - 1].bytes, used);
     else
         add_point(gpu, seconds, used);
-    if (used > growth->gpu_peak) {
-        growth->gpu_peak = used;
-        growth->gpu_total = total;
-    }
+    growth->gpu_peak = plim__max_i64(growth->gpu_peak, used);
     if (growth->num_phases > 0) {
         doctor_phase_t *phase = &growth->phase[growth->num_phases - 1];
         phase->gpu_peak = plim__max_i64(phase->gpu_peak, used);
@@ -298,7 +295,7 @@ void doctor_growth_step(doctor_growth_t *growth, const doctor_step_t *step)
         growth->others = plim__max_i64(step->limit - step->left - step->held, 0);
     }
     if (step->gpu >= 0)
-        take_gpu(growth, (double)step->number, step->gpu, 0);
+        take_gpu(growth, (double)step->number, step->gpu);
 }
 
 bool doctor_growth_line(doctor_t *doctor, const char *text, size_t length)
@@ -342,8 +339,7 @@ bool doctor_growth_line(doctor_t *doctor, const char *text, size_t length)
         return true;
     }
     if (get_is(line, "kind", "gpu")) {
-        take_gpu(growth, get_real(line, "at_s", 0), get_int(line, "used_bytes"),
-                 get_int(line, "total_bytes"));
+        take_gpu(growth, get_real(line, "at_s", 0), get_int(line, "used_bytes"));
         return true;
     }
     return get_is(line, "kind", "warning") || get_is(line, "kind", "signal");

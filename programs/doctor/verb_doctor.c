@@ -150,8 +150,8 @@ static int keep_texts(const struct dirent *entry)
 }
 
 /* Reads the texts of a directory: all, or those of one task of an array and those of none. */
-static plim_status_t read_texts(const patient_t *patient, const char *directory,
-                                struct dirent **entries, int count, const char *task, size_t length)
+static plim_status_t read_texts(doctor_t *doctor, const char *directory, struct dirent **entries,
+                                int count, const char *task, size_t length)
 {
     struct stat about;
     char path[PATH_MAX];
@@ -164,7 +164,7 @@ static plim_status_t read_texts(const patient_t *patient, const char *directory,
             continue;
         if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
             continue; /* a pipe would wait for its writer */
-        const plim_status_t status = doctor_read_path(patient->doctor, path);
+        const plim_status_t status = doctor_read_path(doctor, path);
         if (status != PLIM_OK && status != PLIM_ERR_IO)
             return status;
     }
@@ -173,10 +173,9 @@ static plim_status_t read_texts(const patient_t *patient, const char *directory,
 
 plim_status_t doctor_read_directory(doctor_t *doctor, const char *directory)
 {
-    const patient_t patient = {.doctor = doctor};
     struct dirent **entries = NULL;
     const int count = scandir(directory, &entries, keep_texts, name_order);
-    const plim_status_t status = read_texts(&patient, directory, entries, count, NULL, 0);
+    const plim_status_t status = read_texts(doctor, directory, entries, count, NULL, 0);
     for (int i = 0; i < count; i++)
         free(entries[i]);
     free(entries);
@@ -309,6 +308,14 @@ static plim_status_t print_verdict(const patient_t *patient, const char *task, s
     return PLIM_OK;
 }
 
+/* Begins the examination of another job. */
+static plim_status_t begin_anew(patient_t *patient)
+{
+    doctor_destroy(patient->doctor);
+    patient->doctor = NULL;
+    return doctor_create(patient->job, &patient->doctor);
+}
+
 /* One examination after the other: the tasks of an array. */
 static plim_status_t examine_tasks(patient_t *patient, const char *directory,
                                    struct dirent **entries, int count)
@@ -323,11 +330,9 @@ static plim_status_t examine_tasks(patient_t *patient, const char *directory,
                    memcmp(before, task, length) == 0;
         if (seen)
             continue;
-        doctor_destroy(patient->doctor);
-        patient->doctor = NULL;
-        status = doctor_create(patient->job, &patient->doctor);
+        status = begin_anew(patient);
         if (status == PLIM_OK)
-            status = read_texts(patient, directory, entries, count, task, length);
+            status = read_texts(patient->doctor, directory, entries, count, task, length);
         if (status == PLIM_OK)
             status = print_verdict(patient, task, length);
     }
@@ -361,7 +366,7 @@ static plim_status_t read_directory(patient_t *patient, const char *path, bool a
     if (*printed_out)
         status = examine_tasks(patient, path, entries, count);
     else
-        status = read_texts(patient, path, entries, count, NULL, 0);
+        status = read_texts(patient->doctor, path, entries, count, NULL, 0);
     for (int i = 0; i < count; i++)
         free(entries[i]);
     free(entries);
@@ -445,9 +450,7 @@ static plim_status_t examine_array(patient_t *patient, char *job, bool *printed_
     for (int i = 0; i < tasks.count && status == PLIM_OK && *printed_out; i++) {
         char name[64];
         (void)snprintf(name, sizeof name, "%s_%ld", job, tasks.task[i]);
-        doctor_destroy(patient->doctor);
-        patient->doctor = NULL;
-        status = doctor_create(patient->job, &patient->doctor);
+        status = begin_anew(patient);
         *printed_out = status == PLIM_OK && ask_slurm(patient, name);
         if (*printed_out)
             status = print_verdict(patient, name, strlen(name));

@@ -275,7 +275,8 @@ int64_t doctor_cuda_idle(const doctor_fact_t *fact)
     return plim__max_i64(0, figure[DOCTOR_RESERVED] - figure[DOCTOR_ALLOCATED]);
 }
 
-int64_t doctor_cuda_free(const doctor_fact_t *fact)
+/* Bytes that torch could still have taken: free, and within a memory fraction; -1: not told. */
+static int64_t cuda_free(const doctor_fact_t *fact)
 {
     const int64_t *figure = fact->figure, idle = doctor_cuda_idle(fact);
     if (figure[DOCTOR_ALLOWED] < 0 || idle < 0)
@@ -287,5 +288,5 @@ int64_t doctor_cuda_free(const doctor_fact_t *fact)
 bool doctor_cuda_fragmented(const doctor_fact_t *fact)
 {
     const int64_t tried = fact->figure[DOCTOR_TRIED], idle = doctor_cuda_idle(fact);
-    return tried > 0 && idle >= 0 && plim__max_i64(0, doctor_cuda_free(fact)) + idle >= tried;
+    return tried > 0 && idle >= 0 && plim__max_i64(0, cuda_free(fact)) + idle >= tried;
 }

@@ -82,9 +82,6 @@ void doctor_verdict_unknown(doctor_verdict_t *verdict, const char *format, ...)
  * torch releases all that is not split, so what is left is fragmented. */
 int64_t doctor_cuda_idle(const doctor_fact_t *fact);
 
-/* Bytes that torch could still have taken: free, and within a memory fraction; -1: not told. */
-int64_t doctor_cuda_free(const doctor_fact_t *fact);
-
 /* Whether the GPU's memory was free, but fragmented: what was free and what torch held unused would
  * have been enough together. */
 bool doctor_cuda_fragmented(const doctor_fact_t *fact);
