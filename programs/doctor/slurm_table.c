@@ -105,6 +105,12 @@ static bool parse_exit(table_field_t field, int *code_out, int *signal_out)
     return true;
 }
 
+/* The first word that a pattern captured. */
+static table_field_t captured_field(const doctor_captured_t *captured)
+{
+    return (table_field_t){captured->word[0], captured->word[0] + strlen(captured->word[0])};
+}
+
 static void copy(table_field_t field, char *text_out, size_t size)
 {
     plim__text_printable(field.begin, (size_t)(field.end - field.begin), text_out, size);
@@ -223,31 +229,23 @@ static bool take_scontrol(doctor_t *doctor, const char *line, const char *end)
 {
     doctor_slurm_t *slurm = &doctor->slurm;
     doctor_captured_t captured;
-    int code, signal;
     bool found = false;
     if (doctor_pattern_match("JobId=%w ", line, line, end, &captured)) {
-        const table_field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
-        copy(job, slurm->job, sizeof slurm->job);
+        copy(captured_field(&captured), slurm->job, sizeof slurm->job);
         found = true;
     }
     if (doctor_pattern_match("JobState=%w Reason=%w ", line, line, end, &captured)) {
-        const table_field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
-        const int state = state_of(field);
+        const int state = state_of(captured_field(&captured));
         if (state >= 0) {
             (void)snprintf(slurm->state, sizeof slurm->state, "%s", states[state].name);
             add_state(doctor, state, -1, -1, line, (size_t)(end - line));
         }
         found = true;
     }
-    if (doctor_pattern_match("ExitCode=%d:%d", line, line, end, &captured) &&
-        captured.number[0] >= 0 && captured.number[0] < 256 && captured.number[1] >= 0 &&
-        captured.number[1] < 256) {
-        code = (int)captured.number[0];
-        signal = (int)captured.number[1];
-        slurm->code = code;
-        slurm->signal = signal;
+    if (doctor_pattern_match("ExitCode=%w", line, line, end, &captured) &&
+        (captured.at == line || captured.at[-1] == ' ') && /* not DerivedExitCode */
+        parse_exit(captured_field(&captured), &slurm->code, &slurm->signal))
         found = true;
-    }
     if (doctor_pattern_match("MinMemoryNode=%z", line, line, end, &captured)) {
         slurm->requested = captured.number[0];
         found = true;
@@ -260,8 +258,7 @@ static bool take_seff(doctor_t *doctor, const char *line, const char *end)
     doctor_slurm_t *slurm = &doctor->slurm;
     doctor_captured_t captured;
     if (doctor_pattern_match("^State: %w (exit code %d)", line, line, end, &captured)) {
-        const table_field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
-        const int state = state_of(field);
+        const int state = state_of(captured_field(&captured));
         if (state < 0)
             return false;
         (void)snprintf(slurm->state, sizeof slurm->state, "%s", states[state].name);
@@ -279,8 +276,7 @@ static bool take_seff(doctor_t *doctor, const char *line, const char *end)
         return true;
     }
     if (doctor_pattern_match("^Job ID: %w", line, line, end, &captured)) {
-        const table_field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
-        copy(job, slurm->job, sizeof slurm->job);
+        copy(captured_field(&captured), slurm->job, sizeof slurm->job);
         return true;
     }
     return false;

@@ -133,6 +133,13 @@ def test_sacct_with_headings():
     assert doctor(table)['cause'] == 'oom_slurm'
 
 
+def test_scontrols_exit_code_is_the_jobs():
+    """Not that of the script's steps, which is on the next line."""
+    found = doctor('JobId=5 JobName=train\n   JobState=FAILED Reason=NonZeroExitCode Dependency=(null)\n'
+                   '   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=3:0\n   DerivedExitCode=0:0\n')
+    assert (found['job_id'], found['state'], found['exit_code'], found['cause']) == ('5', 'FAILED', 3, 'exit_code')
+
+
 def test_a_step_whose_work_was_done():
     text = SACCT.format(job=77, state='OUT_OF_MEMORY', code='0:125', rss=4190000) + '77.0|COMPLETED|0:0||4G|100K|00:01:02||1\n'
     assert doctor(text)['outcome'] == 'survived'
