@@ -29,8 +29,11 @@ bool cli_parse_int(const cli_common_t *common, const char *option, const char *t
         value = valid ? (long long)(large + (large < 0 ? -0.5 : 0.5)) : 0;
     }
     if (!valid || value < minimum || value > most) {
-        (void)cli_wrong_use(common, "%s: '%s' is not a whole number from %lld to %lld", option,
-                            text, (long long)minimum, (long long)most);
+        char bound[32] = " on";
+        if (most < INT32_MAX || (valid && value > most))
+            (void)snprintf(bound, sizeof bound, " to %lld", (long long)most);
+        (void)cli_wrong_use(common, "%s: '%s' is not a whole number from %lld%s", option, text,
+                            (long long)minimum, bound);
         return false;
     }
     *value_out = value;
@@ -404,9 +407,10 @@ bool cli_check_scratch(const cli_common_t *common, const char *dataset, const ch
     if (strncmp(real_scratch, real_dataset, length) != 0 ||
         (real_scratch[length] != '/' && real_scratch[length] != '\0'))
         return true;
-    (void)cli_wrong_use(
-        common, "--scratch: %s %s, which is never written to; name another directory", scratch,
-        real_scratch[length] == '/' ? "lies in the dataset" : "is the dataset itself");
+    (void)cli_wrong_use(common,
+                        "--scratch: %s is in the dataset directory, which is never written to; "
+                        "name another directory",
+                        scratch);
     return false;
 }
 

@@ -193,3 +193,15 @@ def test_a_size_needs_its_unit(graph, option):
     assert '64M' in plimsoll('plan', graph, option, 64, code=2).stderr
     for text in ('256M', '256MB', '256Mi', '256MiB', '256 MiB', '0.25G', 256 << 20):
         plimsoll('plan', graph, option, text)
+
+
+def test_what_is_wrong_is_named(graph, tmp_path):
+    """The word that is too much, the bound that was crossed, and a directory within the dataset that does not exist yet."""
+    assert "'a' and 'b'" in plimsoll('train', 'a', 'b', code=2).stderr
+    assert "and '5x'" in plimsoll('plan', graph, '--try', '5x', code=2).stderr
+    assert 'from 1 on' in plimsoll('train', graph, '--epochs', 0, code=2).stderr
+    assert 'to 2147483647' in plimsoll('train', graph, '--epochs', 3000000000, code=2).stderr
+    for scratch in (graph, graph / 'new'):
+        refused = plimsoll('train', graph, '--scratch', scratch, '--run', tmp_path / 'run', code=2).stderr
+        assert 'is in the dataset directory' in refused and not (graph / 'new').exists()
+    assert 'does not exist' in plimsoll('report', tmp_path / 'none', code=2).stderr

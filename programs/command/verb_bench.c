@@ -389,15 +389,15 @@ static int run(int argc, char **argv)
     if (!cli_read_options(argc, argv, &bench, &exit_code))
         return exit_code;
     if (argc - optind != 2)
-        return cli_wrong_use(&bench.common, "bench needs two words: sample or load, and a dataset "
-                                            "directory");
+        return cli_wrong_use(&bench.common, "say what to measure and where, like: plimsoll "
+                                            "bench load DIR");
     bench.what = argv[optind];
     if (strcmp(bench.what, "sample") != 0 && strcmp(bench.what, "load") != 0) {
         cli_nearest_t nearest = {NULL, 0};
         char hint[96];
         cli_nearest_try(&nearest, bench.what, "sample");
         cli_nearest_try(&nearest, bench.what, "load");
-        return cli_wrong_use(&bench.common, "bench measures sample or load, not '%s'%s", bench.what,
+        return cli_wrong_use(&bench.common, "it measures sample or load, not '%s'%s", bench.what,
                              cli_nearest_text(&nearest, "", hint));
     }
     bench.path = argv[optind + 1];

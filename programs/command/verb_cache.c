@@ -108,7 +108,7 @@ static int run(int argc, char **argv)
     if (!cli_read_options(argc, argv, &cache, &exit_code))
         return exit_code;
     if (optind != argc - 1)
-        return cli_wrong_use(common, "give the directory that was --scratch of a run");
+        return cli_wrong_use(common, "give one directory, the --scratch of your runs");
     DIR *entries = opendir(argv[optind]);
     if (entries == NULL) {
         (void)snprintf(message, sizeof message, "cannot open the directory %.200s: %s",

@@ -20,7 +20,8 @@ static int run(int argc, char **argv)
     if (!cli_read_options(argc, argv, &generate, &exit_code))
         return exit_code;
     if (argc - optind != 2)
-        return cli_wrong_use(common, "a shape and a target directory are needed");
+        return cli_wrong_use(
+            common, "give a shape and the directory to make, like: plimsoll generate arxiv DIR");
     options->shape = cli_shape_named(argv[optind], hint);
     if (options->shape == NULL)
         return cli_wrong_use(common, "there is no shape '%s'%s", argv[optind], hint);

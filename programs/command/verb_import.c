@@ -101,7 +101,9 @@ static int run(int argc, char **argv)
     if (!cli_read_options(argc, argv, &import, &exit_code))
         return exit_code;
     if (argc - optind != 2)
-        return cli_wrong_use(common, "a source and a target are needed");
+        return cli_wrong_use(
+            common, "give the source and the dataset directory to make, like: plimsoll import "
+                    "edges.csv DIR");
     import.options.source = argv[optind];
     import.options.target = argv[optind + 1];
     plim_status_t status = cli_job_start(common, &job);

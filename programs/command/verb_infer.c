@@ -48,8 +48,8 @@ static bool take_words(infer_t *infer, int argc, char **argv)
 {
     const int words = argc - optind;
     if (words < 1 || words > 2) {
-        (void)cli_wrong_use(&infer->common, "a run directory is needed, and the dataset directory "
-                                            "if it has moved");
+        (void)cli_wrong_use(&infer->common, "give the directory of a run, and the dataset's if it "
+                                            "has moved");
         return false;
     }
     infer->run = argv[optind];

@@ -68,9 +68,10 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     struct stat status;
     char hint[192] = "";
     if (plan->pyg_given && !plan->for_pyg)
-        (void)cli_wrong_use(common, "--graph, --mapped-features, --loaders, --late-loaders, "
-                                    "--gpu-memory and sweeps over them or over workers are for "
-                                    "--for pyg");
+        (void)cli_wrong_use(common,
+                            "--graph, --mapped-features, --loaders, --late-loaders, --gpu-memory "
+                            "and sweeps over these or over workers describe a script of PyTorch "
+                            "Geometric; add --for pyg");
     else if (plan->try_seconds > 0 &&
              (plan->for_pyg || plan->sweep.num_keys > 0 || plan->ranks > 1))
         (void)cli_wrong_use(common, "--try tries one training in this process: leave out %s",
@@ -83,9 +84,13 @@ static bool take_words(plan_t *plan, int argc, char **argv)
         (void)cli_wrong_use(common, "--for pyg does not estimate --temporal");
     else if (plan->train.resume != NULL)
         (void)cli_wrong_use(common, "--resume: plan takes the options of a run, not the run");
-    else if (words != 1)
-        (void)cli_wrong_use(common, "one dataset directory or shape is needed, not %d words",
-                            words);
+    else if (words == 0)
+        (void)cli_wrong_use(common, "give a dataset directory or a shape, like: plimsoll plan "
+                                    "papers100M");
+    else if (words > 1)
+        (void)cli_wrong_use(common,
+                            "one dataset directory or shape is needed, and here are '%s' and '%s'",
+                            argv[optind], argv[optind + 1]);
     else
         plan->train.dataset = argv[optind];
     if (plan->train.dataset == NULL)
@@ -95,8 +100,8 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     if (plan->shape.shape == NULL && shape_given(common))
         (void)cli_wrong_use(common,
                             "--scale, --spread, --dtype, --nodes, --edges, --features and "
-                            "--classes are for shapes (papers100M, products, arxiv, reddit, free); "
-                            "%s is a directory or unknown",
+                            "--classes are for shapes (papers100M, products, arxiv, reddit, free), "
+                            "and %s is not one of them",
                             plan->train.dataset);
     else if (plan->shape.shape == NULL && stat(plan->train.dataset, &status) != 0)
         (void)cli_wrong_use(common, "%s is neither a dataset directory nor a shape%s",

@@ -264,7 +264,7 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
 }
 
 /* Checks the words of the command line. False after an error message. */
-static bool check_words(const train_t *train, int argc)
+static bool check_words(const train_t *train, int argc, char **argv)
 {
     const int words = argc - optind;
     if ((train->run != NULL && train->resume != NULL) || (train->requeued && words > 1))
@@ -273,11 +273,12 @@ static bool check_words(const train_t *train, int argc)
     else if (train->requeued && train->more_epochs > 0)
         (void)cli_wrong_use(&train->common, "--epochs +N would train N more each time; with --run "
                                             "and --resume give the total");
-    else if (train->resume == NULL && words != 1)
+    else if (train->resume == NULL && words == 0)
+        (void)cli_wrong_use(&train->common, "a dataset directory is needed");
+    else if (train->resume == NULL && words > 1)
         (void)cli_wrong_use(&train->common,
-                            words == 0 ? "a dataset directory is needed"
-                                       : "one dataset directory is needed, not %d words",
-                            words);
+                            "one dataset directory is needed, and here are '%s' and '%s'",
+                            argv[optind], argv[optind + 1]);
     else if (train->resume != NULL && words > 1)
         (void)cli_wrong_use(&train->common, "--resume takes at most one word: the dataset "
                                             "directory, if it has moved");
@@ -325,7 +326,7 @@ static int run(int argc, char **argv)
     train.training.shares = 0; /* not given */
     if (!train_read_options(argc, argv, &train, &exit_code))
         return exit_code;
-    if (!check_words(&train, argc))
+    if (!check_words(&train, argc, argv))
         return CLI_WRONG_USE;
     exit_code = cli_ranks_join();
     if (exit_code != CLI_DONE)

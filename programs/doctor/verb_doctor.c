@@ -475,8 +475,8 @@ static int read_word(patient_t *patient, char *word, bool alone, bool *printed_o
         if (*printed_out || ask_slurm(patient, word))
             return CLI_DONE;
         return cli_wrong_use(&patient->common,
-                             "there is no file %s, and sacct, which would know a job of that "
-                             "number, is not in PATH",
+                             "there is no file %s; if it is the number of a Slurm job, ask where "
+                             "sacct is in PATH",
                              word);
     } else {
         errno = 0;

@@ -29,8 +29,10 @@ plim_status_t report_add(report_t *report, const char *directory, doctor_t *doct
     if (!found)
         return plim__fail(
             PLIM_ERR_USAGE,
-            "%s: no run; a run's directory has a timeline.jsonl, which plimsoll train "
-            "and plimsoll watch write",
+            access(directory, F_OK) != 0
+                ? "%s does not exist; give the directory of a run"
+                : "%s holds no run: there is no timeline.jsonl in it, which plimsoll train and "
+                  "plimsoll watch write",
             directory);
     (*record)->doctor = doctor;
     (*record)->verdict = doctor != NULL ? doctor_verdict(doctor) : NULL;

@@ -56,7 +56,7 @@ static int run(int argc, char **argv)
     if (!cli_read_options(argc, argv, &common, &exit_code))
         return exit_code;
     if (optind == argc)
-        return cli_wrong_use(&common, "it needs the name of a phase, like 'epoch 5'");
+        return cli_wrong_use(&common, "give the name of a phase, like: plimsoll mark epoch 5");
     const char *path = getenv("PLIMSOLL_WATCH");
     cli_progress_begin(common.quiet);
     if (path == NULL || path[0] == '\0') {

@@ -160,8 +160,8 @@ static char **parse(int argc, char **argv, watch_run_t *run, int *exit_out)
     if (!cli_read_options(argc, argv, run, exit_out))
         return NULL;
     if (first == NULL || optind >= argc || argv[optind] != first) {
-        *exit_out = cli_wrong_use(&run->common, "the command stands behind --, like: plimsoll "
-                                                "watch -- python train.py");
+        *exit_out = cli_wrong_use(&run->common, "write -- before the command, like: plimsoll watch "
+                                                "-- python train.py");
         return NULL;
     }
     return argv + optind;
