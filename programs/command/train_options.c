@@ -292,10 +292,9 @@ const cli_option_t train_step_options[] = {
      AT(training.loss), CLI_LIST_OF(PLIM_WORDS_LOSS)},
     {"metric", "KIND", "%s; default auto",
      "auto is accuracy for classes, roc-auc with bce, else rmse; of links mrr, or roc-auc where "
-     "all "
-     "of --valid-pairs share their negatives. r2 is the mean over the targets. "
-     "For a regression onto embeddings "
-     "cosine is the mean similarity of a seed's outputs and its known values; see also --hits of "
+     "all --valid-pairs share their negatives. r2 is the mean over the targets. For a regression "
+     "onto embeddings cosine is the mean similarity of a seed's outputs and its known values; see "
+     "also --hits of "
      "plimsoll-evaluate(1).",
      AT(training.metric), CLI_LIST_OF(PLIM_WORDS_METRIC)},
     {"eval-every", "N",
@@ -381,21 +380,19 @@ const cli_option_t train_run_options[] = {
      "continues has its own weights.",
      AT(training.init), .kind = CLI_TEXT},
     {"checkpoint-every", "STEPS",
-     "save every so many updates, besides after epochs (not after all short ones: saving takes at "
-     "most a twentieth of the time)",
+     "save after every STEPS updates too, not only after epochs (of short epochs only after some: "
+     "saving takes at most a twentieth of the time)",
      AT(training.checkpoint_steps), FROM(0)},
     {"checkpoint-minutes", "M", "save at least this often; default 5; 0: by steps and epochs alone",
      AT(training.checkpoint_seconds), CLI_BY(take_minutes)},
-    {"memory-every", "STEPS", "print the memory every so many updates (also --log_interval)",
+    {"memory-every", "STEPS", "print the memory after every STEPS updates (also --log_interval)",
      "Such as 'Step 1000: CPU: 2048.5MB of 4096.0MB'.", AT(training.memory_steps), FROM(0)},
     {"row-cache", "SIZE", "size of the cache for rows on disk, or none",
      "The default is as much as the line allows.", AT(params.row_cache),
      CLI_SIZE_OR("none", PLIM_CACHE_NONE), .plans = true},
     {"scratch", "DIR", "a local disk for a file of what batches can need, made once",
-     "Rows and lists that the caches miss are then read in few, large reads. The file serves every "
-     "line, "
-     "and "
-     "all jobs of yours with the same dataset and fan-outs; it can be deleted at any time "
+     "Rows and lists that the caches miss are then read in few, large reads. The file serves all "
+     "your jobs with the same dataset and fan-outs, under any line; it can be deleted at any time "
      "('plimsoll cache').",
      AT(params.scratch), .kind = CLI_TEXT, .plans = true},
     {"stage", "[=DIR]",

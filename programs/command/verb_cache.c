@@ -18,12 +18,10 @@ typedef struct cache {
 
 static const char help[] =
     "usage: plimsoll cache DIR [--remove]\n\n"
-    "Lists your working sets in DIR, a directory that was given as --scratch: files of the rows "
-    "and\n"
-    "lists that a dataset and fan-outs need, by the dataset's fingerprint. All of them can be "
-    "removed\n"
-    "at any time: jobs that use one go on with it, and the next job makes it again. The lock of a\n"
-    "job that is packing one stays.\n";
+    "Lists your working sets in DIR, a directory that was given as --scratch: files of the\n"
+    "rows and lists that a dataset and fan-outs need, by the dataset's fingerprint. All of them\n"
+    "can be removed at any time: jobs that use one go on with it, and the next job makes it\n"
+    "again. The lock of a job that is packing one stays.\n";
 
 #define PREFIX "working-set-"
 #define DIGITS ((size_t)16) /* of the dataset's fingerprint, and of the recipe's key */

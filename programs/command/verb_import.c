@@ -39,8 +39,7 @@ static const cli_option_t own_options[] = {
      "Features and weights of equal edges are those of the first in the source, their sum, or the "
      "largest of each; sum and largest imply --remove-duplicates. Types are always those of the "
      "first, and times, except that largest takes the latest. The reverse of an edge has the "
-     "edge's "
-     "own columns, and a self-loop counts once.",
+     "edge's own columns, and a self-loop counts once.",
      AT(duplicates), CLI_LIST(PLIM_DUPLICATES_FIRST, "first", "sum", "largest")},
     {"edge-ids", NULL, "keep the number of each edge in the source, as edge_id.npy",
      "Batches of plimsoll.NeighborLoader then have e_id as PyTorch Geometric's.", AT(edge_ids)},

@@ -36,8 +36,7 @@ static const cli_option_t shared_options[] = {
     {"verify", NULL, "verify the whole dataset first, as inspect --verify does", AT(verify)},
     {"pairs", "FILE",
      "of a run over links, the pairs to score: a .npy file of integers, (2, pairs) or (pairs, 2), "
-     "with "
-     "the types of distmult as a third number",
+     "with the types of distmult as a third number",
      "Of any size.", AT(inference.pairs), .kind = CLI_TEXT},
     CLI_OPTIONS_END};
 

@@ -44,7 +44,7 @@ void doctor_destroy(doctor_t *doctor)
 
 void doctor_source(doctor_t *doctor, const char *name, bool script)
 {
-    /* More than so many are read as one. */
+    /* Sources beyond DOCTOR_SOURCES count as parts of the last one. */
     if (doctor->num_sources < DOCTOR_SOURCES) {
         doctor_source_t *source = &doctor->source[doctor->num_sources++];
         plim__text_printable(name, strlen(name), source->name, sizeof source->name);

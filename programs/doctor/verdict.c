@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <string.h>
 
-/* Lines of progress after a text: from so many on the program went on. */
+/* Lines of progress after a text that show that the program went on. */
 #define WENT_ON 3
 
 static bool went_on(const doctor_t *doctor, const doctor_fact_t *fact)
@@ -24,7 +24,7 @@ static bool ended_well(const doctor_t *doctor)
         return true;
     if (strcmp(slurm->state, "COMPLETED") == 0)
         return true;
-    /* The batch script's helper was killed, the steps that work were not. */
+    /* A helper of the batch script was killed; all steps completed. */
     return strcmp(slurm->state, "OUT_OF_MEMORY") == 0 && slurm->num_steps > 0 &&
            slurm->steps_done == slurm->num_steps;
 }
@@ -68,7 +68,7 @@ static const doctor_fact_t *choose(const doctor_t *doctor, bool survived)
     return best;
 }
 
-/* What the watch of the command saw at its end. */
+/* Takes the cause from the last line of the watch's record. */
 static void take_timeline(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     const doctor_growth_t *growth = &doctor->growth;
@@ -128,7 +128,7 @@ static void look_for_memory(const doctor_t *doctor, doctor_verdict_t *verdict)
 {
     const doctor_growth_t *growth = &doctor->growth;
     const doctor_slurm_t *slurm = &doctor->slurm;
-    /* Somebody ended without a reason, and the group's counter has one. */
+    /* The end has no reason yet, and the group's counter of kills gives one. */
     if (doctor->kills > 0 && verdict->cause >= DOCTOR_KILLED &&
         verdict->cause != DOCTOR_PYTHON_ERROR && verdict->cause != DOCTOR_TERMINATED) {
         verdict->cause = DOCTOR_OOM_CGROUP;
@@ -199,7 +199,7 @@ static void list_facts(const doctor_t *doctor, doctor_verdict_t *verdict)
     }
 }
 
-/* The first consequence, when nothing else is there: somebody died, and it is not told of what. */
+/* The first text that only reports another's end: used where no text gives the cause. */
 static const doctor_fact_t *only_consequence(const doctor_t *doctor)
 {
     for (int i = 0; i < num_rows(); i++) {

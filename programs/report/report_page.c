@@ -306,7 +306,7 @@ static void put_speed(report_page_t *page, const runs_t *runs)
     reading.subtitle = "bytes read a second";
     reading.y = REPORT_UNIT_BYTES;
     rows.title = "Cache hits";
-    rows.subtitle = "rows and lists that windows found in the caches";
+    rows.subtitle = "share of rows and lists found in the caches";
     rows.y = REPORT_UNIT_SHARE;
     const bool alone = runs->num_records == 1;
     for (int i = 0; i < runs->num_records; i++) {
@@ -320,7 +320,7 @@ static void put_speed(report_page_t *page, const runs_t *runs)
             report_chart_add(&rows, &record->lists, "lists", 1);
     }
     if (!alone)
-        rows.subtitle = "rows that windows found in the cache";
+        rows.subtitle = "share of rows found in the cache";
     report_page_put(page, "<h2>Speed</h2><div class=\"grid2\">");
     report_chart_lines(page, &steps);
     report_chart_lines(page, &rows);

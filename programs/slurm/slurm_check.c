@@ -113,8 +113,7 @@ static void check_requests(script_check_t *check)
     if (time == NULL)
         add(check, "no_time", check->path, 0,
             "no --time: the job gets the partition's default or its limit, waits longer, and "
-            "cannot "
-            "be backfilled");
+            "cannot be backfilled");
     else if (!slurm_minutes(time->value, &check->minutes))
         add_unread(check, "--time=%s", time->value);
     if (check->batch.late_line > 0)
@@ -338,8 +337,8 @@ static void check_signal(script_check_t *check)
             "for it");
     if (!shell && batch->python_line > 0 && !batch->python_srun)
         add(check, "signal_ignored", check->path, signal->line,
-            "--signal=%s goes to steps only, and this script starts python without srun: nobody "
-            "gets it; write --signal=B:USR1@120 with a trap, or use srun",
+            "--signal=%s goes to steps only, and this script starts python without srun: no "
+            "process gets it; write --signal=B:USR1@120 with a trap, or use srun",
             signal->value);
     else if (check->has_python && !shell && !check->python.handles_usr1)
         add(check, "signal_ignored", check->python_path, 0,

@@ -502,14 +502,12 @@ const cli_verb_t cli_verb_slurm = {
         "       plimsoll slurm --memory SIZE|--like RUN --time TIME -- PROGRAM ...\n"
         "       plimsoll slurm --check FILE [--json]\n\n"
         "Prints a complete batch script for a plimsoll command. For train, memory comes from the\n"
-        "plan and time from a trial, with margins that the script states. Signalled by Slurm "
-        "before its time\n"
-        "limit, the job saves the run, queues itself again and continues where it was. Memory and\n"
-        "threads stand in the script once: --memory and --threads, before or after VERB, become\n"
-        "--mem and --cpus-per-task, and the command takes what Slurm grants. VERB may also be\n"
-        "import, generate, evaluate, predict or watch, which have no plan, and behind -- any "
-        "program,\n"
-        "which then runs under plimsoll watch.\n",
+        "plan and time from a trial, with margins that the script states. Before its time limit,\n"
+        "when Slurm signals it, the job saves the run, queues itself again and continues where it\n"
+        "was. Memory and threads stand in the script once: --memory and --threads, before or\n"
+        "after VERB, become --mem and --cpus-per-task, and the command takes what Slurm grants.\n"
+        "VERB may also be import, generate, evaluate, predict or watch, which have no plan, and\n"
+        "after -- any program, which then runs under plimsoll watch.\n",
     .groups = groups,
     .first_operand = verbs,
     .operand = ":directory",

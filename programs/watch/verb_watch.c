@@ -19,13 +19,11 @@ static const char help[] =
     "usage: plimsoll watch [options] -- COMMAND [ARGUMENTS]\n\n"
     "Runs any command and records the memory of all its processes and of its control group\n"
     "over time, in timeline.jsonl of a directory. The record survives if the command is killed\n"
-    "for memory. Shows memory, the nearest limit (the line) and the trend on a terminal, warns "
-    "near\n"
-    "the line, forwards signals, and ends with the command's exit code (128 + n after signal n).\n"
-    "The command names its phases with plimsoll mark.\n\n"
-    "Here --memory is one more limit to compare with; it is not enforced. --threads and --io "
-    "have\n"
-    "no effect.\n";
+    "for memory. On a terminal it shows memory, the nearest limit (the line) and the trend. It\n"
+    "warns near the line, forwards signals, and ends with the command's exit code (128 + n\n"
+    "after signal n). The command names its phases with plimsoll mark.\n\n"
+    "Here --memory is one more limit to compare with; it is not enforced. --threads and --io\n"
+    "have no effect.\n";
 
 #define WARNINGS_MAX 8
 #define TREND_SAMPLES 64

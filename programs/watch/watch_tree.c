@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define SECOND ((int64_t)1000000000)
-#define PSS_SHARE 500 /* one part in so many of the time */
+#define PSS_SHARE 500 /* reading PSS takes at most 1/500 of the time */
 #define PSS_AGE (10 * SECOND)
 #define SPARE_FILES 64 /* descriptors that are left for other uses */
 

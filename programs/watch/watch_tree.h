@@ -16,7 +16,7 @@
 
 #include <sys/types.h>
 
-#define WATCH_TREE_PROCESSES 1024 /* the first so many of a tree are followed */
+#define WATCH_TREE_PROCESSES 1024 /* followed at most */
 #define WATCH_TREE_PIDS 65536     /* of the machine, remembered between two listings */
 #define WATCH_TREE_TEXT ((size_t)32 << 10)
 
