@@ -23,7 +23,7 @@
 /* The numbers of an edge's key. */
 enum { DRAW_FEATURES, DRAW_WEIGHT, DRAW_TYPE, DRAW_ANY_TYPE, DRAW_LATE, DRAW_TIME };
 
-/* What an edge carries of its destination. */
+/* What the columns of an edge tell about its destination. */
 enum { CARRIES_CLASS, CARRIES_LABEL, NUM_CARRIED };
 
 typedef struct edges_worker {

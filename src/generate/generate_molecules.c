@@ -13,15 +13,16 @@
 #define MIN_ATOMS 8
 #define MAX_ATOMS 24
 #define MAX_EDGES ((int64_t)4 * MAX_ATOMS)
-#define NEAR 3 /* a bond goes to one of so many atoms before */
-#define RING 5 /* a bond that closes a ring goes so far back */
+#define NEAR 3 /* an atom is bound to one of this many atoms before it */
+#define RING 5 /* a bond that closes a ring goes this many atoms back */
 #define RING_SHARE 0.2
 #define ELEMENTS 8
 #define CHARGES 3
 #define KINDS 4
 #define ATOM_COLUMNS 2
 #define BOND_COLUMNS 2
-#define BOND_SHARE 0.8 /* of the value's deviation; of atoms and of noise: */
+/* Shares of bonds, atoms and noise in the deviation of the value. */
+#define BOND_SHARE 0.8
 #define ATOM_SHARE 0.4
 #define NOISE_SHARE 0.2
 #define BUFFER ((size_t)64 << 10)
@@ -131,7 +132,7 @@ static void draw_molecule(uint64_t seed, int64_t graph, molecule_t *molecule)
         (float)(3 * (BOND_SHARE * of_bonds / count + ATOM_SHARE * of_atoms) + NOISE_SHARE * noise);
 }
 
-/* What has been written so far. */
+/* The open columns, and counts of what was written to them. */
 typedef struct molecule_writer {
     plim__column_t *columns[COLUMNS];
     uint64_t seed;

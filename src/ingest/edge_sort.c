@@ -22,7 +22,7 @@
 #define COLUMN_MOST ((size_t)1 << 20)
 #define STOP_EDGES ((int64_t)1 << 16) /* edges between two checks of the stop flag */
 
-/* What is sorted: a record's key and its number in the run. */
+/* A record's key and its number in the run, which are sorted in place of the record. */
 typedef struct sort_pair {
     uint64_t key;
     int64_t record;

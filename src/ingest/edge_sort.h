@@ -16,11 +16,11 @@
 
 #include "store/dataset_writer.h"
 
-/* What becomes of the values of edges between the same nodes, in the same direction. */
+/* How the values of equal edges, between the same nodes in the same direction, are combined. */
 typedef enum plim__edge_merge {
-    PLIM__MERGE_FIRST,  /* those of the edge that was added first */
-    PLIM__MERGE_SUM,    /* features and weights are added, others are of the first */
-    PLIM__MERGE_LARGEST /* the largest of each feature, weight and time, others of the first */
+    PLIM__MERGE_FIRST,  /* keep those of the edge that was added first */
+    PLIM__MERGE_SUM,    /* add features and weights, keep the others of the first */
+    PLIM__MERGE_LARGEST /* take the largest of each feature, weight and time, else the first */
 } plim__edge_merge_t;
 
 /* A column of the values. */

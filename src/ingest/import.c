@@ -198,8 +198,8 @@ static bool has_entry(const char *path, const char *name)
            stat(entry, &status) == 0;
 }
 
-/* Why a source is of no kind that is known. */
-static plim_status_t explain(const char *path)
+/* Builds the error for a source that no importer recognises. */
+static plim_status_t not_recognised(const char *path)
 {
     char raw[PATH_MAX], found[320];
     struct stat status, above;
@@ -252,7 +252,7 @@ static plim_status_t recognise(plim__import_t *import, const plim__importer_t **
             *importer_out = importers[i];
             return PLIM_OK;
         }
-    return explain(import->options->source);
+    return not_recognised(import->options->source);
 }
 
 static plim_status_t check_rows(const char *from, int64_t rows, const plim__agreed_t *items,
@@ -291,7 +291,7 @@ static plim_status_t check_whole(const plim__import_t *import)
     return PLIM_OK;
 }
 
-/* What a model needs and the source does not have. */
+/* Logs what training needs and the source lacks. */
 static void remark_missing(const plim__import_t *import)
 {
     const bool split = import->splits[0].done || import->options->split[0] > 0;

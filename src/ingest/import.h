@@ -25,7 +25,7 @@ typedef struct plim__agreed {
     char from[PLIM__READER_NAME];
 } plim__agreed_t;
 
-/* How the ids in the first column of a text of rows are read. */
+/* How the first column of a text of rows is read if it has ids. */
 typedef enum plim__row_naming {
     PLIM__ROW_NAMING_NONE, /* they must be 0, 1, 2 …; there may be none */
     PLIM__ROW_NAMING_ADD,  /* as the names of nodes, whose order is that of the rows */
@@ -61,7 +61,7 @@ typedef struct plim__import {
     plim__half_path_t path;
     plim__dataset_writer_t *writer; /* NULL until something is written */
     plim__agreed_t nodes;
-    bool nodes_ready;      /* the number of nodes, and whether it is one graph, are known */
+    bool nodes_ready;      /* the number of nodes is known, and whether there is one graph */
     plim__agreed_t graphs; /* unknown for one graph */
     plim__agreed_t counts; /* entries in the lists of node and edge counts of each graph */
     plim__agreed_t edges;  /* as counted in the source */
@@ -87,7 +87,7 @@ typedef struct plim__import {
 
     unsigned given; /* a set of plim_column_t: those that the source has */
     plim__import_column_t columns[PLIM_COLUMNS];
-    bool columns_wait; /* columns may come after the edges, so these wait for the end */
+    bool columns_wait; /* the edges wait for the end: columns may come after them */
     int64_t num_edge_types;
     int64_t num_type_names;
     char type_names_from[PLIM__READER_NAME]; /* "" without names */
@@ -170,7 +170,7 @@ plim_status_t plim__import_rows_begin(plim__import_t *import, plim__text_t *text
 /*
  * With --relabel and names: reads the names of nodes from the first column of a text; writes the
  * names once they are complete, and sets the number of nodes; reads edges, labels and a split by
- * names. PLIM_ERR_DATA, with the line, for a name that is no node's.
+ * names. PLIM_ERR_DATA, with the line, for a name that no node has.
  */
 plim_status_t plim__import_names_list(plim__import_t *import, const char *path);
 plim_status_t plim__import_names_finish(plim__import_t *import);
@@ -277,8 +277,8 @@ int64_t plim__import_spooled_columns(const plim__import_t *import);
 int64_t plim__import_values_block(const plim__import_t *import, size_t values, size_t *bytes_out);
 
 /*
- * Opens the columns; reads the values of the next `count` edges, the first of which has the number
- * `first`, into `work`; and where in it they are.
+ * Opens the columns. plim__import_values reads the values of `count` edges from edge `first` on
+ * into `work`, where plim__import_values_of finds them.
  */
 plim_status_t plim__import_columns_open(plim__import_t *import);
 const char *plim__import_values_of(const plim__import_t *import, int64_t count, const char *work);

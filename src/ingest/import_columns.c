@@ -16,9 +16,9 @@
 #include <string.h>
 #include <strings.h>
 
-#define BLOCK_BYTES                                                                                \
-    ((size_t)1 << 20)    /* of values that are converted at once, unless one edge has more */
-#define HEADINGS_MAX 256 /* columns of a text of edges with a heading */
+/* Values that are converted at once, unless one edge has more. */
+#define BLOCK_BYTES ((size_t)1 << 20)
+#define HEADINGS_MAX 256              /* columns of a text of edges with a heading */
 #define OPEN_BYTES ((int64_t)1 << 42) /* most bytes of a column from a text */
 
 /* Names without their endings, as PyG, OGB and dataset directories have them. */
@@ -120,7 +120,7 @@ static plim_status_t resolve_time(const plim__import_t *import, int64_t rows, co
         *column = PLIM_EDGE_TIME;
     else if (of_nodes)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s could be of nodes or of edges, of which there are as many; call it "
+                          "%s: there are as many nodes as edges, so it may be of either; call it "
                           "node_time or edge_time",
                           name);
     else
@@ -137,7 +137,7 @@ static plim__import_column_t *column_at(plim__import_t *import, unsigned column)
     return &import->columns[__builtin_ctz(column)];
 }
 
-/* Begins a column. */
+/* Checks that a column may come now, and records its source. */
 static plim_status_t begin(plim__import_t *import, unsigned column, const char *name)
 {
     plim__import_column_t *given = column_at(import, column);
@@ -158,7 +158,7 @@ static plim_status_t begin(plim__import_t *import, unsigned column, const char *
     return PLIM_OK;
 }
 
-/* Ends a column of edges. */
+/* Records the type and shape of a column that was read. */
 static plim_status_t record_column(plim__import_t *import, unsigned column, plim__dtype_t type,
                                    int num_dims, int64_t rows, int64_t width)
 {
@@ -295,7 +295,7 @@ static plim_status_t copy_text(plim__import_t *import, unsigned column, plim__te
     return PLIM_OK;
 }
 
-/* Reads `width` fields of each line of a text with so many columns. */
+/* Reads `width` fields of each line of a text of `columns` fields. */
 static plim_status_t take_fields(plim__import_t *import, unsigned column, plim__text_t *text,
                                  const char *name, int64_t columns, int64_t width)
 {

@@ -221,7 +221,7 @@ static plim_status_t read_keys(plim__import_t *import, const char *path, int64_t
     return status;
 }
 
-/* The names of a text as nodes. PLIM_ERR_DATA for one that is no node's. */
+/* The names of a text as nodes. PLIM_ERR_DATA for one that no node has. */
 static plim_status_t find_nodes(plim__import_t *import, const char *path,
                                 const plim__name_keys_t *keys, const plim__text_lines_t *lines,
                                 int64_t columns, plim__id_spool_t *ids_out)
@@ -233,8 +233,8 @@ static plim_status_t find_nodes(plim__import_t *import, const char *path,
     plim__id_spool_destroy(ids_out);
     const int64_t row = missing / columns, line = plim__text_line_of(lines, row);
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: %s %" PRId64 ", name %" PRId64 ": it is none of the %" PRId64
-                      " nodes of %s; add it there, or remove the line",
+                      "%s: %s %" PRId64 ", name %" PRId64 " is not one of the %" PRId64
+                      " nodes in %s; add it there, or remove the line",
                       path, line > 0 ? "line" : "row", line > 0 ? line : row, missing % columns + 1,
                       import->names.keys.count, import->names.from);
 }
@@ -373,7 +373,8 @@ static plim_status_t refuse_second(const scattered_t *scattered, int64_t row)
 {
     const int64_t line = plim__text_line_of(scattered->lines, row);
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: %s %" PRId64 " is the second one of its node; each node may occur once",
+                      "%s: %s %" PRId64
+                      " names a node that an earlier one named; each may occur once",
                       scattered->source.name, line > 0 ? "line" : "row", line > 0 ? line : row);
 }
 

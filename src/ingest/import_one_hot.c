@@ -1,4 +1,5 @@
-/* Converts categories to one-hot columns: as many for each column as its maximum category. */
+/* Converts categories to one-hot columns: one for each category from 0 to the maximum of each
+ * column. */
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"

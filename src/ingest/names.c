@@ -12,8 +12,8 @@
 
 #define SLOTS_MIN ((int64_t)1 << 17) /* fewer would need too many passes */
 #define SLOTS_MAX ((int64_t)1 << 36)
-#define SPOOLS                                                                                     \
-    4 /* that are created while there is a table: ids before and after, first positions */
+/* Created while there is a table: ids before and after a pass, first positions; one is spare. */
+#define SPOOLS 4
 #define CHUNK 1024
 
 typedef struct name_slot {

@@ -49,7 +49,7 @@ void plim__name_keys_destroy(plim__name_keys_t *keys);
 
 /*
  * Looks all keys up: *ids_out becomes a spool of their nodes, at its front. *missing_out is the
- * position of the first key that is no node's, -1 when there is none. Memory: the table, all that
+ * position of the first key that no node has, or -1. Memory: the table, all that
  * is available under the line if it is large; PLIM_ERR_BUDGET below 3 MiB.
  */
 plim_status_t plim__names_find(plim__names_t *names, const plim__name_keys_t *keys,
