@@ -203,8 +203,12 @@ typedef struct plim__import_needs {
 /* Most bytes of the spill of the build. */
 int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, int64_t num_edges);
 
-/* PLIM_ERR_BUDGET, with the minimum, when the graph cannot be built in the memory that was
- * available when the import began; PLIM_ERR_DATA when it cannot be built at all. */
+/* PLIM_ERR_DATA when a graph of this size cannot be built in any memory. */
+plim_status_t plim__import_check_size(const plim__import_t *import, int64_t num_nodes,
+                                      int64_t num_edges);
+
+/* The same, and PLIM_ERR_BUDGET, with the minimum, when the graph cannot be built in the memory
+ * that was available when the import began. */
 plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t num_nodes,
                                         int64_t num_edges);
 

@@ -221,6 +221,12 @@ static size_t values_bytes(const plim__import_t *import)
 
 static plim_status_t too_large(const plim__import_t *import, const plim__csc_params_t *params)
 {
+    if (plim__import_has_columns(import) && params->num_nodes > PLIM__EDGE_SORT_NODES)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: %" PRId64 " nodes (%s) are too many for columns of edges or their "
+                          "ids, which graphs of up to %" PRId64 " nodes may have; leave them out",
+                          import->options->source, params->num_nodes, import->nodes.from,
+                          PLIM__EDGE_SORT_NODES);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %" PRId64 " nodes (%s) and %" PRId64
                       " edges are too many; if ids are names, use `relabel`",
@@ -228,14 +234,20 @@ static plim_status_t too_large(const plim__import_t *import, const plim__csc_par
                       params->max_edges);
 }
 
+plim_status_t plim__import_check_size(const plim__import_t *import, int64_t num_nodes,
+                                      int64_t num_edges)
+{
+    const plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
+    return build_minimum(import, &params) == SIZE_MAX ? too_large(import, &params) : PLIM_OK;
+}
+
 plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t num_nodes,
                                         int64_t num_edges)
 {
+    PLIM_TRY(plim__import_check_size(import, num_nodes, num_edges));
     plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
     size_t minimum = build_minimum(import, &params);
     size_t taken = (size_t)plim__ledger_reserved(import->job->ledger);
-    if (minimum == SIZE_MAX)
-        return too_large(import, &params);
     minimum += blocks_bytes(import) + stacks_bytes(import);
     if (plim__import_has_columns(import))
         minimum += values_bytes(import);

@@ -53,6 +53,9 @@ int64_t plim__import_guess_edges(int64_t bytes, bool compressed)
 
 plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs_t *needs)
 {
+    const int64_t num_edges = plim__max_i64(needs->num_edges, 0);
+    if (needs->num_nodes >= 1) /* else the disk space of an impossible build would be refused */
+        PLIM_TRY(plim__import_check_size(import, needs->num_nodes, num_edges));
     int64_t graph = graph_bytes(import, needs);
     int64_t rows = times(needs->feature_bytes, 1) + times(needs->label_rows, 8) +
                    times(needs->other_bytes, 1) + MIB;
@@ -72,5 +75,5 @@ plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs
     PLIM_TRY(plim__disk_space_check(import->job, &space));
     if (needs->num_nodes < 1 || needs->guessed)
         return PLIM_OK;
-    return plim__import_check_memory(import, needs->num_nodes, plim__max_i64(needs->num_edges, 0));
+    return plim__import_check_memory(import, needs->num_nodes, num_edges);
 }

@@ -122,6 +122,13 @@ def test_sparse_ids_are_too_large_for_any_disk(tmp_path):
     assert np.array_equal(im.imported(path, tmp_path / 'out', '--relabel')['ids'], [0, 1, 2, 10**12])
 
 
+@pytest.mark.parametrize(('nodes', 'options', 'words'), [(2**41, [], 'too many'), (5 * 10**9, ['--edge-ids'], 'columns of edges')])
+def test_a_size_that_no_memory_builds_is_no_matter_of_the_disk(tmp_path, nodes, options, words):
+    path = tmp_path / 'edges.txt'
+    path.write_text('0 1\n1 2\n')
+    im.refused(4, path, tmp_path / 'out', '--nodes', nodes, *options, says=[words])
+
+
 def test_every_line_above_the_minimum_is_enough(tmp_path):
     """A build that spills takes all that is left, to the page: nothing else may need memory after that."""
     graph = im.Graph(7, nodes=50_000, edges=600_000, features=1)
