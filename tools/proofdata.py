@@ -1,4 +1,4 @@
-"""Small datasets of several shapes for the tools that prove something about training: made once, some seconds and 700 MB in all, but for the large one.
+"""Small datasets of several shapes for proofs about training. Made once, in some seconds; 700 MB without the large one.
 
 Few of the nodes are to train on or to be scored, so that an epoch takes a moment even where batches are cut into single seeds.
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 import prooflib
 
-SHAPES = {  # papers100M's shape has few labels; of another, so little that its many do not matter
+SHAPES = {  # papers100M's has few labels; the others are small enough for their many labels
     'papers': ['papers100M', '--scale', '0.003'],
     'spread': ['papers100M', '--scale', '0.005', '--spread', '1'],
     'arxiv': ['arxiv', '--scale', '0.03'],

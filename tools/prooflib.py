@@ -1,4 +1,4 @@
-"""What the tools that prove something share: the binary under test, runs under a limit, machine, results.
+"""Shared by the proofs and other tools: the binary under test, runs under a limit, the machine, results.
 
 Sizes are bytes, times seconds. Nothing here writes a path of this machine into a result.
 """
@@ -101,9 +101,9 @@ def end_after(child, seconds, number=signal.SIGKILL):
 
 @functools.cache
 def own_program(directory, mpi=None):
-    """Words that run the binary under test as a copy, with copies of its libraries: what other processes here have in memory of the same
-    files would be charged to them. The C library, which everybody has, stays. With the plugin for
-    an MPI, if named, and that MPI. Itself where there is no ldd: tools/prove guest-v2's guest."""
+    """Words that run copies of the binary under test and its libraries (and of an MPI with its plugin). The kernel charges a page of a file to the
+    group that read it first: with copies that is the group under test. The C library is not copied, since every process has it. Where
+    there is no ldd, as in the guest of tools/prove guest-v2, the binary runs itself."""
     if not shutil.which('ldd'):
         return [plimsoll()]
     directory = pathlib.Path(directory) / 'lib'
@@ -121,19 +121,19 @@ def own_program(directory, mpi=None):
 
 
 def drop_files(directory):
-    """Drops files from memory that nobody maps: what the process before had of them may be charged to its group still."""
+    """Drops the pages of files that no process maps, so that the next group that reads them is charged for them."""
     for path in pathlib.Path(directory).glob('*'):  # the guest has none
         with open(path, 'rb') as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def with_cache(directory):
-    """An environment in which statistics are kept in `directory`: an empty one has a run measure under its limit, as a first run does."""
+    """An environment that keeps statistics in `directory`. With an empty one a run measures them under its limit, as a user's first run does."""
     return {**os.environ, 'XDG_CACHE_HOME': directory}
 
 
 def limited(limit, *words, warm=False):
-    """Runs a command through tools/limited, as its user's first; its report, with what it printed under 'stdout' and 'stderr'."""
+    """Runs a command through tools/limited, with an empty cache of statistics; its report, with 'stdout' and 'stderr'."""
     with tempfile.NamedTemporaryFile('r', suffix='.json') as report, tempfile.TemporaryDirectory() as cache:
         options = ['--json', report.name, *(['--warm'] if warm else []), '--']
         done = subprocess.run([SOURCE / 'tools' / 'limited', str(limit), *options, *map(str, words)],
@@ -166,7 +166,7 @@ def claim_bounded(claims, verb, report, memory):
 
 
 class Limited:
-    """A command that runs through tools/limited, whose group is looked at and changed meanwhile; `output` is what it prints."""
+    """A command under tools/limited whose group can be read and changed while it runs; `output` is its standard output."""
 
     def __init__(self, limit, *words, warm=False, environment=None):
         self._report, self._errors = tempfile.NamedTemporaryFile('r', suffix='.json'), tempfile.TemporaryFile('w+')
@@ -329,7 +329,7 @@ def require_room(directory, needed):
 
 
 class Disk:
-    """A small file system in a file, mounted (root only); `refused` says why it could not be. Another process's files are `fill`ed in."""
+    """A small file system in a file, mounted (root only); `refused` says why it is not. fill() takes its space as another process would."""
 
     def __init__(self, folder, size, *make):
         make = make or ('mkfs.ext4', '-q', '-m', '0')
@@ -348,7 +348,7 @@ class Disk:
         self.before = set(os.listdir(self.path))
 
     def fill(self, leave=0):
-        """Takes what is free but `leave` bytes."""
+        """Takes the free space except for `leave` bytes."""
         with open(self.path / 'other', 'ab') as file:
             step = 64 * MIB
             while step >= 4096:
@@ -403,7 +403,7 @@ DETAILS = {'plan', 'phases', 'accounts', 'timeline', 'marks', 'values', 'max_cac
 
 
 def compact(value):
-    """The value without details, floats with five digits, the beginning of long texts."""
+    """The value without DETAILS, with floats of five digits and texts of at most 300 characters."""
     if isinstance(value, dict):
         return {name: compact(item) for name, item in value.items() if name not in DETAILS}
     if isinstance(value, (list, tuple)):
