@@ -62,7 +62,7 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
     size_t available = (size_t)plim__max_i64(plim__ledger_available(job->ledger), 0);
     plan.csc.num_nodes = shape->num_nodes;
     plan.csc.max_edges = shape->num_edges;
-    plan.csc.self_loops = PLIM__LOOPS_KEEP;
+    plan.csc.self_loops = PLIM_SELF_LOOPS_KEEP;
     plan.csc.tmp = tmp;
     plan.job.threads = plim__job_threads(job);
     for (;;) {

@@ -15,11 +15,7 @@
 
 #include "store/dataset_writer.h"
 
-typedef enum plim__csc_loops {
-    PLIM__LOOPS_KEEP,
-    PLIM__LOOPS_ADD,
-    PLIM__LOOPS_REMOVE
-} plim__csc_loops_t;
+#include <plimsoll/ingest.h>
 
 typedef struct plim__csc_params {
     int64_t num_nodes;
@@ -28,7 +24,7 @@ typedef struct plim__csc_params {
     const char *tmp;   /* directory of the spill; borrowed until destroy */
     bool symmetrise;   /* adds each edge in both directions; implies remove_duplicates */
     bool remove_duplicates;
-    plim__csc_loops_t self_loops; /* ADD: exactly one for each node */
+    plim_self_loops_t self_loops;
 } plim__csc_params_t;
 
 typedef struct plim__csc plim__csc_t;

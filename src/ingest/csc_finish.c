@@ -18,8 +18,8 @@ static int64_t clean(const plim__csc_t *csc, uint64_t *keys, int64_t count, int6
     int bits = csc->shape.source_bits;
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     bool all = params->remove_duplicates;
-    bool drop_loops = params->self_loops == PLIM__LOOPS_REMOVE;
-    bool one_loop = params->self_loops == PLIM__LOOPS_ADD;
+    bool drop_loops = params->self_loops == PLIM_SELF_LOOPS_REMOVE;
+    bool one_loop = params->self_loops == PLIM_SELF_LOOPS_ADD;
     int64_t kept = 0;
     uint64_t previous = count > 0 ? ~keys[0] : 0;
     for (int64_t i = 0; i < count; i++) {
@@ -85,7 +85,7 @@ void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64
     halves[1] = halves[0] + csc->capacity;
     uint64_t *keys = plim__radix_sort(halves[0], halves[1], count, bits);
     uint64_t *scratch = keys == halves[0] ? halves[1] : halves[0];
-    if (csc->params.remove_duplicates || csc->params.self_loops != PLIM__LOOPS_KEEP)
+    if (csc->params.remove_duplicates || csc->params.self_loops != PLIM_SELF_LOOPS_KEEP)
         count = clean(csc, keys, count, first_node);
     sorter->records = keys;
     sorter->sources = scratch;

@@ -10,7 +10,7 @@ plim_status_t plim__csc_output_open(plim__csc_t *csc, plim__dataset_writer_t *wr
     plim__csc_output_t *output = &csc->output;
     const plim__csc_params_t *params = &csc->params;
     const plim__dtype_t type = plim__index_written(params->num_nodes);
-    bool exact = !params->remove_duplicates && params->self_loops == PLIM__LOOPS_KEEP;
+    bool exact = !params->remove_duplicates && params->self_loops == PLIM_SELF_LOOPS_KEEP;
     int64_t offsets = params->num_nodes + 1;
     int64_t edges = exact ? csc->total : -1;
     *output =

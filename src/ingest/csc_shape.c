@@ -99,7 +99,7 @@ static void begin_shape(const plim_job_t *job, const plim__csc_params_t *params,
 {
     *shape = (plim__csc_shape_t){0};
     shape->keys = params->max_edges * (params->symmetrise ? 2 : 1);
-    shape->loops = params->self_loops == PLIM__LOOPS_ADD ? params->num_nodes : 0;
+    shape->loops = params->self_loops == PLIM_SELF_LOOPS_ADD ? params->num_nodes : 0;
     shape->source_bits = bits_for(params->num_nodes - 1);
     shape->column_buffer = tier->column_buffer;
     shape->spill.depth = tier->depth;
@@ -315,7 +315,7 @@ size_t plim__csc_minimum(const plim_job_t *job, const plim__csc_params_t *params
  * a page. */
 static int64_t spilled(const plim__csc_params_t *params, int64_t num_ranges)
 {
-    int64_t loops = params->self_loops == PLIM__LOOPS_ADD ? params->num_nodes : 0;
+    int64_t loops = params->self_loops == PLIM_SELF_LOOPS_ADD ? params->num_nodes : 0;
     int64_t keys = params->max_edges * (params->symmetrise ? 2 : 1) + loops;
     return keys * (int64_t)sizeof(uint64_t) + plim__min_i64(num_ranges, keys) * (int64_t)PLIM__PAGE;
 }
@@ -328,7 +328,7 @@ static int64_t spill_bytes(const plim_job_t *job, const plim__csc_params_t *para
     if (!sensible(job, params))
         return INT64_MAX;
     int64_t keys = params->max_edges * (params->symmetrise ? 2 : 1);
-    int64_t loops = params->self_loops == PLIM__LOOPS_ADD ? params->num_nodes : 0;
+    int64_t loops = params->self_loops == PLIM_SELF_LOOPS_ADD ? params->num_nodes : 0;
     int64_t ranges = 2 * ((keys + loops) / RANGE_KEYS_MIN) + 2;
     if (params->num_nodes > (int64_t)1 << 32)
         ranges = plim__max_i64(ranges, (int64_t)1 << 16);

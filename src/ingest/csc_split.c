@@ -71,9 +71,9 @@ static plim_status_t write_repeated(const part_split_t *split, plim__csc_part_t 
     int64_t node = split->first_node + (int64_t)(part->first >> bits);
     int64_t source = (int64_t)(part->first & (((uint64_t)1 << bits) - 1));
     int64_t count = part->list.count;
-    if (params->remove_duplicates || (node == source && params->self_loops == PLIM__LOOPS_ADD))
+    if (params->remove_duplicates || (node == source && params->self_loops == PLIM_SELF_LOOPS_ADD))
         count = 1;
-    if (node == source && params->self_loops == PLIM__LOOPS_REMOVE)
+    if (node == source && params->self_loops == PLIM_SELF_LOOPS_REMOVE)
         count = 0;
     plim__spill_drop(csc->spill, &part->list);
     return plim__csc_output_repeat(csc, node, source, count);

@@ -413,8 +413,8 @@ static bool is_summed(const plim__edge_field_t *field)
 /* Whether duplicates change the field. */
 static bool is_combined(const plim__edge_sort_t *sort, const plim__edge_field_t *field)
 {
-    return (sort->params.merge == PLIM__MERGE_SUM && is_summed(field)) ||
-           (sort->params.merge == PLIM__MERGE_LARGEST &&
+    return (sort->params.duplicates == PLIM_DUPLICATES_SUM && is_summed(field)) ||
+           (sort->params.duplicates == PLIM_DUPLICATES_LARGEST &&
             (is_summed(field) || field->column == PLIM_EDGE_TIME));
 }
 
@@ -441,7 +441,7 @@ static int64_t whole_at(const char *values, int64_t i)
 static plim_status_t combine_field(const plim__edge_sort_t *sort, const plim__edge_field_t *field,
                                    const char *values, int64_t at, bool first)
 {
-    const bool sums = sort->params.merge == PLIM__MERGE_SUM;
+    const bool sums = sort->params.duplicates == PLIM_DUPLICATES_SUM;
     for (int64_t i = 0; i < field->width; i++) {
         if (field->type == PLIM__NPY_I64) {
             const int64_t value = whole_at(values, i);
@@ -550,7 +550,7 @@ static plim_status_t take_record(plim__edge_sort_t *sort, const char *record)
 {
     const bool same = sort->any && sort->params.remove_duplicates &&
                       memcmp(record, sort->last, sizeof(uint64_t)) == 0;
-    if (same && sort->params.merge == PLIM__MERGE_FIRST)
+    if (same && sort->params.duplicates == PLIM_DUPLICATES_FIRST)
         return PLIM_OK;
     if (same) {
         if (!sort->combined)

@@ -16,12 +16,7 @@
 
 #include "store/dataset_writer.h"
 
-/* How the values of equal edges, between the same nodes in the same direction, are combined. */
-typedef enum plim__edge_merge {
-    PLIM__MERGE_FIRST,  /* keep those of the edge that was added first */
-    PLIM__MERGE_SUM,    /* add features and weights, keep the others of the first */
-    PLIM__MERGE_LARGEST /* take the largest of each feature, weight and time, else the first */
-} plim__edge_merge_t;
+#include <plimsoll/ingest.h>
 
 /* A column of the values. */
 typedef struct plim__edge_field {
@@ -39,7 +34,7 @@ typedef struct plim__edge_sort_params {
     bool symmetrise;   /* adds each edge in both directions; implies remove_duplicates */
     bool remove_duplicates;
     bool remove_loops;
-    plim__edge_merge_t merge;
+    plim_duplicates_t duplicates; /* how the values of equal edges are combined */
     int num_fields;
     plim__edge_field_t fields[PLIM_COLUMNS];
 } plim__edge_sort_params_t;

@@ -127,35 +127,28 @@ static plim__csc_params_t csc_params(const plim__import_t *import, int64_t num_n
                                      int64_t num_edges)
 {
     const plim_import_options_t *options = import->options;
-    plim__csc_params_t params = {
-        .num_nodes = num_nodes,
-        .max_edges = num_edges,
-        .tmp = import->tmp,
-        .symmetrise = options->symmetrise,
-        .remove_duplicates = options->remove_duplicates || options->symmetrise ||
-                             options->duplicates != PLIM_DUPLICATES_FIRST,
-        .self_loops = options->self_loops == PLIM_SELF_LOOPS_ADD      ? PLIM__LOOPS_ADD
-                      : options->self_loops == PLIM_SELF_LOOPS_REMOVE ? PLIM__LOOPS_REMOVE
-                                                                      : PLIM__LOOPS_KEEP};
-    return params;
+    return (plim__csc_params_t){.num_nodes = num_nodes,
+                                .max_edges = num_edges,
+                                .tmp = import->tmp,
+                                .symmetrise = options->symmetrise,
+                                .remove_duplicates = options->remove_duplicates ||
+                                                     options->symmetrise ||
+                                                     options->duplicates != PLIM_DUPLICATES_FIRST,
+                                .self_loops = options->self_loops};
 }
 
 /* The parameters of a build with columns. */
 static plim__edge_sort_params_t sort_params(const plim__import_t *import,
                                             const plim__csc_params_t *params)
 {
-    const plim_duplicates_t duplicates = import->options->duplicates;
     plim__edge_sort_params_t sort = {.num_nodes = params->num_nodes,
                                      .max_edges = params->max_edges,
                                      .memory = params->memory,
                                      .tmp = params->tmp,
                                      .symmetrise = params->symmetrise,
                                      .remove_duplicates = params->remove_duplicates,
-                                     .remove_loops = params->self_loops == PLIM__LOOPS_REMOVE,
-                                     .merge = duplicates == PLIM_DUPLICATES_SUM ? PLIM__MERGE_SUM
-                                              : duplicates == PLIM_DUPLICATES_LARGEST
-                                                  ? PLIM__MERGE_LARGEST
-                                                  : PLIM__MERGE_FIRST};
+                                     .remove_loops = params->self_loops == PLIM_SELF_LOOPS_REMOVE,
+                                     .duplicates = import->options->duplicates};
     sort.num_fields = plim__import_fields(import, sort.fields);
     return sort;
 }

@@ -93,13 +93,13 @@ static void check_against_sort(const graph_t *graph, const plim__csc_params_t *p
     int64_t count = 0, kept = 0, max_degree = 0, max_self_loops = 0;
     for (int64_t i = 0; i < graph->num_edges; i++) {
         edge_t edge = {graph->destination[i], graph->source[i]};
-        if (edge.source == edge.destination && params->self_loops != PLIM__LOOPS_KEEP)
+        if (edge.source == edge.destination && params->self_loops != PLIM_SELF_LOOPS_KEEP)
             continue;
         edges[count++] = edge;
         if (params->symmetrise)
             edges[count++] = (edge_t){edge.source, edge.destination};
     }
-    for (int64_t i = 0; i < graph->num_nodes && params->self_loops == PLIM__LOOPS_ADD; i++)
+    for (int64_t i = 0; i < graph->num_nodes && params->self_loops == PLIM_SELF_LOOPS_ADD; i++)
         edges[count++] = (edge_t){i, i};
     qsort(edges, (size_t)count, sizeof *edges, compare);
     for (int64_t i = 0; i < count; i++)
@@ -235,15 +235,15 @@ static void assert_same(const result_t *a, const result_t *b)
 }
 
 static const plim__csc_params_t options[] = {
-    {.self_loops = PLIM__LOOPS_KEEP},
-    {.self_loops = PLIM__LOOPS_ADD},
-    {.self_loops = PLIM__LOOPS_REMOVE},
-    {.self_loops = PLIM__LOOPS_KEEP, .remove_duplicates = true},
-    {.self_loops = PLIM__LOOPS_ADD, .remove_duplicates = true},
-    {.self_loops = PLIM__LOOPS_REMOVE, .remove_duplicates = true},
-    {.self_loops = PLIM__LOOPS_KEEP, .symmetrise = true},
-    {.self_loops = PLIM__LOOPS_ADD, .symmetrise = true},
-    {.self_loops = PLIM__LOOPS_REMOVE, .symmetrise = true},
+    {.self_loops = PLIM_SELF_LOOPS_KEEP},
+    {.self_loops = PLIM_SELF_LOOPS_ADD},
+    {.self_loops = PLIM_SELF_LOOPS_REMOVE},
+    {.self_loops = PLIM_SELF_LOOPS_KEEP, .remove_duplicates = true},
+    {.self_loops = PLIM_SELF_LOOPS_ADD, .remove_duplicates = true},
+    {.self_loops = PLIM_SELF_LOOPS_REMOVE, .remove_duplicates = true},
+    {.self_loops = PLIM_SELF_LOOPS_KEEP, .symmetrise = true},
+    {.self_loops = PLIM_SELF_LOOPS_ADD, .symmetrise = true},
+    {.self_loops = PLIM_SELF_LOOPS_REMOVE, .symmetrise = true},
 };
 
 #define NUM_OPTIONS (sizeof options / sizeof options[0])

@@ -149,10 +149,10 @@ static int compare(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-static void combine(values_t *to, const values_t *from, plim__edge_merge_t merge)
+static void combine(values_t *to, const values_t *from, plim_duplicates_t duplicates)
 {
-    const bool sums = merge == PLIM__MERGE_SUM;
-    if (merge == PLIM__MERGE_FIRST)
+    const bool sums = duplicates == PLIM_DUPLICATES_SUM;
+    if (duplicates == PLIM_DUPLICATES_FIRST)
         return;
     for (int j = 0; j < WIDTH; j++) {
         const float value = from->features[j];
@@ -185,7 +185,7 @@ static void check(const graph_t *graph, const plim__edge_sort_params_t *params,
         edge_t *last = kept > 0 ? &edges[kept - 1] : NULL;
         if ((params->symmetrise || params->remove_duplicates) && last != NULL &&
             last->destination == edges[i].destination && last->source == edges[i].source)
-            combine(&last->values, &edges[i].values, params->merge);
+            combine(&last->values, &edges[i].values, params->duplicates);
         else
             edges[kept++] = edges[i];
     }
@@ -225,7 +225,7 @@ static void is_as_by_brute_force_with_any_memory(void **state)
             plim__edge_sort_params_t params = params_of(&graph, directory);
             params.symmetrise = option % 2 == 1;
             params.remove_duplicates = option % 4 >= 2;
-            params.merge = (plim__edge_merge_t)(option / 4);
+            params.duplicates = (plim_duplicates_t)(option / 4);
             params.remove_loops = option % 3 == 2;
             result_t whole, least;
             plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
@@ -326,10 +326,10 @@ static void sums_that_overflow_are_refused(void **state)
     attempt_open(1, 2, &attempt);
     attempt.params.memory = (size_t)64 << 20;
     attempt.params.remove_duplicates = true;
-    attempt.params.merge = PLIM__MERGE_SUM;
+    attempt.params.duplicates = PLIM_DUPLICATES_SUM;
     attempt.graph.values[0].weight = attempt.graph.values[1].weight = 3e38f;
     assert_int_equal(try_build(&attempt.job, &attempt), PLIM_ERR_DATA);
-    attempt.params.merge = PLIM__MERGE_LARGEST;
+    attempt.params.duplicates = PLIM_DUPLICATES_LARGEST;
     assert_ok(try_build(&attempt.job, &attempt));
     attempt_close(&attempt);
 }
