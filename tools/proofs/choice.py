@@ -1,10 +1,10 @@
-"""Proves that the rows kept in memory are chosen well: what an epoch reads, beside other ways to choose.
+"""Proves that the row cache keeps the right rows: an epoch reads less than with two other rules of admission.
 
     tools/prove choice DATASET [--kind plain] [--fanout 3,2] [--room 2560] [--json FILE]
 
 Draws an epoch of DATASET (papers100M's shape at full size: a minute) as one window, and counts rows, pages, joined reads and bytes with --room MiB
-of rows kept by each rule: nothing, most in-edges, most often touched in one presampled epoch, inclusion probability (what the loader
-does), and the very rows that the epoch needs, the least possible. Runs bench_choice of the release build (cmake --build --preset release --target
+of rows kept by each rule: no rows, those with most in-edges, those touched most often in a presampled epoch, those with the highest access
+probability (the loader's rule), and exactly those that the epoch needs, which is the fewest possible. Runs bench_choice of the release build (cmake --build --preset release --target
 bench_choice). Result: bench/results/choice-KIND.json.
 """
 import pathlib

@@ -1,4 +1,4 @@
-"""Proves the same on cgroup v2 and another CPU: tools/prove never-killed in a guest with Debian's kernel, emulated in software.
+"""Runs tools/prove never-killed on cgroup v2 and another CPU: in an emulated guest with Debian's kernel.
 
     tools/prove guest-v2 [RUNS] [--watch] [--dir DIR] [--hours 1] [--json FILE]
 

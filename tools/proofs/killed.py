@@ -6,8 +6,8 @@ N times (100 without it) an import or a generation is ended by SIGKILL: two in t
 one in three a moment after the last file (dataset.json) appears, where the syncs and the rename are. After each kill the
 target is absent, or verifies and equals an undisturbed run's byte for byte; the same command run again then succeeds with those
 bytes, and leaves nothing but the target: nothing beside it, nothing in --tmp. Every other run has a --tmp of its own. About a
-second a kill; the result of 100 goes to bench/results/killed.json. The seed is printed; the moments it draws are the
-same each time, what they hit is the machine's affair.
+second a kill; the result of 100 goes to bench/results/killed.json. The seed, which is printed, fixes the moments; where in the
+program they fall depends on the machine.
 """
 import os
 import pathlib

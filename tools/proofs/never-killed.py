@@ -10,8 +10,8 @@ user's first: odd configurations in a group whose limit is the line, even ones w
 going past the line can be seen. Each third predicts afterwards. Then it is trained under twice its minimum, to compare times (not with --untimed:
 a busy machine). Over all:
 
-  nobody is killed; train ends with 0 where the line is at least the minimum, else with 3, and cuts batches as plan said;
-  the group's peak, without page cache that nobody needs, is at most what the plan says;
+  no process is killed; train ends with 0 where the line is at least the minimum, else with 3, and cuts batches as plan said;
+  the group's peak, without reclaimable page cache, is at most what the plan says;
   no training takes more than four times as long as under twice its minimum, unless the plan expects that;
   with 1 GiB and more at least 96 % of the line is in use where caches missed something and could use more;
   equal recipes have equal losses and weights, bit for bit, where batches are cut alike.
@@ -24,7 +24,7 @@ prctl), onednn3 (the build of tools/test-onednn3).
 
 --ranks trains 100 configurations by Open MPI's mpirun as 1 to 4 ranks that share one group, under a line of 64 to 512 MiB each: odd ones divide the
 group's limit, even ones are told --memory in a group of 1.25 times their sum. mpirun itself is in the group, too, as in a batch job, though nobody plans
-it. Nobody is killed; where a rank does not fit, all end with 3, and with the line that the message names the training ends with 0; the group's peak is at most what
+it. None may be killed; where a rank does not fit, all end with 3, and with the line that the message names the training ends with 0; the group's peak is at most what
 rank 0 plans, times the ranks; losses and weights are those of one process under one rank's line, bit for bit where batches are cut alike. Then 2 and 4 ranks
 train for 300 epochs: the group's peak is that after the third, within 1 MiB.
 
@@ -153,7 +153,7 @@ def minimum_of(plan):
 
 
 def peak_of(report):
-    """What the group held at most, without page cache that nobody needs: the kernel's own peak counts that too."""
+    """The group's peak without reclaimable page cache, which the kernel's own peak includes."""
     return min(report['peak'], report['max_needed'])
 
 

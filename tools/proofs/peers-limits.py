@@ -7,9 +7,10 @@ same graph after `plimsoll import`, --pyg a Python that has torch_geometric and 
 (GCN, hidden 16, batch 128, fan-out 3,2) and B (GraphSAGE, three layers, hidden 256, batch 1,024, fan-out 15,10,5) are trained in
 cgroups of each limit, each from a cold page cache. Peers as tutorials do it (features loaded; PyG sorts an edge_index), with
 the features mapped, mapped and said to be read at random, and with topology mapped too; on B PyG's layers compute destinations
-only, its best, but in the tutorial's way. What a peer's fastest window shows counts, or its recorded figure (at 2 GiB) where
-that is larger. Who is killed, or makes no step within --bound seconds, is said to. Checks: ours is never killed and stays below
-the line; at 1 and 2 GiB it is at least 20 times as fast as the better peer on A and 5 times on B, if one can be measured. Takes about 35 minutes; needs root.
+only, which is its fastest way, except in the tutorial's variant. A peer's speed is that of its fastest window, or its recorded speed
+(at 2 GiB) where that is higher. Peers that are killed, or that make no step within --bound seconds, are recorded as such. Checks: ours is
+never killed and stays below the line; at 1 and 2 GiB it is at least 20 times as fast as the better peer on A and 5 times on B, if one can
+be measured. Takes about 35 minutes; needs root.
 """
 import pathlib
 import statistics
@@ -111,7 +112,7 @@ def main():
             recorded = load['recorded'] if limit == RECORDED_LIMIT else 0
             name, best = max(((name, one['rate']) for name, one in runs.items() if name != 'plimsoll'), key=lambda pair: pair[1])
             best_known = max(best, recorded)
-            if best_known:  # else no peer could be measured within the bound, which is no comparison
+            if best_known:  # else no peer could be measured within the bound
                 claims[f'{limit} {workload}: {mine["rate"]:,.2f} steps/s, {mine["rate"] / best_known:.1f}x the better peer ({name}: {best:,.2f} now, {recorded} '
                        f'recorded; the larger counts), at least {load["factor"]}x'] = mine['rate'] >= load['factor'] * best_known
     return 0 if prooflib.record(options.json, claims, limits=facts) else 1

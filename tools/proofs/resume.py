@@ -2,12 +2,12 @@
 
     tools/prove resume [KILLS] [--stops N] [--seed S] [--recipe TEXT] [--dir DIR] [--record]
 
-Trains small models on a small generated graph, saving every third step, and ends the process by SIGKILL at KILLS (200) random
-moments, from before its first file to after its last step; each time `plimsoll train --resume` goes on. N of the lives (none)
-are ended by SIGTERM besides, which must save and end with 75. A run that is over is compared with one that nobody disturbed:
-last.safetensors (weights, moments, position), best.safetensors and metrics.jsonl, byte for byte; then the next one begins.
---recipe takes only the recipes whose name has the text. With --record the result goes to bench/results/resume.json. The seed is printed; the moments it draws are the same each time, what
-they hit is the machine's affair.
+Trains small models on a small generated graph with a checkpoint every third step. SIGKILL ends the process at KILLS (200) random
+moments, from before its first file to after its last step; each time `plimsoll train --resume` continues. SIGTERM ends it N times (0)
+more; it must then save and end with 75. A run that is complete is compared with an undisturbed one: last.safetensors (weights, moments,
+position), best.safetensors and metrics.jsonl, byte for byte. Then the next run begins. --recipe takes only the recipes whose name
+contains the text. With --record the result goes to bench/results/resume.json. The seed, which is printed, fixes the moments; where in
+the program they fall depends on the machine.
 """
 import hashlib
 import json

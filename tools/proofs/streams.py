@@ -1,4 +1,4 @@
-"""Proves that streams share a loader: three take no more memory than one, and validations inside an epoch cost what they cost alone.
+"""Proves that streams share a loader: three take no more memory than one, and an epoch with validations takes little more than both apart.
 
     tools/prove streams DATASET [--memory 256M,2G] [--rounds 5] [--json FILE]
 
