@@ -368,7 +368,7 @@ plim_status_t plim__import_draw_splits(plim__import_t *import);
 /* PLIM_ERR_DATA when a written split has an id below `bound` twice. */
 plim_status_t plim__import_split_once(const plim__import_t *import, int split, int64_t bound);
 
-/* An .npz: arrays under the names of import_directory.c, or a SciPy matrix. */
+/* An .npz: arrays by the names of plim__part_stems, or a SciPy matrix. */
 plim_status_t plim__import_npz(plim__import_t *import, const char *path);
 
 /*

@@ -6,7 +6,7 @@
  *     both:    NAME/split/<split>/{train,valid,test}.csv.gz, NAME/mapping/reltype2relid.csv.gz
  *
  * A zip is read once, forward only, in the order of its members; an npz in it is a zip in a zip. A
- * zip or npz may also hold the files of import_directory.c, or a SciPy matrix (import_sparse.c). In
+ * zip or npz may also hold arrays by the names of plim__part_stems, or a SciPy matrix. In
  * a directory, counts and labels are read first, so that edges need not be spooled. Arrays may also
  * be .npy files there, and texts may be uncompressed.
  */
