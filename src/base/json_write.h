@@ -19,7 +19,7 @@ typedef struct plim__json_writer {
     bool overflow; /* a value was left out */
 } plim__json_writer_t;
 
-/* Begins a text of at most `size` bytes, NUL included. */
+/* Begins a text of at most `size` bytes, NUL included; more than PLIM__JSON_CLOSING. */
 plim__json_writer_t plim__json_writer(char *text, size_t size);
 
 /* Adds a member; key NULL: an element of a list, or the text's own value. */
