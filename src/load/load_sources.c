@@ -270,11 +270,13 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
     const int64_t steps = (params.num_seeds - 1) / context->plan.recipe.batch_size + 1;
     const int64_t together = plim__max_i64(1, plim__min_i64(context->plan.cache_steps, steps));
     if (!known && lacks_file(context, &params)) {
+        const int64_t bytes = plim__access_file_bytes(context->info->num_nodes);
+        char needed[PLIM__SIZE_TEXT];
         plim__log(context->asked, PLIM_LOG_WARNING,
-                  "lists and rows are not cached: choosing them needs a temporary file of %lld "
-                  "bytes, and neither $TMPDIR nor /var/tmp is on a disk with so much space; set "
-                  "`scratch` to a directory on a disk",
-                  (long long)plim__access_file_bytes(context->info->num_nodes));
+                  "lists and rows are not cached: choosing them needs a temporary file of %s, and "
+                  "neither `scratch` nor $TMPDIR nor /var/tmp is a writable directory on a disk "
+                  "with that much space; set `scratch` to one",
+                  plim__size_text(bytes, needed));
         return PLIM_OK;
     }
     if (!known && takes_long(context, &params)) {

@@ -20,7 +20,7 @@
 #define PLIM__NEGATIVES_AT_ONCE 64 /* lists looked into at once … */
 #define PLIM__NEGATIVES_WIDTH 64   /* … and entries of each */
 
-/* What one thread looks negatives, and the targets of edges, up with. */
+/* The memory with which one thread looks up negatives, and the targets of edges. */
 typedef struct plim__negatives {
     plim__topology_t *lists; /* with offsets */
     int worker;              /* of them */
@@ -47,14 +47,14 @@ typedef struct plim__links_batch {
 /* The number of negatives of a batch of `pairs` pairs; saturating. */
 int64_t plim__negatives_count(const plim_links_t *links, int64_t pairs);
 
-/* Whether negatives of such a stream are refused, or its pairs are edges, which takes a
- * plim__negatives_t. */
+/* Whether a stream needs a plim__negatives_t: its negatives are looked up, or its pairs are edges.
+ */
 bool plim__negatives_look(const plim_links_t *links, const plim_recipe_t *recipe);
 
 /*
- * Draws the negatives of a batch with these sources. sources_out only of negative pairs.
- * `negatives` may be NULL where none is refused. PLIM_ERR_USAGE where no node is left; errors
- * of reading lists and times.
+ * Draws the negatives of a batch of pairs with these sources. sources_out is for negative pairs
+ * alone. `negatives` may be NULL unless plim__negatives_look. PLIM_ERR_USAGE if no node is left;
+ * errors of reading lists and times.
  */
 plim_status_t plim__negatives_draw(const plim__links_batch_t *batch, plim__negatives_t *negatives,
                                    const int64_t *sources, int64_t *sources_out,

@@ -2,12 +2,12 @@
  *     window 0   ─ building ─► serving [first, boundary) ─ all built ─► free ─ building ─► …
  *     window 1                 ─ building ─► serving [boundary, limit) ─ …
  *
- * One window may have the memory of both (window_pace.h): it is filled when its batches are built.
- * Or many windows are drawn ahead (ahead.h), and two of them are in memory.
+ * Or there is one window with the memory of both (window_pace.h), which is filled again once its
+ * batches are built. Or many windows are drawn ahead (ahead.h), and two of them are in memory.
  *
- * A window never reaches beyond its epoch. At the end of a shuffled epoch the builder continues
- * with the first window of the next one, guessing that it comes next, unless that epoch's batches
- * are counted first, or drawn ahead, which takes long and may not be wanted. When another stream
+ * A window never reaches beyond its epoch. At the end of a shuffled epoch the builder guesses that
+ * the next epoch follows, and fills its first window; not where that epoch's batches are counted
+ * first or drawn ahead, which takes long and may be in vain. When another stream
  * interrupts, the interrupted stream keeps its next window if that holds more batches than the
  * interruption has; the interruption then uses only the other window. A batch that is too large for
  * a window is built without one, part by part from the dataset's own sources.
@@ -137,9 +137,8 @@ size_t plim__window_builder_estimate(const plim_dataset_info_t *info, const plim
     return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
-/* Lists the seeds of the target's batches, as many whole batches as fit up to `most`, and finds
- * their number: 0 for a share without seeds, or where the graphs of the first have too many nodes.
- */
+/* Lists the seeds of the target's batches: as many whole batches as fit, up to `most`. *steps_out
+ * is 0 for a share without seeds, or if the graphs of the first batch have too many nodes. */
 static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t *target,
                                 int64_t most, int64_t *steps_out)
 {
@@ -188,8 +187,8 @@ static plim__ahead_steps_t steps_ahead(const plim__window_builder_t *builder,
                                  .count = count};
 }
 
-/* Draws ahead for the target and the windows after it, if that is not done yet. *left_out: steps
- * of the target's window that are drawn. */
+/* Draws ahead for the target and the windows after it, if that is not done yet. *left_out: the
+ * steps from the target to the end of its window that were drawn; 0 if it reads for itself. */
 static plim_status_t draw_ahead(plim__window_builder_t *builder, const target_t *target,
                                 int64_t *left_out)
 {
@@ -264,7 +263,7 @@ static plim_status_t make_two(plim__window_builder_t *builder)
     return PLIM_OK;
 }
 
-/* Where windows are drawn ahead each reads little by itself: there are always two. */
+/* Where windows are drawn ahead there are always two: each reads only its bucket. */
 static plim_status_t make_ahead(plim__window_builder_t *builder)
 {
     plim__load_context_t *context = builder->context;

@@ -56,13 +56,14 @@ enum {
     /* The rows that can be reached at all, as a multiple of those of an epoch: 1.7 in papers100M's
      * shape with a fan-out of 3,2. They bound the memory and disk space of a working set. */
     REACH_FACTOR = 4,
-    /* Its tables take at most this part. */
+    /* A working set's tables take at most this part … */
     WORKING_SET_PART = 8,
-    /* The same of lists: where they are more, those that are drawn from least are not packed. */
-    LISTS_REACH_FACTOR = 2,
-    /* Its tables with those of lists take at most this part. */
+    /* … and this part if they have those of lists. */
     WORKING_LISTS_PART = 4,
-    /* A set of most rows is made where it is smaller than this. */
+    /* The lists that can be reached, as a multiple of those of an epoch. If there are more, those
+     * that are drawn from least often are not packed. */
+    LISTS_REACH_FACTOR = 2,
+    /* A working set of more than half of all rows is made only if it is smaller than this. */
     WORKING_SET_SMALL = 256 << 20,
     /* Lists are packed up to this mean size: longer ones fill much of the page that is read. */
     LISTS_PACKED_BYTES = 1024,
@@ -73,18 +74,19 @@ enum {
      * 6 % less often. What windows turn out not to need goes to the caches when the loader is made.
      */
     DRAWS_PART = 4,
-    /* Draws are larger than those of an expected epoch: one that draws more takes another window.
-     */
+    /* A window has memory for more draws than an epoch is expected to need: an epoch that draws
+     * more takes another window. */
     DRAWS_MARGIN_PERCENT = 10,
-    /* Windows of an epoch that is drawn ahead, fewer than there can be at once, since epochs
-     * differ: what they do not take the caches get. */
+    /* An epoch that is drawn ahead is divided into this number of windows, fewer than are possible,
+     * since epochs differ. The caches get the memory that these smaller windows leave. */
     AHEAD_WINDOWS = PLIM__AHEAD_WINDOWS * 3 / 4,
     /* Rows written to buckets, as a multiple of the epoch's distinct rows: a row that several
      * windows need is written once for each. */
     BUCKETS_FACTOR = 2,
-    /* The seeds that a window lists, 8 bytes each: one for so many draws, since a fan-out of 10,5
-     * takes 61 for a seed; the list is then at most an eighth of the draws of both windows. But a
-     * list of 32 MiB is always made, more than the training splits of named shapes need. */
+    /* A window lists its seeds, 8 bytes each: at most one for SEEDS_PART draws (a fan-out of 10,5
+     * takes 61 for a seed), so the list is at most an eighth of the draws of both windows. But a
+     * list of SEEDS_MIN seeds, 32 MiB, is always made: the training splits of named shapes need
+     * less. */
     SEEDS_PART = 8,
     SEEDS_MIN = 1 << 22,
     /* The windows' rows, of what is free then, so that draws and rows are for the same part of an

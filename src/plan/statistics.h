@@ -23,9 +23,9 @@ plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
 plim__load_size_t plim__load_size_probed(const plim__probe_t *probe, int64_t num_seeds);
 
 /*
- * The probe of a recipe: from the cache, else, where `reads` allows it, run now and kept; the
- * result is the same. Empty, with PLIM_OK, for a dataset without files, where there is none in the
- * cache, or the ledger has no memory for it. Other errors as of plim__probe_run.
+ * The probe of a recipe: from the cache, else, if `reads`, run now and kept; the result is the
+ * same. Empty, with PLIM_OK, for a dataset without files, if it is not in the cache and may not be
+ * run, or if the ledger has no memory for it. Other errors as of plim__probe_run.
  */
 plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, bool reads,
@@ -42,8 +42,8 @@ plim_status_t plim__statistics_reach(const plim_job_t *job, const plim_dataset_t
 plim_status_t plim__statistics_loops(const plim_job_t *job, const plim_dataset_t *dataset,
                                      bool reads);
 
-/* Nodes and edges of the largest graph likewise. Where they are not known they are guessed as eight
- * times the mean, and *guessed_out is true. */
+/* The most nodes and the most edges of any graph, likewise. If they are not known they are
+ * estimated as eight times the mean, and *guessed_out is true. */
 plim_status_t plim__statistics_largest(const plim_job_t *job, const plim_dataset_t *dataset,
                                        bool reads, int64_t *nodes_out, int64_t *edges_out,
                                        bool *guessed_out);

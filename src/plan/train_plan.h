@@ -28,7 +28,7 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
                                               const plim__load_plan_t *plan, bool training,
                                               int workers);
 
-/* The decoder of a training over links that has one that learns; max_pairs 0: it has none. */
+/* The decoder with parameters of a training over links; max_pairs 0: it has no such decoder. */
 plim__decoder_params_t plim__train_decoder_params(const plim_training_t *settings, int workers);
 
 /* The model that holds parameters alone, for exact inference. */
@@ -70,7 +70,7 @@ int64_t plim__train_model_bytes(const plim_job_t *job, const plim_dataset_info_t
 /* PLIM_ERR_USAGE if the job has more ranks than a batch has shares. */
 plim_status_t plim__train_check_ranks(const plim_job_t *job, const plim_training_t *training);
 
-/* The job of this rank without its callbacks, except on rank 0: one of all ranks speaks. */
+/* A copy of the job whose callbacks are those of rank 0 alone: one rank logs for all. */
 plim_job_t plim__train_job(const plim_job_t *job);
 
 /* plim_train_plan, as numbers alone; a refusal names no other settings. */
@@ -100,10 +100,11 @@ void plim__train_advice(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim_training_t *training, const plim_plan_params_t *params,
                         char text_out[PLIM__ADVICE_TEXT]);
 
-/* What to expect of a whole training: completes plan->expect, which is the loader's. `exact`: with
- * exact evaluations, the cost of one. */
+/* Completes plan->expect, which is the loader's, for a whole training. `exact`: the cost of an
+ * exact evaluation, or NULL. */
 void plim__train_expect(const plim_dataset_t *dataset, const plim_training_t *training,
                         const plim__exact_cost_t *exact, plim__train_plan_t *plan);
+
 /* The plan for a model that only computes forward. Batches may be cut whatever the norm. */
 plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim_training_t *training, plim__train_plan_t *plan_out);

@@ -41,7 +41,8 @@ typedef struct plim__access_params {
     size_t list_capacity; /* of admitted lists, */
     size_t capacity;      /* and of both together */
     size_t miss_bytes;    /* window bytes of a needed row that is not admitted; 0: not counted */
-    size_t miss_capacity; /* bytes for such rows, in addition to `capacity` */
+    size_t miss_capacity; /* bytes for such rows, in addition to `capacity`. With miss_bytes,
+                             admission also gets what the expected misses leave of them */
     size_t miss_min;      /* part of miss_capacity that admission never takes */
     bool packed;          /* rows are cached by place in a working set: no set of them is made */
     double row_reads;     /* reads that a missed row costs, and a missed list; 0: one */
@@ -49,10 +50,6 @@ typedef struct plim__access_params {
     size_t work_bytes; /* memory during the computation, besides the result */
     const char *tmp;   /* directory of a temporary file for counters that do not fit */
 } plim__access_params_t;
-
-/*
- * With miss_bytes, admission also gets the part of miss_capacity that the expected misses leave.
- */
 
 /* The admitted lists and rows: two sealed sets and their bytes in the caches. */
 typedef struct plim__access {
@@ -94,9 +91,9 @@ void plim__access_free(plim__access_t *access); /* a zeroed one is harmless */
 
 /*
  * Makes a working set, without its file, of the `most.rows` rows that are most probably needed, or
- * all with a probability above 0; capacities are ignored. Without rows left out, with the lists of
- * a probability above 0, too: as many of the densest classes as `most` allows. It is the same for
- * every line as long as `share` and seeds are. Errors as above.
+ * of all with a probability above 0; capacities are ignored. If no row is left out, it has lists
+ * with a probability above 0, too: as many of the densest classes as `most` allows. With the same
+ * `share` and seeds it is the same under every line. Errors as above.
  */
 plim_status_t plim__access_pack(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,

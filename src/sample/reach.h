@@ -1,14 +1,14 @@
 /*
  * How many nodes a recipe's batches need, and how often: the nodes of an access-probability
- * computation by probability per byte, in which order caches admit them. What caches of any size
- * save, and how many nodes any number of batches meets, follows from it.
+ * computation, by probability per byte, the order in which caches admit them. It tells what caches
+ * of any size save, and how many nodes any number of batches meets.
  */
 #ifndef PLIM_SAMPLE_REACH_H
 #define PLIM_SAMPLE_REACH_H
 
 #include <stdint.h>
 
-/* Half a doubling each, up to 1; the first one has all that is less. */
+/* A bin is half a doubling of the probability per byte, up to 1; the first has everything below. */
 #define PLIM__REACH_BINS 96
 
 typedef enum plim__reach_kind { PLIM__REACH_LISTS, PLIM__REACH_ROWS } plim__reach_kind_t;
@@ -22,7 +22,7 @@ typedef struct plim__reach_bin {
 } plim__reach_bin_t;
 
 typedef struct plim__reach {
-    int64_t seeds; /* together, with these hazards; 0: not measured */
+    int64_t seeds; /* of the window that the probabilities are for; 0: not measured */
     plim__reach_bin_t bins[PLIM__REACH_KINDS][PLIM__REACH_BINS];
 } plim__reach_t;
 
