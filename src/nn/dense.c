@@ -100,21 +100,20 @@ static void *rows_at(const dense_pass_t *pass, int worker, int which, int64_t st
     return wide;
 }
 
-static void run_tile(const dense_pass_t *pass, int worker, int64_t tile, float *sum)
+/* Computes a tile's product: to `to`, or if that is NULL to the tile's rows of the result. */
+static void run_tile(const dense_pass_t *pass, int worker, int64_t tile, float *to)
 {
     int h;
+    const plim__dense_params_t *params = &pass->dense->params;
     const int64_t start = tile_start(pass->kind, pass->rows, tile, &h);
     const int64_t height = plim__tile_heights[pass->kind][h];
     const plim__call_t *call = &pass->dense->tools[worker].calls[pass->kind][h];
+    if (to == NULL)
+        to = pass->result + start * (pass->kind == FORWARD ? params->out : params->in);
     plim__call_set(call, PLIM__SOURCE, rows_at(pass, worker, 0, start, height));
-    if (pass->kind == WEIGHT) {
+    if (pass->kind == WEIGHT)
         plim__call_set(call, PLIM__WEIGHTS, rows_at(pass, worker, 1, start, height));
-        plim__call_set(call, PLIM__TARGET, sum);
-    } else {
-        const plim__dense_params_t *params = &pass->dense->params;
-        const int64_t width = pass->kind == FORWARD ? params->out : params->in;
-        plim__call_set(call, PLIM__TARGET, pass->result + start * width);
-    }
+    plim__call_set(call, PLIM__TARGET, to);
     plim__call_run(call);
 }
 
@@ -188,15 +187,9 @@ void plim__dense_forward_tile(plim__dense_t *dense, int worker, const plim__matr
                               int64_t tile, float *y)
 {
     assert(x->stride == x->width && x->element == dense->params.element);
-    int h;
-    const int64_t start = tile_start(FORWARD, x->rows, tile, &h);
     const dense_pass_t pass = {.dense = dense, .kind = FORWARD, .rows = x->rows, .matrices = {x}};
-    const plim__call_t *call = &dense->tools[worker].calls[FORWARD][h];
     const int threads = plim__onednn_alone();
-    plim__call_set(call, PLIM__SOURCE,
-                   rows_at(&pass, worker, 0, start, plim__tile_heights[FORWARD][h]));
-    plim__call_set(call, PLIM__TARGET, y);
-    plim__call_run(call);
+    run_tile(&pass, worker, tile, y);
     plim__onednn_restore(threads);
 }
 
