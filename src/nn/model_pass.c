@@ -95,9 +95,7 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch,
         return too_large("seeds", batch->num_seeds, params->max_seeds);
     int64_t edges = 0;
     for (int i = 0; i < count; i++) {
-        plim_status_t status = set_hop(model, batch, &model->layers[i]);
-        if (status != PLIM_OK)
-            return status;
+        PLIM_TRY(set_hop(model, batch, &model->layers[i]));
         if (i == 0 || !params->graph_level)
             edges += model->layers[i].hop.num_edges;
     }
@@ -194,9 +192,7 @@ plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batc
                                   const plim__pass_t *pass, plim__model_output_t *output_out)
 {
     const int count = model->params.model.num_layers;
-    plim_status_t status = begin_part(model, batch, pass->columns);
-    if (status != PLIM_OK)
-        return status;
+    PLIM_TRY(begin_part(model, batch, pass->columns));
     model->pass = *pass;
     plim__workspace_t *workspace = &model->workspace;
     workspace->used[PLIM__FRONT] = workspace->used[PLIM__BACK] = workspace->peak = 0;
