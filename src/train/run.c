@@ -34,6 +34,11 @@
 
 _Static_assert(PATH_MAX <= PLIM_PATH_MAX, "what realpath gives fits");
 
+/* The files of a run. The first three are replaced whole, the next two grow. */
+static const char *const file_names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST,
+                                         METRICS,        TIMELINE,       LOCK_FILE};
+enum { NUM_REPLACED = 3, NUM_WRITTEN = 5, NUM_FILES = 6 };
+
 plim_status_t plim__run_path(const char *directory, const char *name, char path_out[PLIM__RUN_PATH])
 {
     size_t length = strlen(directory);
@@ -141,18 +146,15 @@ static bool is_partial_of(const char *name, const char *file)
 
 bool plim__run_has_file(const char *name)
 {
-    static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST,
-                                        METRICS,        TIMELINE,       LOCK_FILE};
     bool found = false;
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && !found; i++)
-        found = strcmp(name, names[i]) == 0 || is_partial_of(name, names[i]);
+    for (int i = 0; i < NUM_FILES && !found; i++)
+        found = strcmp(name, file_names[i]) == 0 || is_partial_of(name, file_names[i]);
     return found;
 }
 
 /* Removes temporary files of a process that was killed while it named a new file. */
 static void remove_leftovers(int directory)
 {
-    static const char *const names[] = {PLIM__RUN_LAST, PLIM__RUN_BEST, PLIM__RUN_JSON};
     const struct dirent *entry;
     struct stat about;
     const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -163,8 +165,8 @@ static void remove_leftovers(int directory)
         return;
     }
     while ((entry = readdir(list)) != NULL)
-        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-            if (is_partial_of(entry->d_name, names[i]) &&
+        for (int i = 0; i < NUM_REPLACED; i++)
+            if (is_partial_of(entry->d_name, file_names[i]) &&
                 fstatat(fd, entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
                 S_ISREG(about.st_mode))
                 (void)unlinkat(fd, entry->d_name, 0);
@@ -230,23 +232,21 @@ static plim_status_t open_lines(plim__run_t *run, bool fresh)
 /* A new run's directory may hold other files, but none with a name that the run writes. */
 static plim_status_t refuse_existing(const plim__run_t *run)
 {
-    static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST, METRICS,
-                                        TIMELINE};
     const char *path = run->path;
     if (exists(run->directory, PLIM__MANIFEST_NAME))
         return plim__fail(PLIM_ERR_USAGE, "%s is a dataset; choose another directory for the run",
                           path);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const bool found = exists(run->directory, names[i]);
+    for (int i = 0; i < NUM_WRITTEN; i++) {
+        const bool found = exists(run->directory, file_names[i]);
         if (found && i == 0)
             return plim__fail(PLIM_ERR_USAGE,
                               "%s holds a run already (%s); resume it, or choose another directory",
-                              path, names[i]);
+                              path, file_names[i]);
         if (found)
             return plim__fail(
                 PLIM_ERR_USAGE,
                 "%s has a %s already, but no %s, so it cannot be resumed; choose another directory",
-                path, names[i], PLIM__RUN_JSON);
+                path, file_names[i], PLIM__RUN_JSON);
     }
     return PLIM_OK;
 }
@@ -426,15 +426,14 @@ static plim_status_t find_run(const char *directory, char path_out[PLIM__RUN_PAT
 /* Refuses links and special files in place of files that a run replaces. */
 static plim_status_t refuse_strange(const plim__run_t *run)
 {
-    static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST};
     struct stat about;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (fstatat(run->directory, names[i], &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+    for (int i = 0; i < NUM_REPLACED; i++) {
+        if (fstatat(run->directory, file_names[i], &about, AT_SYMLINK_NOFOLLOW) == 0 &&
             !S_ISREG(about.st_mode))
             return plim__fail(
                 PLIM_ERR_DATA,
                 "%s/%s is %s, but a run needs a regular file; put the file itself there", run->path,
-                names[i], S_ISLNK(about.st_mode) ? "a link" : "a directory or a device");
+                file_names[i], S_ISLNK(about.st_mode) ? "a link" : "a directory or a device");
     }
     return PLIM_OK;
 }
