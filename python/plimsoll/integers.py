@@ -12,7 +12,14 @@ from typing import Any
 from .dataset import DATA_OFFSET, Dataset
 from .errors import UsageError
 
-__all__ = ['IntegerList']
+__all__ = ['IntegerList', 'address_of']
+
+
+def address_of(array: Any) -> int:
+    """Where an array or a tensor lies; 0 for anything else."""
+    if hasattr(array, 'data_ptr'):
+        return int(array.data_ptr())
+    return int(array.ctypes.data) if hasattr(array, 'ctypes') else 0
 
 
 class IntegerList:

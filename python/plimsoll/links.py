@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .dataset import Dataset
 from .errors import DataError, UsageError
-from .integers import IntegerList
+from .integers import IntegerList, address_of
 from .loader import NeighborLoader, _refuse, takes_dataloader
 
 if TYPE_CHECKING:
@@ -149,12 +149,6 @@ def _labels_of(path: Any) -> Any:
     return numpy.load(path, mmap_mode='r')
 
 
-def _address(array: Any) -> int:
-    if array is None:
-        return 0
-    return int(array.data_ptr() if hasattr(array, 'data_ptr') else array.ctypes.data)
-
-
 class LinkNeighborLoader(NeighborLoader):
     """PyTorch Geometric's LinkNeighborLoader over a dataset on disk, under a memory line.
 
@@ -269,7 +263,9 @@ class LinkNeighborLoader(NeighborLoader):
             self._times = IntegerList.of(self._file.column(self._times.owner), 0)
         self._input_nodes = given
         if self._file is None:
-            self._nodes().check(self._total, 'edge_label_index')
+            nodes = self._nodes()
+            nodes.check(self._total, 'edge_label_index')
+            self._copies = nodes.address != address_of(given)
         negatives = self._negatives
         self._sums = [
             _running_sums(weights, self._total, name)
@@ -286,7 +282,7 @@ class LinkNeighborLoader(NeighborLoader):
 
     def _seeds(self, address: int) -> _core._Seeds:
         negatives, (rank, ranks) = self._negatives, self._place()
-        source_sums, target_sums = map(_address, self._sums)
+        source_sums, target_sums = map(address_of, self._sums)
         return {
             'source': f'{self._count} links',
             'times': self._times.address if self._times is not None else 0,
@@ -314,6 +310,9 @@ class LinkNeighborLoader(NeighborLoader):
 
     def _list(self) -> IntegerList | None:
         return super()._list() if self._file is None else None
+
+    def _list_bytes(self) -> int:
+        return 2 * super()._list_bytes() if self._file is None else 0
 
     def _nodes(self) -> Any:
         if self._file is not None:

@@ -21,7 +21,7 @@ from .dataset import COLUMN_OF, COLUMNS, Dataset, checked, split_name
 from .errors import BatchesHeldError, MemoryLineError, UsageError
 from .gpu import Transfer
 from .guard import Headroom, Shortage
-from .integers import IntegerList
+from .integers import IntegerList, address_of
 from .limits import size_of
 from .shared_loader import Shared
 
@@ -76,6 +76,7 @@ class StreamLoader:
     _fanout: tuple[int, ...]
     _times: IntegerList | None = None  # of the seeds
     _padded_times: IntegerList | None = None  # the same, as many as seeds are listed for the ranks
+    _copies: bool  # input_nodes are not integers of 64 bits in a row
     _bare = False  # without labels, and the seeds can be replaced: for plimsoll.pyg's sampler
     _input = 'nodes', 'input_nodes'  # what is loaded, and the argument that lists it
 
@@ -146,6 +147,7 @@ class StreamLoader:
         """Checks the seeds and counts them."""
         self._split = split_name(input_nodes) if isinstance(input_nodes, str) else None
         self._input_nodes = input_nodes
+        self._copies = True
         if self._split is not None:
             self._count, self._by_id = dataset.num_split(self._split), False
         elif input_nodes is None:
@@ -153,6 +155,7 @@ class StreamLoader:
         else:
             nodes = IntegerList.of(input_nodes, self._total)
             self._count, self._by_id = nodes.count, nodes.by_id
+            self._copies = nodes.address != address_of(input_nodes)
             if self._count > 0:
                 nodes.check(self._total)
         if self._count == 0:
@@ -222,6 +225,11 @@ class StreamLoader:
         if self._padded_count() == self._count and self._times is None:
             return None
         return IntegerList.of_split(self.data, self._split).repeated(self._padded_count())
+
+    def _list_bytes(self) -> int:
+        """Bytes that _list() takes until the library has copied the list; none where it is the script's own."""
+        reads = self._split is not None and self._padded_count() == self._count and self._times is None
+        return 0 if reads or (self._split is None and not self._copies) else 8 * self._padded_count()
 
     def _connect(self) -> _core.Stream:
         self._shared.check_process()

@@ -384,7 +384,7 @@ class Rehearsal:
         """Bytes of the smallest loader, and the line that it needs."""
         job = _core.job(line=self._limit(), threads=_core.limits(threads=self.shared.settings['threads'] or 0)['threads'] + 1)
         try:
-            _core.fits(job=job, memory=1, **self.shared._recipe(self.loader))
+            self.shared.fits(job, 1, self.loader)
         except MemoryLineError as error:
             line = error.needed_bytes or 0
             return line - job.accounts()['process'] - _reserve(line), line

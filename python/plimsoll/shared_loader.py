@@ -1,11 +1,13 @@
 """What all loaders of a dataset share: one loader of the library under one memory line."""
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -89,10 +91,29 @@ class Shared:
             line = min(self.settings['memory'] or found['line_bytes'], found['line_bytes'])
             job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
             try:
-                _core.fits(job=job, memory=line, **self._recipe(loader))
+                self.fits(job, line, loader)
             except MemoryLineError as error:
                 self.loaders.discard(loader)
                 raise self.refusal(loader, error) from None
+
+    def list_bytes(self) -> int:
+        """Bytes of the longest list of seeds that is made for the library, which plans its copy alone."""
+        return max((loader._list_bytes() for loader in list(self.loaders)), default=0)
+
+    def fits(self, job: _core.Job, line: int, first: StreamLoader) -> None:
+        """Raises MemoryLineError, with the minimum line, if the loaders do not fit under a line."""
+        with self._beside_lists():
+            _core.fits(job=job, memory=max(1, line - self.list_bytes()), **self._recipe(first))
+
+    @contextlib.contextmanager
+    def _beside_lists(self) -> Iterator[None]:
+        """For a plan without the memory of lists: adds it to what a refusal says is needed."""
+        try:
+            yield
+        except MemoryLineError as error:
+            if error.needed_bytes is not None:
+                error.needed_bytes += self.list_bytes()
+            raise
 
     def refusal(self, loader: StreamLoader, error: MemoryLineError) -> MemoryLineError:
         """The library's refusal in a script's own terms."""
@@ -197,7 +218,9 @@ class Shared:
         # One thread more: the caller waits for batches, so that Ctrl-C ends its waiting, and builds none.
         job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
         try:
-            self.core = _core.loader(job=job, memory=self.line, **self._recipe(first))
+            with self._beside_lists():
+                line = (self.line or found['line_bytes']) - self.list_bytes()
+                self.core = _core.loader(job=job, memory=max(1, line), **self._recipe(first))
         except MemoryLineError as error:
             raise self.refusal(first, error) from None
         self.job, self.guard = job, self.guard or StepGuard()

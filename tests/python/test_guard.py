@@ -98,6 +98,28 @@ def test_a_line_below_the_limit_is_kept(path):
     assert code == 3 and found[0] >= 1 and found[2] <= 600 * MIB, found
 
 
+@pytest.mark.nightly
+def test_the_list_of_all_nodes_is_planned(tmp_path):
+    """The package makes it for the library, which copies it: at the minimum, there is memory for both."""
+    words = ['--nodes', '8000000', '--edges', '8000000', '--features', '4', '--classes', '5']
+    subprocess.run([PLIMSOLL, 'generate', 'free', tmp_path / 'graph', '--quiet', *words], check=True, timeout=1500)
+    script = '''
+        import sys, plimsoll, torch
+        ds = plimsoll.open(sys.argv[1])
+        held = plimsoll._core.sample()['rss_bytes']
+        try:
+            plimsoll.NeighborLoader(ds, [2], None, batch_size=64, memory=held + (64 << 20))
+        except plimsoll.MemoryLineError as error:
+            line = error.needed_bytes
+        loader = plimsoll.NeighborLoader(ds, [2], None, batch_size=64, memory=line)
+        next(iter(loader))
+        print((plimsoll._core.sample()['rss_peak_bytes'] - line) >> 20)
+    '''
+    done = subprocess.run([sys.executable, '-c', textwrap.dedent(script), tmp_path / 'graph'], capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 0, 'MiB over the line'
+
+
 class Core:
     """A loader of the library whose figures a test sets."""
 
