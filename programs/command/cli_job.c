@@ -1,6 +1,7 @@
 /* The job of a verb: limits, signals, and the report at the end. */
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/printable.h"
 #include "command/cli.h"
 
 #include <signal.h>
@@ -62,9 +63,7 @@ void cli_print_line_hint(void)
     const char *hint = cli_limit_hint(line_source);
     if (hint == NULL || strcmp(line_source, "--memory") == 0)
         return;
-    (void)fputs("plimsoll: the line comes from ", stderr);
-    cli_print_text(stderr, line_source); /* a control group may have any name */
-    (void)fprintf(stderr, "; %s\n", hint);
+    (void)fprintf(stderr, "plimsoll: the line comes from %s; %s\n", line_source, hint);
 }
 
 static void print_line(const cli_common_t *common, const plim_limits_t *limits)
@@ -119,12 +118,13 @@ plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_
     return PLIM_OK;
 }
 
-/* Names the source of a limit as an option: --memory. */
+/* Names the source of a limit as an option (--memory), and makes it printable: a control group may
+ * have any name. */
 static void in_options(plim_limit_t *limit)
 {
     char text[CLI_MESSAGE_MAX];
-    (void)snprintf(limit->source, sizeof limit->source, "%.255s",
-                   cli_message_text(limit->source, text));
+    (void)cli_message_text(limit->source, text);
+    plim__text_printable(text, strlen(text), limit->source, sizeof limit->source);
 }
 
 plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_out)

@@ -210,6 +210,25 @@ def test_control_characters_do_not_reach_the_terminal(dataset, run, tmp_path):
     assert not printed(call('train', dataset, '--model', HOSTILE))
 
 
+def test_the_name_of_a_control_group_is_printable():
+    root = pathlib.Path('/sys/fs/cgroup/memory')
+    if os.geteuid() != 0 or not (root / 'memory.limit_in_bytes').exists():
+        pytest.skip('needs root and memory cgroups of version 1')
+    group = root / f'plimsoll-{os.getpid()}-\x1b[31m'
+    try:
+        group.mkdir()
+    except OSError as reason:
+        pytest.skip(f'no memory cgroup here: {reason}')
+    try:
+        (group / 'memory.limit_in_bytes').write_text(str(512 << 20))
+        enter = ['sh', '-c', 'echo $$ > "$0/cgroup.procs" && exec "$@"', group, im.PLIMSOLL]
+        for words in (['limit'], ['limit', '--json'], ['plan', 'arxiv']):
+            done = subprocess.run([*enter, *words], capture_output=True, timeout=1500, check=False)
+            assert group.name[:-5].encode() in done.stdout and not printed(done), done.stdout
+    finally:
+        group.rmdir()
+
+
 def test_names_in_other_scripts_are_printed_as_they_are(dataset):
     place = dataset.rename(dataset.with_name('数据-é'))
     done = call('inspect', place)
