@@ -323,6 +323,8 @@ def test_any_program_with_what_it_asks_of_slurm(tmp_path):
     plimsoll('slurm', '--memory', '8G', '--time', '5', '--output', 'a/b/c/%j.out', '--', 'true', cwd=tmp_path)
     assert (tmp_path / 'a' / 'b' / 'c').is_dir()
     plimsoll('slurm', '--memory', '8G', '--time', '5', '--output', '/proc/none/%j.out', '--', 'true', cwd=tmp_path)  # it may be another machine's
+    plimsoll('slurm', '--time', '5', '--output', 'refused/%j.out', '--', 'true', code=2, cwd=tmp_path)
+    assert not (tmp_path / 'refused').exists()
     for wrong in ['--partition', 'a b'], ['--gres', 'x\n#SBATCH --mem=1'], ['--setup', 'a\nb'], ['--qos', '']:
         plimsoll('slurm', '--memory', '8G', '--time', '5', *wrong, '--', 'true', code=2, cwd=tmp_path)
 

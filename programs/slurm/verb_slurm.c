@@ -327,6 +327,7 @@ static int print_script(const slurm_t *slurm)
     char *text = slurm_script_text(script);
     if (text == NULL)
         return cli_failed_with(&slurm->common, PLIM_ERR_NOMEM, "no memory for the script", NULL);
+    make_output_directory(script->requests.output);
     if (slurm->common.json)
         cli_print_json(json_pack("{s:s, s:I, s:I, s:I, s:o}", "verb", script->verb, "memory_bytes",
                                  memory, "seconds", seconds, "cpus", (json_int_t)script->cpus,
@@ -432,7 +433,6 @@ static int run(int argc, char **argv)
         return cli_wrong_use(&slurm.common, "give --like or --memory, not both");
     if (!check_requests(&slurm))
         return CLI_WRONG_USE;
-    make_output_directory(slurm.script.requests.output);
     exit_code = slurm.like != NULL ? take_like(&slurm) : CLI_DONE;
     if (exit_code != CLI_DONE)
         return exit_code;
