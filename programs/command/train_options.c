@@ -373,10 +373,10 @@ const cli_option_t train_run_options[] = {
     {"init", "FILE",
      "begin with the weights of a safetensors file: a run's, or PyG's of the same names and "
      "shapes",
-     "Of another run (best.safetensors) any other settings may differ that keep the model's "
-     "shapes; the layers of a PyTorch Geometric model, as "
+     "It may be another run's best.safetensors, if the models have the same shapes; other settings "
+     "may differ. The layers of a PyTorch Geometric model, as "
      "'safetensors.torch.save_file(model.state_dict(), file)' writes them, may also be called "
-     "conv1, conv2 and so on. The optimiser begins anew. run.json keeps the path; a run that "
+     "conv1, conv2 and so on. The optimiser starts from zero. run.json keeps the path; a run that "
      "continues has its own weights.",
      AT(training.init), .kind = CLI_TEXT},
     {"checkpoint-every", "STEPS",

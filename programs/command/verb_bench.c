@@ -53,7 +53,7 @@ static const cli_option_t recipe_options[] = {
      "In the native form every node drawn so far draws again at each hop. A seed's neighbourhood "
      "therefore does not depend on its batch, and a batch too large for its slot can be delivered "
      "in parts. Within an epoch a node draws the same neighbours at a hop in every batch; each "
-     "epoch draws anew. In PyTorch Geometric's form a node draws once, at the hop after it was "
+     "epoch has new draws. In the form pyg a node draws once, at the hop after it was "
      "drawn. This builds NeighborLoader's blocks; use it to compare speeds.",
      AT(recipe.form), CLI_LIST(PLIM_NATIVE, "native", "pyg")},
     {"seed", "S", "seed of all draws and of the order; default 0", AT(recipe.seed),

@@ -35,7 +35,7 @@ static const cli_option_t own_options[] = {
     {"symmetrise", NULL, "add the reverse of each edge; duplicates go", AT(symmetrise)},
     {"remove-duplicates", NULL, "keep one of equal edges", AT(remove_duplicates)},
     {"duplicates", "WHAT",
-     "columns of equal edges, of which one is kept: those of the %s; default first",
+     "of equal edges one is kept; its columns are the %s of theirs; default first",
      "Features and weights of equal edges are those of the first in the source, their sum, or the "
      "largest of each; sum and largest imply --remove-duplicates. Types are always those of the "
      "first, and times, except that largest takes the latest. The reverse of an edge has the "
@@ -70,7 +70,7 @@ static const cli_option_t own_options[] = {
      "Features must not be negative.",
      AT(normalise_features)},
     {"targets", "WHAT", "%s (a regression); default: whole numbers in one column are classes",
-     "Of values NaN alone means unknown.", AT(targets),
+     "With values only NaN means unknown.", AT(targets),
      CLI_LIST(PLIM_TARGETS_CLASSES, "classes", "values")},
     {"nodes", "N", "number of nodes, for sources that do not tell it",
      "A text edge list does not show isolated nodes after its largest id.", AT(num_nodes),

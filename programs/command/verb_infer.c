@@ -389,8 +389,10 @@ static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset
         object = json_pack("{s:o, s:o, s:s, s:s, s:b}", "run", cli_json_text(infer->run), "out",
                            cli_json_text(infer->out), "split", name, "kind", kinds[infer->kind],
                            "exact", (int)infer->inference.exact);
-    else if (!infer->common.quiet)
-        (void)printf("%s: %s of %s\n", infer->out, kinds[infer->kind], name);
+    else if (!infer->common.quiet) {
+        cli_print_text(stdout, infer->out);
+        (void)printf(": %s of %s\n", kinds[infer->kind], name);
+    }
     cli_flush();
     cli_job_report(job, object);
     if (object != NULL)
@@ -430,9 +432,8 @@ static const cli_option_t predict_options[] = {
     {"split", "NAME", "%s; default test; of a run over links: all", AT(split), SPLITS},
     {"kind", "KIND",
      "%s; default logits, of a run over links embeddings, with --pairs scores. logits: float32 (n, "
-     "outputs); classes: "
-     "int64 (n); probabilities: "
-     "float32 (n, outputs); embeddings: float32 (n, hidden), the input of the last layer; scores: "
+     "outputs); classes: int64 (n); probabilities: float32 (n, outputs); embeddings: float32 (n, "
+     "hidden), the input of the last layer; scores: "
      "float32 (pairs), of --pairs",
      "classes are those with the largest output; probabilities are the softmax of the outputs, or "
      "with the loss bce the sigmoid of each. Of a run over links embeddings are the outputs of the "

@@ -476,7 +476,8 @@ static const cli_option_t own_options[] = {
      "and the part of a batch that each computes",
      "Batches then have R shares unless --shares says otherwise. Steps and evaluations are "
      "divided among ranks, the start and checkpoints are not. Windows on disk are planned for "
-     "whole batches, of which a rank needs its part. MPI's memory counts in 'process': 64 MiB are "
+     "whole batches, although a rank reads only its part. MPI's memory counts in 'process': 64 MiB "
+     "are "
      "assumed, and under mpirun it is measured, as train does it: after messages to and from "
      "every rank. In JSON: 'ranks' with count, shares, rank_shares, exchange_bytes, collectives, "
      "mpi_bytes and mpi_measured.",

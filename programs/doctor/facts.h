@@ -25,7 +25,7 @@ typedef enum doctor_cause {
     DOCTOR_OOM_NUMA,      /* the memory nodes that the job was bound to */
     DOCTOR_OOM_CGROUP,    /* at the limit of the victim's own group */
     DOCTOR_OOM_HOST,      /* the whole machine ran out */
-    DOCTOR_OOM_KERNEL,    /* the kernel; whose limit it was is not told */
+    DOCTOR_OOM_KERNEL,    /* the kernel; the limit is unknown */
     DOCTOR_OOM_SLURM,     /* Slurm says so; the kernel's lines are missing */
     DOCTOR_OOM_DAEMON,    /* systemd-oomd, earlyoom, Ray: before the kernel did */
     DOCTOR_OOM_EVICTED,   /* Kubernetes took the pod off a node that was short */
@@ -46,7 +46,7 @@ typedef enum doctor_cause {
     DOCTOR_SEGFAULT,
     DOCTOR_BUS_ERROR,
     DOCTOR_ABORTED,
-    DOCTOR_KILLED, /* SIGKILL; by whom is not told */
+    DOCTOR_KILLED, /* SIGKILL by an unknown sender */
     DOCTOR_WORKER_EXIT,
     DOCTOR_PYTHON_ERROR,
     DOCTOR_PEER_LOST,  /* a rank waited for another one in vain */
@@ -66,8 +66,8 @@ bool doctor_cause_is_memory(doctor_cause_t cause, bool refused);
 typedef enum doctor_role {
     DOCTOR_ROLE_CAUSE,       /* by itself explains the end */
     DOCTOR_ROLE_SYMPTOM,     /* an end without its reason: a signal, an exit code */
-    DOCTOR_ROLE_CONSEQUENCE, /* somebody reports another one's end */
-    DOCTOR_ROLE_HARMLESS,    /* the same words, but no job died of it */
+    DOCTOR_ROLE_CONSEQUENCE, /* a process reports the end of another */
+    DOCTOR_ROLE_HARMLESS,    /* words of a cause in a text that ends no job */
     DOCTOR_ROLE_CONTEXT      /* figures only */
 } doctor_role_t;
 
@@ -127,7 +127,7 @@ typedef struct doctor_fact {
     int source;
     int64_t line;
     int64_t progress;                   /* lines of progress in its source before it */
-    int64_t figure[DOCTOR_NUM_FIGURES]; /* -1: not told */
+    int64_t figure[DOCTOR_NUM_FIGURES]; /* -1: unknown */
     char word[2][DOCTOR_WORD];
     char text[DOCTOR_EVIDENCE]; /* printable UTF-8, cut */
 } doctor_fact_t;
@@ -147,9 +147,9 @@ typedef struct doctor_source {
 
 /* How the job ended by Slurm's word. */
 typedef struct doctor_slurm {
-    char job[32];      /* "123", "123_4"; "": not told */
-    char state[24];    /* of the job; "": not told */
-    int code, signal;  /* -1: not told */
+    char job[32];      /* "123", "123_4"; "": unknown */
+    char state[24];    /* of the job; "": unknown */
+    int code, signal;  /* -1: unknown */
     int num_steps;     /* steps of srun */
     int steps_done;    /* those that COMPLETED with 0:0 */
     int64_t requested; /* memory; -1 */
@@ -206,7 +206,7 @@ typedef struct doctor_process {
 
 /* What a timeline shows. Bytes are of memory that the kernel cannot take back. */
 typedef struct doctor_growth {
-    double interval; /* seconds between two ticks; INFINITY: not told */
+    double interval; /* seconds between two ticks; INFINITY: unknown */
     int64_t samples;
     doctor_series_t held;
     doctor_series_t gpu; /* of the fullest GPU */
@@ -223,7 +223,7 @@ typedef struct doctor_growth {
     char peak_phase[64], kill_phase[64];        /* the phases of both; "": no marks */
     int64_t last, shared_last, cache_last;      /* of the last sample */
     int64_t processes_at_peak, largest_at_peak; /* a number; private bytes of the largest */
-    int64_t hits, kills;                        /* of the group during the run; -1: not told */
+    int64_t hits, kills;                        /* of the group during the run; -1: unknown */
     int64_t first_hits, first_kills;            /* counters of the first sample; -1 */
     int64_t parent_hits, host_kills;            /* by the end's line; -1 */
     int64_t code, signal;                       /* of the command's end; -1 */
@@ -278,7 +278,7 @@ struct doctor {
     bool heading;              /* `columns` are set */
     bool row_piped;            /* the row at hand is separated by | */
     int64_t limit, shmem;      /* of the group, by the kernel; -1 */
-    int64_t kills;             /* oom_kill by a counter; -1: not told */
+    int64_t kills;             /* oom_kill by a counter; -1: unknown */
     doctor_slurm_t slurm;
     doctor_recipe_t recipe;
     doctor_wrapped_t wrapped;
@@ -341,10 +341,10 @@ typedef struct doctor_shape {
     doctor_pattern_t pattern;
     double bytes_per_s;      /* LEAK, START; a step, where growth.steps */
     int64_t bytes_per_phase; /* EPOCHS */
-    int64_t gpu_per_phase; /* the fullest GPU rose by so much from phase to phase; 0: not so … */
-    double gpu_per_s;      /* … or a second, where no phases are marked */
-    int64_t rise;          /* SPIKE, START: how much */
-    const char *phase;     /* in which the end, or the spike, was; "": no marks */
+    int64_t gpu_per_phase;   /* mean rise of the fullest GPU from phase to phase; 0: none … */
+    double gpu_per_s;        /* … or a second, where no phases are marked */
+    int64_t rise;            /* SPIKE, START: how much */
+    const char *phase;       /* in which the end, or the spike, was; "": no marks */
 } doctor_shape_t;
 
 /* Whether a watch's record ends without its end's line: its watcher was killed too, or still runs.

@@ -92,7 +92,7 @@ static void take_processes(doctor_growth_t *growth, plim__json_t line)
             continue;
         }
         if (bytes == 0 && i < growth->num_processes)
-            continue; /* it dies: what it held before counts */
+            continue; /* it is dying: keep what it held before */
         growth->process[i] = (doctor_process_t){pid, bytes};
         growth->num_processes += i == growth->num_processes;
     }
@@ -208,7 +208,7 @@ static void reach_limit(doctor_growth_t *growth, int64_t limit)
     while (i < growth->held.num_points && growth->held.point[i].seconds < growth->kill_s)
         i++;
     if (i == growth->held.num_points) {
-        growth->held.in_point = 0; /* a point of its own */
+        growth->held.in_point = 0; /* begin a new point */
         growth->samples++;
         add_point(&growth->held, growth->kill_s, limit);
     } else {
@@ -244,25 +244,25 @@ static void take_end(doctor_growth_t *growth, plim__json_t line)
     while (plim__json_next_element(groups, &at, &group)) {
         const int64_t limit = get_int(group, "limit_bytes");
         int64_t hits = get_int(group, "limit_hits");
-        /* The same: then the limit that the use came nearest to was this one. */
+        /* The same for a parent whose limit the use came nearest to. */
         if (hits == 0 && growth->hits == 0 && growth->kills > 0 && limit > 0 &&
             limit == get_int(line, "peak_line_bytes") &&
             get_int(line, "peak_used_bytes") >= limit - limit / 10)
             hits = growth->kills;
         growth->parent_hits = plim__max_i64(growth->parent_hits, hits);
-        /* A parent's limit counts more than the tick's line, which was another one. */
+        /* The parent's limit was hit, not the one that the ticks compared with. */
         if (hits > 0 && growth->hits == 0 && limit > 0) {
             reach_limit(growth, limit);
             growth->limit = limit;
             growth->on_host = false;
         }
     }
-    /* Under a limit of its own; without one, what its processes held. */
+    /* Use under the limit; without a limit of its own, what the processes held. */
     const int64_t used = growth->on_host ? -1 : get_int(line, "peak_used_bytes");
     growth->peak = plim__max_i64(growth->peak, used > 0 ? used : get_int(line, "peak_bytes"));
 }
 
-/* Each GPU has a line; the fullest one counts. */
+/* Each GPU has a line of its own; the fullest one is kept. */
 static void take_gpu(doctor_growth_t *growth, double seconds, int64_t used)
 {
     doctor_series_t *gpu = &growth->gpu;

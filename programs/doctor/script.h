@@ -45,8 +45,8 @@ typedef struct doctor_script {
         int indent;
         bool evaluates, guarded, trains, whole;
         doctor_found_habit_t call; /* the first call of the model; line 0: none */
-    } function;                    /* the outermost one of an evaluation; evaluates: it is one,
-                                      whole: and no part of a step: it loops or calls eval() */
+    } function;                    /* the outermost open one; evaluates: its name says so; whole:
+                                      it loops or calls eval(), so it is no part of a step */
     bool pinned;                   /* in the call that is open */
     int workers;
     int64_t call_line;

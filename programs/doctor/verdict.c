@@ -275,7 +275,7 @@ int64_t doctor_cuda_idle(const doctor_fact_t *fact)
     return plim__max_i64(0, figure[DOCTOR_RESERVED] - figure[DOCTOR_ALLOCATED]);
 }
 
-/* Bytes that torch could still have taken: free, and within a memory fraction; -1: not told. */
+/* Bytes that torch could still have taken: free, and within a memory fraction; -1: unknown. */
 static int64_t cuda_free(const doctor_fact_t *fact)
 {
     const int64_t *figure = fact->figure, idle = doctor_cuda_idle(fact);

@@ -78,7 +78,7 @@ bool doctor_verdict_is_kill_code(const doctor_t *doctor, const doctor_verdict_t 
 void doctor_verdict_unknown(doctor_verdict_t *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Bytes that PyTorch held reserved and unused, by the message; -1: not told. Before it raises,
+/* Bytes that PyTorch held reserved and unused, by the message; -1: unknown. Before it raises,
  * torch releases all that is not split, so what is left is fragmented. */
 int64_t doctor_cuda_idle(const doctor_fact_t *fact);
 

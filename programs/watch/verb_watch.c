@@ -62,7 +62,6 @@ typedef struct watch_run {
 static bool take_interval(void *context, char *text, char ***next)
 {
     watch_run_t *run = context;
-
     char *end;
     double value = strtod(text, &end);
     (void)next;
@@ -82,7 +81,6 @@ static bool take_warnings(void *context, char *text, char ***next)
 {
     watch_run_t *run = context;
     watch_options_t *options = &run->options;
-
     const char *at = text;
     (void)next;
     options->num_warnings = 0;
@@ -108,7 +106,6 @@ static bool take_signal(void *context, char *text, char ***next)
 {
     watch_run_t *run = context;
     watch_options_t *options = &run->options;
-
     char *end;
     (void)next;
     options->signal_at = strtod(text, &end);

@@ -442,18 +442,13 @@ static void find_line(watch_t *watch)
     }
 }
 
-static bool differs(int64_t now, int64_t then)
-{
-    const int64_t change = llabs(now - then);
-    return change > (int64_t)1 << 20 && change > plim__max_i64(then, 0) / 100;
-}
-
 static bool is_worth_writing(const watch_t *watch, double at)
 {
     const written_t *last = &watch->last;
     return watch->ticks == 1 || at - last->at >= LINE_SECONDS - watch->params.interval / 2 ||
-           differs(watch->used, last->used) || differs(watch->totals.rss, last->rss) ||
-           differs(watch->sample.group_bytes, last->group) ||
+           watch_record_differs(watch->used, last->used) ||
+           watch_record_differs(watch->totals.rss, last->rss) ||
+           watch_record_differs(watch->sample.group_bytes, last->group) ||
            watch->sample.group_kills != last->kills ||
            watch->sample.group_limit_hits != last->hits || watch_tree_moved(&watch->tree);
 }

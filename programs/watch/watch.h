@@ -3,8 +3,8 @@
  * timeline.jsonl of a directory (docs/format.md) and compared with the limits.
  *
  * The caller starts the command, as its child, and calls watch_tick at an interval of its
- * choice. What concerns its own process is left to it: to be the subreaper of the command
- * (PR_SET_CHILD_SUBREAPER), without which orphans leave the tree; signals; waiting for children.
+ * choice. The caller also makes itself the subreaper of the command (PR_SET_CHILD_SUBREAPER),
+ * without which orphans leave the tree, handles signals and waits for children.
  */
 #ifndef WATCH_H
 #define WATCH_H

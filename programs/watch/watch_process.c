@@ -36,7 +36,7 @@ void watch_prepare(void)
     }
 }
 
-/* In the child: becomes the command, as if this program had not been between. */
+/* In the child: becomes the command, with the limits and signals that the watcher was given. */
 _Noreturn static void become(char *const *words, const char *marks, int go, int failed)
 {
     char byte;

@@ -1,6 +1,9 @@
 #include "watch/watch_record.h"
 
+#include "base/check.h"
+
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 void watch_record_begin(watch_record_t *record, const char *kind)
@@ -21,6 +24,12 @@ void watch_record_real(watch_record_t *record, const char *key, int decimals, do
 {
     if (value >= 0)
         plim__json_put_real(&record->json, key, decimals, value);
+}
+
+bool watch_record_differs(int64_t now, int64_t then)
+{
+    const int64_t change = llabs(now - then);
+    return change > (int64_t)1 << 20 && change > plim__max_i64(then, 0) / 100;
 }
 
 bool watch_record_write(watch_record_t *record)

@@ -24,6 +24,9 @@ void watch_record_begin(watch_record_t *record, const char *kind);
 void watch_record_number(watch_record_t *record, const char *key, int64_t value);
 void watch_record_real(watch_record_t *record, const char *key, int decimals, double value);
 
+/* Whether bytes have moved by what is worth a line: more than 1 MiB and 1 %. */
+bool watch_record_differs(int64_t now, int64_t then);
+
 /* Ends the line and appends it. False after an error, which `error` keeps: the line is lost, later
  * ones may succeed. */
 bool watch_record_write(watch_record_t *record);

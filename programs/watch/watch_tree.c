@@ -345,9 +345,7 @@ void watch_tree_waited(watch_tree_t *tree, const struct rusage *usage)
 
 static bool has_moved(const watch_tree_process_t *process)
 {
-    const int64_t change = llabs(process->rss - process->listed);
-    return process->began ||
-           (change > (int64_t)1 << 20 && change > plim__max_i64(process->listed, 0) / 100);
+    return process->began || watch_record_differs(process->rss, process->listed);
 }
 
 bool watch_tree_moved(const watch_tree_t *tree)
