@@ -380,33 +380,17 @@ static void put_plan_bytes(report_page_t *page, const report_run_record_t *recor
     report_page_bytes(page, plim__json_real(get(record->plan, key), -1));
 }
 
-static void put_measured_peak(report_page_t *page, const report_run_record_t *record,
-                              const char *key)
+/* A row with a value of each run; one below 0 is unknown. */
+static void put_values(report_page_t *page, const runs_t *runs, const char *title,
+                       void (*put)(report_page_t *page, double value), const double *value)
 {
-    (void)key;
-    report_page_bytes(page, report_track_highest(&record->memory, -1));
-}
-
-static void put_reserved_peak(report_page_t *page, const report_run_record_t *record,
-                              const char *key)
-{
-    (void)key;
-    report_page_bytes(page, record->reserved_peak > 0 ? record->reserved_peak : -1);
-}
-
-static void put_measured_epoch(report_page_t *page, const report_run_record_t *record,
-                               const char *key)
-{
-    (void)key;
-    report_page_seconds(
-        page, record->whole_epochs > 0 ? record->whole_seconds / record->whole_epochs : -1);
-}
-
-static void put_measured_seconds(report_page_t *page, const report_run_record_t *record,
-                                 const char *key)
-{
-    (void)key;
-    report_page_seconds(page, record->seconds > 0 ? record->seconds : -1);
+    report_page_format(page, "<tr><th scope=\"row\">%s</th>", title);
+    for (int i = 0; i < runs->num_records; i++) {
+        report_page_put(page, "<td>");
+        put(page, value[i]);
+        report_page_put(page, "</td>");
+    }
+    report_page_put(page, "</tr>");
 }
 
 static void put_plan_account(report_page_t *page, const report_run_record_t *record,
@@ -468,15 +452,23 @@ static void put_account(report_page_t *page, const runs_t *runs, const char *nam
 
 static void put_plan(report_page_t *page, const runs_t *runs)
 {
+    double reserved[REPORT_RUNS], peak[REPORT_RUNS], epoch[REPORT_RUNS], seconds[REPORT_RUNS];
     if (!any_has(runs, TEXT(plan)))
         return;
+    for (int i = 0; i < runs->num_records; i++) {
+        const report_run_record_t *record = runs->record[i];
+        reserved[i] = record->reserved_peak > 0 ? record->reserved_peak : -1;
+        peak[i] = report_track_highest(&record->memory, -1);
+        epoch[i] = record->whole_epochs > 0 ? record->whole_seconds / record->whole_epochs : -1;
+        seconds[i] = record->seconds > 0 ? record->seconds : -1;
+    }
     begin_table(page, runs, "Plan and measured", "");
     put_row(page, runs, "memory, planned peak", put_plan_bytes, "total_bytes");
-    put_row(page, runs, "memory, reserved at most", put_reserved_peak, "");
-    put_row(page, runs, "memory, measured peak", put_measured_peak, "");
+    put_values(page, runs, "memory, reserved at most", report_page_bytes, reserved);
+    put_values(page, runs, "memory, measured peak", report_page_bytes, peak);
     put_row(page, runs, "memory, minimum line", put_plan_bytes, "minimum_bytes");
-    put_row(page, runs, "epoch, measured", put_measured_epoch, "");
-    put_row(page, runs, "run, measured", put_measured_seconds, "");
+    put_values(page, runs, "epoch, measured", report_page_seconds, epoch);
+    put_values(page, runs, "run, measured", report_page_seconds, seconds);
     put_members(page, runs, TEXT(plan), "accounts", 32, put_account);
     end_table(page);
 }
