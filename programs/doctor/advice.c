@@ -365,19 +365,23 @@ static void advise_killed(const doctor_t *doctor, doctor_verdict_t *verdict)
         return;
     }
     (void)plim_size_text(now.plan.peak, peak);
+    const bool above = verdict->limit <= 0 || now.plan.peak > verdict->limit;
     if (verdict->limit <= 0)
         doctor_verdict_unknown(verdict,
-                               "the memory limit: if it was below the estimated peak of %s, memory "
-                               "was the reason",
+                               "the memory limit: if it is below the estimated peak of %s, memory "
+                               "is the likely reason",
                                peak);
     else
-        doctor_verdict_unknown(
-            verdict,
-            "whether memory was the reason: the estimated peak of %s is %s the limit of %s", peak,
-            now.plan.peak > verdict->limit ? "above" : "below",
-            plim_size_text(verdict->limit, limit));
-    if (verdict->limit <= 0 || now.plan.peak > verdict->limit)
+        doctor_verdict_unknown(verdict,
+                               "the reason; but the estimated peak of %s is %s the limit of %s, so "
+                               "memory is %s",
+                               peak, above ? "above" : "below",
+                               plim_size_text(verdict->limit, limit),
+                               above ? "likely" : "unlikely");
+    if (above)
         estimate_memory(recipe, &now, verdict);
+    else
+        note_assumed(recipe, &now, verdict);
     next_by_estimate(verdict, &now);
     doctor_estimate_close(&now);
 }
