@@ -1,3 +1,4 @@
+# labels: together
 """Datasets from arrays in Python: those of importing their files, for any chunks, in flat memory; nothing is left after an error."""
 import gc
 import os

@@ -1,3 +1,4 @@
+# labels: together
 """Batches on a GPU, without one: a stream that runs its work late, and says when it has."""
 import contextlib
 import ctypes
