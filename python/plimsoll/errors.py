@@ -3,6 +3,10 @@ from __future__ import annotations
 
 import keyword
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .guard import Shortage
 
 __all__ = [
     'BatchesHeldError',
@@ -38,6 +42,7 @@ class MemoryLineError(Error, MemoryError):
 
     status = 'budget'
     batch_size: int | None = None  # the largest that fits, by a rehearsal; 0: none
+    shortage: Shortage | None = None  # for the package: the loader may be made smaller by that
 
 
 class OutOfMemoryError(Error, MemoryError):

@@ -443,19 +443,6 @@ def _made_again(kind: type[StreamLoader], arguments: dict[str, Any], place: dict
     return loader
 
 
-class _PartsError(MemoryLineError):
-    """A batch that comes in parts does not fit beside the library's loader, which may become smaller."""
-
-    def __init__(self, short: Shortage) -> None:
-        needed, available, step = (_core.size_text(value) for value in (short.needed, short.headroom.bound, short.step))
-        super().__init__(
-            f'a batch comes in parts, and joining them takes {step}, so this process would need {needed}; it may hold {available}: use a '
-            'smaller batch_size, or give the job more memory'
-        )
-        self.short = short
-        self.needed_bytes, self.available_bytes = short.needed, short.headroom.bound
-
-
 class _Epoch:
     """An iterator over one epoch. Several of one loader may be in use: each moves the stream to its own position."""
 
@@ -517,9 +504,11 @@ class _Epoch:
             short = None
             try:
                 batch = self._receive()
-            except _PartsError as error:
-                short = error.short
-            if short is not None:  # and the parts are gone
+            except MemoryLineError as error:
+                short = error.shortage
+                if short is None:
+                    raise
+            if short is not None:  # the error is gone, and with it the parts
                 loader._make_smaller(short)
                 batch = self._receive()
             if batch is None:
@@ -820,7 +809,14 @@ class GraphLoader(StreamLoader):
             if now.held + 2 * part + copied <= now.bound - now.reserve // 2:
                 return
         whole = max(copied + part, core.plan['expect']['batch_bytes'])
-        raise _PartsError(Shortage(2 * whole, now._replace(held=now.held - copied)))
+        short = Shortage(2 * whole, now._replace(held=now.held - copied))
+        needed, available, step = (_core.size_text(value) for value in (short.needed, now.bound, short.step))
+        error = MemoryLineError(
+            f'{self._terms()}: a batch comes in parts, and joining them takes {step}, so this process would need {needed}; it may hold '
+            f'{available}: use {self._smaller()}, or give the job more memory'
+        )
+        error.needed_bytes, error.available_bytes, error.shortage = short.needed, now.bound, short
+        raise error
 
     def _join(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
         """One batch from the parts of it, which are let go of."""

@@ -38,7 +38,8 @@ _FITTED = 4  # the largest sizes, through which the line goes
 _SEARCHES = 8  # batch sizes that are looked at for one that fits, …
 _SEARCH_SECONDS = 2.0  # each for so long
 _SLACK = 1.05  # times what a step takes must fit with that batch size
-_BENT = 1.1  # a step that takes so many times what was predicted bends the line upwards
+_BENT = 1.1  # a step that takes so many times what was predicted bends the line upwards, …
+_BENT_MOST = 2.0  # … at most so that twice the size takes four times as much
 
 
 class Estimate(NamedTuple):
@@ -148,7 +149,7 @@ class _Line:
 
     def add(self, size: Size, taken: int) -> None:
         over = taken / max(self._straight(size), 1) if self.points else 1.0
-        self.bend = over if over > _BENT else 1.0
+        self.bend = min(over, _BENT_MOST) if over > _BENT else 1.0
         self.points[size] = max(taken, self.points.get(size, 0))
 
     def at(self, size: Size) -> int:

@@ -204,6 +204,10 @@ def test_a_step_that_is_no_line_is_foreseen():
         line.add(Size(nodes, 5 * nodes), 1000 * nodes + 8 * nodes**2)
     measured = 1000 * 3200 + 8 * 3200**2
     assert line.at(Size(3200, 16000)) <= 1.35 * measured, 'what was run is no extrapolation'
+    line = _Line(torch, 7)
+    for taken in (0, 0, 1 << 20, 1 << 20):
+        line.add(Size(100 << len(line.points), 10), taken)
+    assert line.at(Size(100 << 10, 10)) < 1 << 30, 'steps that are too small to be measured tell nothing'
 
 
 @pytest.mark.nightly
