@@ -16,9 +16,7 @@
 
 static void pause_a_moment(void)
 {
-#if defined(__x86_64__)
     __builtin_ia32_pause();
-#endif
 }
 
 static plim__load_entry_t *entry_of(plim_loader_t *loader, int64_t sequence)

@@ -23,12 +23,10 @@
 #include "base/threads.h"
 #include "mem/arena.h"
 
+#include <immintrin.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 /* A thread takes longer to wake up than the caller takes for less work than this. */
 #define WAKE_MIN_NS 30000
@@ -72,30 +70,20 @@ struct plim__team {
 
 static inline void relax(void)
 {
-#if defined(__x86_64__)
     _mm_pause();
-#endif
 }
 
 /* The calling thread takes subnormal numbers as 0; returns what it did before. */
 static unsigned flush_subnormals(void)
 {
-#if defined(__x86_64__)
     const unsigned before = _mm_getcsr();
     _mm_setcsr(before | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
     return before;
-#else
-    return 0;
-#endif
 }
 
 static void restore_subnormals(unsigned before)
 {
-#if defined(__x86_64__)
     _mm_setcsr(before);
-#else
-    (void)before;
-#endif
 }
 
 static void lay_out(plim__arena_t *arena, void *object)

@@ -384,7 +384,7 @@ static void divide(const expect_view_t *view, double seeds, double room, holding
     }
 }
 
-/* What the caches hold when `left` rows of a window are left to it. */
+/* Lists and rows that the caches hold if each window keeps memory for `left` rows. */
 static holding_t held_beside(const expect_view_t *view, double seeds, const holding_t *planned,
                              double left)
 {

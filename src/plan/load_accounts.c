@@ -71,7 +71,8 @@ static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
     return plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
 }
 
-/* Returns what making the sums of weights takes beside the columns, before the rest. */
+/* Returns the bytes that are needed only while the running sums of weights are computed, before the
+ * other parts exist. */
 static int64_t enter_columns(const plim_job_t *job, const plim_dataset_t *dataset,
                              const plim__loader_params_t *parts, plim__load_plan_t *plan,
                              int64_t *io_bytes)

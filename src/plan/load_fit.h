@@ -89,9 +89,9 @@ enum {
      * less. */
     SEEDS_PART = 8,
     SEEDS_MIN = 1 << 22,
-    /* The windows' rows, of what is free then, so that draws and rows are for the same part of an
-     * epoch: papers100M in 2 GiB made 521 batches/s, and 390 with 40 % and the loader of that time;
-     * 8 % read more. */
+    /* Share of the free memory for the rows of windows, chosen so that draws and rows cover the
+     * same part of an epoch. Measured with papers100M in 2 GiB: 521 batches/s; with 40 %, by an
+     * older loader, 390. 8 % reads more. */
     ROWS_PERCENT = 20,
     /* The list cache; the row cache gets the rest, since rows are larger than lists. Expected: 1/2
      * reads 4 % more often, 1/4 as often. */

@@ -85,8 +85,8 @@ static int64_t steps_each(const plim__load_facts_t *facts, const plim__load_plan
     return plan->ahead_draws > 0 ? epoch_steps(facts) / AHEAD_WINDOWS + 1 : most_steps(facts);
 }
 
-/* The steps whose seeds a window of so many draws lists. The list takes memory, and an epoch may
- * have any number of steps. */
+/* The number of steps whose seeds a window with `draws` draws can list. The list takes memory, and
+ * an epoch may have any number of steps. */
 static int64_t listed_steps(const plim__load_facts_t *facts, int64_t draws)
 {
     const int64_t seeds = plim__max_i64(draws / SEEDS_PART, SEEDS_MIN);

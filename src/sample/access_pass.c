@@ -176,11 +176,7 @@ static inline void add(uint32_t *counter, uint32_t hazard)
  * Processors without PREFETCHW ignore it. */
 static inline void prefetch_to_write(uint32_t *counter)
 {
-#if defined(__x86_64__)
     __asm__ volatile("prefetchw %0" : : "m"(*counter));
-#else
-    __builtin_prefetch(counter, 1);
-#endif
 }
 
 /* Queues the addition until the counter is in the cache. */

@@ -43,7 +43,8 @@ typedef struct plim__working_needs {
 typedef struct plim__working_size {
     int64_t rows;
     int64_t lists;   /* 0: none are packed */
-    int64_t entries; /* of lists; without lists, of those of a file that serves with its rows */
+    int64_t entries; /* of the packed lists; if there are none, the most that an existing file may
+                        have for its rows to be used */
 } plim__working_size_t;
 
 typedef struct plim__working_set {

@@ -154,9 +154,9 @@ def claims_of(results):
     return claims
 
 
-def record(path, results):
+def record(path, results, complete):
     spread = {name: statistics.geometric_mean([one['ratios'][name] for one in results if name in one['ratios']] or [1]) for name in FLOORS}
-    return prooflib.record(path, claims_of(results), runs=results, mean_ratio={name: round(value, 3) for name, value in spread.items()})
+    return prooflib.record(path, claims_of(results), complete=complete, runs=results, mean_ratio={name: round(value, 3) for name, value in spread.items()})
 
 
 def main():
@@ -176,10 +176,10 @@ def main():
             result = try_one(options.full, [*words, '--eval-every', epochs, '--epochs', epochs], memory)
             results.append({'workload': workload, 'line': memory, 'epochs': epochs, **(result or {'ratios': {}})})
             print(json.dumps(results[-1]), file=sys.stderr, flush=True)
-            record(path, results)
+            record(path, results, complete=len(results) == len(FULL))
     else:
         with tempfile.TemporaryDirectory() as temporary:
             directory = options.dir or pathlib.Path(temporary)
             directory.mkdir(exist_ok=True)
             results = draw_all(options, directory)
-    return 0 if record(path, results) else 1
+    return 0 if record(path, results, complete=True) else 1
