@@ -58,7 +58,8 @@ static plim_status_t find_all(const char *root, bool relabel, directory_files_t 
     PLIM_TRY(plim__files_find_part(root, PLIM__PART_FEATURES, found->features));
     PLIM_TRY(plim__files_find_part(root, PLIM__PART_LABELS, found->labels));
     for (int i = 0; i < 3; i++)
-        PLIM_TRY(plim__files_find_part(root, PLIM__PART_TRAIN + i, found->splits[i]));
+        PLIM_TRY(
+            plim__files_find_part(root, (plim__part_t)(PLIM__PART_TRAIN + i), found->splits[i]));
     PLIM_TRY(plim__files_find_columns(root, found->columns));
     PLIM_TRY(
         plim__files_find(root, PLIM__FILES_TEXT, plim__files_type_name_stems, found->type_names));
@@ -399,7 +400,7 @@ static plim_status_t read_split(plim__import_t *import, int split, const char *p
     if (is_text(path))
         return import->options->relabel && !mask
                    ? plim__import_named_split(import, split, path)
-                   : read_text(import, PLIM__PART_TRAIN + split, path);
+                   : read_text(import, (plim__part_t)(PLIM__PART_TRAIN + split), path);
     if (import->options->relabel && !mask) {
         PLIM_TRY(plim__files_header(import, path, &npy));
         if (npy.type != PLIM__NPY_BOOL)
