@@ -1,5 +1,5 @@
-# labels: plain long
-"""The source archive is reproducible, and the pages make a site without a warning. tools/prove release has the rest of a release."""
+# labels: plain
+"""The source archive is reproducible, and the pages make a site without a warning (nightly). tools/prove release has the rest of a release."""
 import importlib.util
 import os
 import pathlib
@@ -23,6 +23,8 @@ def test_the_archive_is_the_same_twice(tmp_path):
         assert {'CMakeLists.txt', 'LICENSE', 'debian/control'} <= {name.partition('/')[2] for name in tar.getnames()}
 
 
+# Sphinx takes 40 s of a processor. What breaks pages most, links and examples, test_pages.py and test_readme.py have.
+@pytest.mark.nightly
 @pytest.mark.skipif(not all(map(shutil.which, ('doxygen', 'mandoc'))) or not all(map(importlib.util.find_spec, ('sphinx', 'furo', 'myst_parser', 'breathe'))),
                     reason='doxygen, mandoc, sphinx, furo, myst-parser or breathe is not installed')
 def test_the_site_builds_without_warnings(tmp_path):
