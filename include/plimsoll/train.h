@@ -304,9 +304,10 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
  * PLIM_ERR_USAGE if the directory holds a run or a dataset, the plan is for other settings, or no
  * training seed has a label; PLIM_ERR_STOPPED after plim_job_stop, or if other processes leave the
  * run less than its minimum: the run is saved; PLIM_ERR_DIVERGED if the loss or a weight is not
- * finite: last.safetensors stays unchanged; PLIM_ERR_SPACE, PLIM_ERR_DISK, PLIM_ERR_BUDGET,
- * PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA. A training that fails before one of
- * its steps is saved leaves no run behind, unless a stop or a full disk ended it.
+ * finite: the run stays as it was last saved; PLIM_ERR_SPACE, PLIM_ERR_DISK, PLIM_ERR_BUDGET,
+ * PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA. A training that fails before the first update of its
+ * weights leaves no run behind, unless a stop or a full disk ended it. After an update the run
+ * stays; if no step was saved, plim_train_resume starts from its first weights.
  */
 PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_training_t *training, const plim_plan_t *plan,

@@ -346,6 +346,17 @@ def test_a_diverged_run_leaves_its_last_good_weights(graph, tmp_path):
     assert not (tmp_path / 'b' / 'best.safetensors').exists()
 
 
+def test_a_diverged_run_stays_without_a_saved_step(graph, run, tmp_path):
+    """What it did is told by its files; it can be resumed, and is not begun again in its place."""
+    for name, more in (('drawn', ()), ('given', ('--init', run / 'best.safetensors'))):
+        words = ('train', graph, *SMALL, '--lr', 1e30, *more, '--run', tmp_path / name)
+        assert 'no checkpoint' in plimsoll(*words, code=5).stderr
+        assert json.loads((tmp_path / name / 'timeline.jsonl').read_text().splitlines()[0])['kind'] == 'plan'
+        assert '--resume' in plimsoll(*words, code=2).stderr
+        done = plimsoll('train', '--resume', tmp_path / name, code=5)
+        assert 'first weights' in done.stderr and (tmp_path / name / 'run.json').exists()
+
+
 def test_weights_that_are_not_finite_predict_nothing(graph, run, tmp_path):
     arrays = pytest.importorskip('safetensors.numpy', reason='safetensors is not installed')
     for name, value in (('nan', np.nan), ('infinite', -np.inf), ('huge', 3e38)):

@@ -78,6 +78,13 @@ static inline bool plim__loop_has_saved(const plim__loop_t *loop)
     return loop->saved_step > 0 || loop->saved_epoch > 0;
 }
 
+/* Whether the run made a step, saved or not. Before it the weights are the first ones. */
+static inline bool plim__loop_has_steps(const plim__loop_t *loop)
+{
+    return plim__loop_has_saved(loop) ||
+           (loop->trainer != NULL && plim__position_begun(&loop->trainer->position) > 0);
+}
+
 static inline plim_status_t plim__loop_write_timeline(plim__loop_t *loop, bool force)
 {
     if (loop->run == NULL)

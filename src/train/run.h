@@ -57,8 +57,8 @@ plim_status_t plim__run_open(const plim_job_t *job, const char *path,
                              plim__run_t **run_out);
 void plim__run_close(plim__run_t *run);
 
-/* Removes a run that made no step: the files that were made since plim__run_create, and the
- * directory if that made it. The caller still closes the run. */
+/* Removes a new run whose weights were never updated: the files that it made, and its directory if
+ * plim__run_create made that. The caller still closes the run. */
 void plim__run_discard(plim__run_t *run);
 
 /*

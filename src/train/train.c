@@ -69,12 +69,12 @@ plim_status_t plim__loop_fail_stopped(const plim__loop_t *loop, const plim__posi
                       position->epoch + 1, position->step, loop->steps, loop->path);
 }
 
-static void log_where(const plim__loop_t *loop, bool found)
+static void log_where(const plim__loop_t *loop)
 {
     const plim__position_t *position = &loop->trainer->position;
-    if (!found)
-        plim__log(loop->job, PLIM_LOG_INFO, "%s: no checkpoint yet; starting from the beginning",
-                  loop->path);
+    if (plim__position_begun(position) == 0)
+        plim__log(loop->job, PLIM_LOG_INFO,
+                  "%s: no checkpoint of a step yet; starting from the first weights", loop->path);
     else if (position->ended)
         plim__log(loop->job, PLIM_LOG_INFO, "%s: patience ended it at epoch %lld", loop->path,
                   (long long)position->epoch);
@@ -94,19 +94,22 @@ static bool is_interruption(plim_status_t status)
     return status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
 }
 
-/* Saves the run when it ends, for whatever reason. After a divergence the last checkpoint stays. */
+/* Saves the run when it ends, for whatever reason. After a divergence it stays as it was last
+ * saved: its weights now are of no use. */
 static plim_status_t keep(plim__loop_t *loop, plim_status_t status)
 {
     plim__failure_t failure;
     if (loop->trainer == NULL) /* saved before an exact evaluation, which failed */
         return status;
     plim__fail_save(&failure);
-    if (status == PLIM_ERR_DIVERGED && plim__loop_has_saved(loop))
-        return plim__fail(status, "%.800s; %s keeps what it saved last", failure.message,
-                          loop->path);
-    const bool has_steps = plim__position_begun(&loop->trainer->position) > 0;
-    if (status == PLIM_ERR_DIVERGED || (status != PLIM_OK && !is_interruption(status) &&
-                                        (!has_steps || plim__loop_is_saved(loop))))
+    if (status == PLIM_ERR_DIVERGED && plim__loop_has_steps(loop))
+        return plim__fail(
+            status, "%.700s; %s %s", failure.message, loop->path,
+            plim__loop_has_saved(loop)
+                ? "keeps what it saved last"
+                : "has no checkpoint of a step: remove it, or begin a run in another directory");
+    if (status != PLIM_OK && !is_interruption(status) &&
+        (!plim__loop_has_steps(loop) || plim__loop_is_saved(loop)))
         return status;
     plim_trainer_discard(loop->trainer); /* an incomplete group */
     const plim_status_t saved = plim__loop_is_saved(loop) ? PLIM_OK : plim__loop_save(loop);
@@ -154,7 +157,7 @@ static plim_status_t begin(plim__loop_t *loop, const plim__train_plan_t *plan, b
     PLIM_TRY(plim__loop_open(loop, plan, resume, &found));
     look_at_disk(loop);
     if (resume)
-        log_where(loop, found);
+        log_where(loop);
     return plim__loop_agree(loop, PLIM__STAGE_START, begin_files(loop, plan, resume));
 }
 
@@ -312,8 +315,9 @@ static plim_status_t run_loop(plim__loop_t *loop, const plim_plan_t *plan, bool 
     const bool began = status == PLIM_OK;
     if (began)
         status = train(loop, result_out);
-    const bool leaves_run = resume || (began && is_interruption(status));
-    if (status != PLIM_OK && loop->run != NULL && !leaves_run && !plim__loop_has_saved(loop))
+    const bool leaves_run =
+        resume || plim__loop_has_steps(loop) || (began && is_interruption(status));
+    if (status != PLIM_OK && loop->run != NULL && !leaves_run)
         plim__run_discard(loop->run);
     plim__loop_close(loop);
     plim_meter_close(loop->timeline.meter);

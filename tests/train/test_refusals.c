@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static atomic_int refuse_product_in; /* the n-th product from now on; 0: none */
@@ -97,6 +98,50 @@ static void test_a_failed_product_ends_the_run(void **state)
     }
 }
 
+/* Puts a directory where the checkpoints go, so that none can be saved. */
+static void block_checkpoints(void *user, const plim_train_event_t *event)
+{
+    if (event->kind == PLIM_EVENT_STEP && event->epoch == 1 && event->step == 1) {
+        (void)unlink(user);
+        assert_int_equal(mkdir(user, 0700), 0);
+    }
+}
+
+/* A run whose weights were updated stays with all its files, even if no step of it was saved, and
+ * resumes from its first weights, drawn or given. */
+static void test_a_run_without_a_saved_step_stays(void **state)
+{
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    char path[800], init[700];
+    (void)state;
+    test_training_path("whole-drawn/best.safetensors", init);
+    for (int given = 0; given < 2; given++) {
+        plim_training_t training = test_training_small();
+        test_way_t way = test_plain_way;
+        char last[700];
+        const char *whole = given ? "whole-given" : "whole-drawn";
+        const char *name = given ? "blocked-given" : "blocked-drawn";
+        const char *const files[] = {"run.json", "best.safetensors", "metrics.jsonl",
+                                     "timeline.jsonl"};
+        training.init = given ? init : NULL;
+        assert_ok(test_train(whole, &training, &way, &result));
+        (void)snprintf(path, sizeof path, "%s/last.safetensors", name);
+        test_training_path(path, last);
+        way.events = block_checkpoints;
+        way.user = last;
+        assert_int_equal(test_train(name, &training, &way, &result), PLIM_ERR_IO);
+        for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+            (void)snprintf(path, sizeof path, "%s/%s", name, files[i]);
+            assert_true(exists(path));
+        }
+        assert_int_equal(rmdir(last), 0);
+        way = test_plain_way;
+        way.resume = true;
+        assert_ok(test_train(name, &training, &way, &result));
+        test_assert_same_run(whole, name);
+    }
+}
+
 static void keep_message(void *user, plim_log_level_t level, const char *message)
 {
     char *kept = user;
@@ -144,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_failed_product_ends_the_run),
+        cmocka_unit_test(test_a_run_without_a_saved_step_stays),
         cmocka_unit_test(test_a_smaller_team_says_so),
     };
     return cmocka_run_group_tests(tests, test_training_begin, test_training_end);
