@@ -213,7 +213,7 @@ static void add_share(report_track_t *track, double at, double all, double cache
 }
 
 /* Takes the time of a training's line that tells of `seconds` of work. What else has passed since
- * the line before is a start: planning, opening, filling the caches. */
+ * the line before is a start: opening the run and its loader, filling the caches. */
 static void pass_time(report_run_record_t *record, double unix_time, double seconds)
 {
     const double passed = unix_time - record->unix_time;
@@ -282,8 +282,9 @@ static void take_plan(report_run_record_t *record, plim__json_t text, const reco
         record->restarts += line->resumed;
         add_phase(record, record->seconds, line->resumed ? "resumed" : "new plan");
     }
-    if (first || line->resumed) /* another process: its time begins here */
-        record->unix_time = fmax(number[BEGAN] > 0 ? number[BEGAN] : number[TIME], 0);
+    if (first || line->resumed) /* its time begins here, but not before the last line's */
+        record->unix_time =
+            fmax(record->unix_time, number[BEGAN] > 0 ? number[BEGAN] : number[TIME]);
     pass_time(record, number[TIME], 0);
 }
 

@@ -119,7 +119,7 @@ def test_a_training_has_curves_memory_plan_and_recipe(trained, tmp_path):
 
 
 def test_time_counts_each_start(tmp_path):
-    """Planning, opening and filling caches, before the first step and after a break, but not the break itself."""
+    """Opening the run and filling caches, before the first step and after a break, but not the break itself, and nothing twice."""
     def plan(began, at, resumed):
         return json.dumps({'kind': 'plan', 'began_s': began, 'time_s': at, 'resumed': resumed, 'ranks': 1, 'total_bytes': MIB, 'accounts': {'process': MIB}})
 
@@ -128,6 +128,8 @@ def test_time_counts_each_start(tmp_path):
     page = report(tmp_path, write(tmp_path / 'run', plan(1000, 1003, False), work(1010, 2), work(1012, 2), plan(2000, 2001, True), work(2004, 3)))
     assert any(text.startswith('16.0 s') for text in page.texts('dd')), page.texts('dd')
     assert page.row('start')[1] == '9.00 s' and page.row('training')[1] == '7.00 s' and page.row('run, measured') == ['16.0 s']
+    page = report(tmp_path, write(tmp_path / 'early', plan(1000, 1003, False), work(1010, 7), plan(1000, 1013, True), work(1014, 1)))
+    assert page.row('start')[1] == '6.00 s' and page.row('training')[1] == '8.00 s'
 
 
 def test_the_plan_is_that_of_training(tmp_path):

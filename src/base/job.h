@@ -41,7 +41,6 @@ typedef struct plim__job_event {
 /* State that all copies of a job share. */
 typedef struct plim__job_core {
     pid_t process;              /* the owner; 0 in a forked child */
-    double began;               /* when the job was created, in seconds since 1970 */
     atomic_int count;           /* references */
     plim_transport_t transport; /* to the other ranks (peers/peers.h); constant */
     bool ranks_failed;          /* a message did not end or was wrong: no more are sent */

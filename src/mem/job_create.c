@@ -1,5 +1,4 @@
 /* Making and ending jobs. A job owns its ledger, and like it has pages of its own. */
-#include "base/clock.h"
 #include "base/fail.h"
 #include "base/params.h"
 #include "base/process.h"
@@ -65,7 +64,6 @@ PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job
         return plim__fail(PLIM_ERR_NOMEM, "no memory for the job itself");
     }
     whole->core.process = getpid();
-    whole->core.began = plim__clock_seconds(CLOCK_REALTIME);
     whole->core.transport = transport;
     atomic_init(&whole->core.count, 1);
     pthread_mutex_init(&whole->core.lock, NULL);

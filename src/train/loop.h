@@ -15,6 +15,7 @@ typedef struct plim__loop {
     const plim_dataset_t *dataset;
     const plim_training_t *training;
     const char *path; /* the run's directory */
+    double began;     /* when plim_train or plim_train_resume was called, in seconds since 1970 */
     plim_train_event_fn events;
     void *user;
     plim__peers_t *peers; /* the other ranks; NULL: there are none */

@@ -300,5 +300,5 @@ plim_status_t plim__loop_replan(plim__loop_t *loop)
     if (loop->run == NULL)
         return PLIM_OK;
     plim__timeline_restart(&loop->timeline, loop->trainer, loop->loader);
-    return plim__timeline_plan(&plan, loop->job, false, loop->run);
+    return plim__timeline_plan(&plan, loop->job, loop->began, false, loop->run);
 }

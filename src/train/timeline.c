@@ -53,7 +53,7 @@ static plim_phase_t own_peak_phase(const plim__train_plan_t *plan)
 }
 
 plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, const plim_job_t *job,
-                                  bool resumed, plim__run_t *run)
+                                  double began, bool resumed, plim__run_t *run)
 {
     const plim_phase_t peak = own_peak_phase(plan);
     char line[LINE_BYTES];
@@ -61,7 +61,7 @@ plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, const plim_job
     plim__json_open(&json, NULL, '{');
     plim__json_put_text(&json, "kind", "plan", SIZE_MAX);
     plim__json_put_real(&json, "time_s", 3, plim__clock_seconds(CLOCK_REALTIME));
-    plim__json_put_real(&json, "began_s", 3, job->core->began);
+    plim__json_put_real(&json, "began_s", 3, began);
     plim__json_put_bool(&json, "resumed", resumed);
     plim__json_put_integer(&json, "ranks", job->core->transport.num_ranks);
     plim__json_put_integer(&json, "total_bytes", plan->phase[peak]);

@@ -29,9 +29,9 @@ typedef struct plim__timeline {
 } plim__timeline_t;
 
 /* Writes the line of a plan: the accounts in the phase in which this process holds the most.
- * `resumed`: another process continues the run. */
+ * `began`: when this training or resume began, in seconds since 1970. */
 plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, const plim_job_t *job,
-                                  bool resumed, plim__run_t *run);
+                                  double began, bool resumed, plim__run_t *run);
 
 /* Starts a new interval: the next line covers the work from now on. */
 void plim__timeline_restart(plim__timeline_t *timeline, const plim_trainer_t *trainer,

@@ -147,7 +147,8 @@ static plim_status_t begin_files(plim__loop_t *loop, const plim__train_plan_t *p
     PLIM_TRY(plim__loop_reserve(loop));
     if (loop->training->init != NULL && loop->saved_step < 0)
         PLIM_TRY(plim__loop_save_and_reserve(loop)); /* the file of the first weights may change */
-    return loop->run != NULL ? plim__timeline_plan(plan, loop->job, resume, loop->run) : PLIM_OK;
+    return loop->run != NULL ? plim__timeline_plan(plan, loop->job, loop->began, resume, loop->run)
+                             : PLIM_OK;
 }
 
 /* All checks before the first step. */
@@ -332,6 +333,7 @@ static plim_status_t enter(const plim_job_t *job, const plim_dataset_t *dataset,
                            plim_train_result_t *result_out)
 {
     plim_training_t known = PLIM_TRAINING_INIT;
+    const double began = plim__clock_seconds(CLOCK_REALTIME);
     PLIM_ENTER(job);
     PLIM_TRY(plim__plan_settings_take(job, dataset, training, &known));
     const plim_job_t own = plim__train_job(job);
@@ -339,6 +341,7 @@ static plim_status_t enter(const plim_job_t *job, const plim_dataset_t *dataset,
                          .dataset = dataset,
                          .training = &known,
                          .path = run,
+                         .began = began,
                          .events = job->core->transport.rank == 0 ? events : NULL,
                          .user = user,
                          .plan = &plan->numbers};

@@ -252,6 +252,58 @@ static void test_another_plan_is_refused(void **state)
     test_job_end(&job);
 }
 
+/* Lists the values of `name`, before its colon, in the lines of the run's timeline; returns their
+ * number. */
+static int read_times(const char *run, const char *name, double times_out[64])
+{
+    char path[800], line[8192];
+    int count = 0;
+    (void)snprintf(path, sizeof path, "%s/timeline.jsonl", run);
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    while (fgets(line, sizeof line, in) != NULL) {
+        const char *found = strstr(line, name);
+        if (found != NULL && count < 64)
+            times_out[count++] = strtod(strchr(found, ':') + 1, NULL);
+    }
+    (void)fclose(in);
+    return count;
+}
+
+/* Under one job a resume, and a second run, begin when they are called. */
+static void test_each_training_has_its_own_beginning(void **state)
+{
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    plim_training_t training = test_training_small();
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    plim_dataset_t *dataset;
+    plim_plan_t *plan;
+    double began[64], written[64];
+    char path[2][700];
+    (void)state;
+    test_training_path("first", path[0]);
+    test_training_path("second", path[1]);
+    training.epochs = 1;
+    assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
+    assert_ok(plim_train_plan(&job, dataset, &training, NULL, &plan));
+    assert_ok(plim_train(&job, dataset, &training, plan, path[0], NULL, NULL, &result));
+    const int lines = read_times(path[0], "\"time_s\"", written);
+    assert_true(lines > 1 && lines < 64);
+    const double end = written[lines - 1];
+    assert_ok(plim_train(&job, dataset, &training, plan, path[1], NULL, NULL, &result));
+    assert_int_equal(read_times(path[1], "\"began_s\"", began), 1);
+    assert_true(began[0] >= end);
+    plim_plan_release(plan);
+    training.epochs = 2;
+    assert_ok(plim_train_plan(&job, dataset, &training, NULL, &plan));
+    assert_ok(plim_train_resume(&job, dataset, &training, plan, path[0], NULL, NULL, &result));
+    assert_int_equal(read_times(path[0], "\"began_s\"", began), 2);
+    assert_true(began[0] <= written[0] && began[1] >= end);
+    plim_plan_release(plan);
+    plim_dataset_release(dataset);
+    test_job_end(&job);
+}
+
 /* A whole run, each time in a directory of its own, of which nothing is left when it could not
  * begin. */
 typedef struct whole_run {
@@ -366,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_what_makes_no_sense_is_refused),
         cmocka_unit_test(test_another_plan_is_refused),
         cmocka_unit_test(test_evaluation_equals_training_scores),
+        cmocka_unit_test(test_each_training_has_its_own_beginning),
         cmocka_unit_test(test_every_arena_may_fail),
         cmocka_unit_test(test_the_least_line_is_enough),
     };
