@@ -365,24 +365,33 @@ static void advise_killed(const doctor_t *doctor, doctor_verdict_t *verdict)
         return;
     }
     (void)plim_size_text(now.plan.peak, peak);
-    const bool above = verdict->limit <= 0 || now.plan.peak > verdict->limit;
+    (void)plim_size_text(verdict->limit, limit);
     if (verdict->limit <= 0)
         doctor_verdict_unknown(verdict,
                                "the memory limit: if it is below the estimated peak of %s, memory "
                                "is the likely reason",
                                peak);
+    else if (now.plan.peak > verdict->limit)
+        doctor_verdict_unknown(verdict,
+                               "the reason. The estimated peak of %s is above the limit of %s, so "
+                               "memory is likely",
+                               peak, limit);
+    else if (now.plan.ask > verdict->limit)
+        doctor_verdict_unknown(verdict,
+                               "the reason. The estimated peak of %s is close to the limit of %s, "
+                               "so memory is possible",
+                               peak, limit);
     else
         doctor_verdict_unknown(verdict,
-                               "the reason; but the estimated peak of %s is %s the limit of %s, so "
-                               "memory is %s",
-                               peak, above ? "above" : "below",
-                               plim_size_text(verdict->limit, limit),
-                               above ? "likely" : "unlikely");
-    if (above)
+                               "the reason. The estimated peak of %s is below the limit of %s, so "
+                               "memory is unlikely",
+                               peak, limit);
+    if (now.plan.ask > verdict->limit) {
         estimate_memory(recipe, &now, verdict);
-    else
+        next_by_estimate(verdict, &now);
+    } else {
         note_assumed(recipe, &now, verdict);
-    next_by_estimate(verdict, &now);
+    }
     doctor_estimate_close(&now);
 }
 

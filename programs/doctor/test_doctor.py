@@ -204,6 +204,15 @@ def test_a_kill_without_a_reason_is_compared_with_the_estimate(log):
     assert any('below the limit of 512 GiB' in one for one in enough['unknown'])
 
 
+def test_a_kill_close_to_the_limit_has_advice_with_its_next_request():
+    """The peak fits, but the memory to ask for with its margin does not: memory is possible, so changes are estimated too."""
+    found = doctor(RECIPE + '#SBATCH --mem=12G\nExit Code 137\n')
+    peaks = [one['peak_bytes'] + one['saves_bytes'] for one in found['advice'] if 'saves_bytes' in one]
+    assert len(peaks) >= 4 and all(peak < 12 << 30 for peak in peaks)
+    assert found['next_mem_basis'] == 'estimate' and found['next_mem_bytes'] > 12 << 30
+    assert any('possible' in one for one in found['unknown']) and not any('likely' in one for one in found['unknown'])
+
+
 @pytest.mark.parametrize('text, missing', [
     ('', 'print(data)'), ('Namespace(batch_size=64)\n', 'print(data)'), ('Data(edge_index=[2, 61859140])\n', 'number of nodes')])
 def test_a_kill_without_a_reason_names_what_an_estimate_lacks(text, missing):
