@@ -1,7 +1,7 @@
 /* Any bytes as a batch script and as a Python file: every text that is kept is ended, every count
  * within its bounds. */
 #include "fuzz.h"
-#include "slurm/slurm_read.h"
+#include "slurm/python_file.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 #include "doctor/facts.h"
 
 #include "base/check.h"
+#include "doctor/batch_script.h"
 #include "doctor/log_pattern.h"
-#include "slurm/slurm_read.h"
 
 #include <signal.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static void resolve_signal(doctor_t *doctor, const doctor_text_row_t *row, docto
         fact->figure[DOCTOR_SIGNAL] > 0)
         fact->cause = cause_of_signal(fact->figure[DOCTOR_SIGNAL]);
     /* torchrun ends the other ranks itself: only the first failure is one. */
-    if (strncmp(row->pattern, "^exitcode :", 11) == 0) {
+    if (row->figure[0] == DOCTOR_FIGURE_RANK_CODE) {
         if (!doctor->root_cause)
             fact->role = DOCTOR_ROLE_CONSEQUENCE;
         doctor->root_cause = false;
@@ -137,12 +137,17 @@ static void find_present(doctor_t *doctor, const char *line, const char *end)
 static void take_figures(const doctor_text_row_t *row, const doctor_captured_t *captured,
                          const char *end, doctor_fact_t *fact)
 {
-    for (int k = 0; k < captured->numbers; k++)
-        if (row->figure[k] != DOCTOR_FIGURE_NONE)
-            fact->figure[row->figure[k]] = captured->number[k];
-    if (strncmp(row->pattern, DOCTOR_REQUEST, sizeof DOCTOR_REQUEST - 1) == 0)
+    if (row->figure[0] == DOCTOR_FIGURE_REQUEST) {
         fact->figure[DOCTOR_LIMIT] =
             read_requested_memory(captured->at, (size_t)(end - captured->at));
+        return;
+    }
+    for (int k = 0; k < captured->numbers; k++) {
+        const unsigned figure = row->figure[k];
+        if (figure != DOCTOR_FIGURE_NONE)
+            fact->figure[figure == DOCTOR_FIGURE_RANK_CODE ? DOCTOR_CODE : figure] =
+                captured->number[k];
+    }
 }
 
 /* A message of torch about the GPU's memory: loggers and terminals cut it into lines, and the lines

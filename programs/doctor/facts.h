@@ -90,7 +90,10 @@ typedef enum doctor_figure {
     DOCTOR_SIGNAL, /* a number */
     DOCTOR_CODE,   /* an exit code, negative for a signal */
     DOCTOR_COUNT,  /* a number of kills */
-    DOCTOR_NUM_FIGURES
+    DOCTOR_NUM_FIGURES,
+    /* In rows only. */
+    DOCTOR_FIGURE_REQUEST = DOCTOR_NUM_FIGURES, /* the --mem of an #SBATCH line: DOCTOR_LIMIT */
+    DOCTOR_FIGURE_RANK_CODE                     /* DOCTOR_CODE of one of torchrun's ranks */
 } doctor_figure_t;
 
 /* Figures saturate here, so that sums and small multiples of them fit 64 bits. */
@@ -106,9 +109,6 @@ typedef struct doctor_text_row {
     const char *pattern;                   /* log_pattern.h */
     unsigned char figure[DOCTOR_CAPTURES]; /* doctor_figure_t of each number in the pattern */
 } doctor_text_row_t;
-
-/* A line of a batch script, which slurm/slurm_read.h reads. */
-#define DOCTOR_REQUEST "^#SBATCH"
 
 extern const doctor_text_row_t doctor_texts[];
 extern const int doctor_num_texts;

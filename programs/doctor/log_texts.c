@@ -532,7 +532,11 @@ const doctor_text_row_t doctor_texts[] = {
      0,
      "failed (exitcode: %d) local_rank: %d (pid: %d)",
      {DOCTOR_CODE, 0, DOCTOR_PID}},
-    {DOCTOR_EXIT_CODE, SYMPTOM, 0, "^exitcode : %d (pid: %d)", {DOCTOR_CODE, DOCTOR_PID}},
+    {DOCTOR_EXIT_CODE,
+     SYMPTOM,
+     0,
+     "^exitcode : %d (pid: %d)",
+     {DOCTOR_FIGURE_RANK_CODE, DOCTOR_PID}},
     {DOCTOR_KILLED,
      SYMPTOM,
      SIGKILL,
@@ -603,7 +607,7 @@ const doctor_text_row_t doctor_texts[] = {
     {DOCTOR_NONE, CONTEXT, 0, "^shmem %d$", {DOCTOR_SHMEM}},
     {DOCTOR_NONE, CONTEXT, 0, "^anon %d$", {DOCTOR_ANON}},
     {DOCTOR_NONE, CONTEXT, 0, "^rss %d$", {DOCTOR_ANON}},
-    {DOCTOR_NONE, CONTEXT, 0, DOCTOR_REQUEST " %*--mem", {0}}, /* its limit: see facts.c */
+    {DOCTOR_NONE, CONTEXT, 0, "^#SBATCH %*--mem", {DOCTOR_FIGURE_REQUEST}},
 
     /* GNU time, and other words for a code. */
     {DOCTOR_EXIT_CODE, SYMPTOM, 0, "^Command terminated by signal %d", {DOCTOR_SIGNAL}},

@@ -3,7 +3,7 @@
 #include "slurm/slurm_check.h"
 #include "base/check.h"
 #include "doctor/estimate.h"
-#include "slurm/slurm_read.h"
+#include "slurm/python_file.h"
 #include "slurm/slurm_script.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /*
- * Readers of a batch script and of the Python file that it runs, for `plimsoll slurm --check`. They
- * read literals only and keep the rest apart as not read. Any bytes are a valid input: texts are
+ * Reader of a batch script, for the memory that it requests and for `plimsoll slurm --check`. It
+ * reads literals only and keeps the rest apart as not read. Any bytes are a valid input: texts are
  * cut to the sizes below, which bound the memory.
  */
-#ifndef PLIM_CLI_SLURM_READ_H
-#define PLIM_CLI_SLURM_READ_H
+#ifndef DOCTOR_BATCH_SCRIPT_H
+#define DOCTOR_BATCH_SCRIPT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,8 +13,6 @@
 #define READ_NAME 48
 #define READ_VALUE 160
 #define READ_SETTINGS 64
-#define READ_LOADERS 16
-#define READ_KEYWORDS 24
 
 /* A name and its value: a variable, an option, a keyword argument. */
 typedef struct read_setting {
@@ -42,28 +40,7 @@ typedef struct read_batch {
     int more_commands; /* further commands with a Python file, not read */
 } read_batch_t;
 
-/* One call of a class whose name ends in Loader. */
-typedef struct read_loader {
-    char name[READ_NAME];
-    int line;
-    int num_keywords;
-    read_setting_t keywords[READ_KEYWORDS];
-    bool unpacked; /* **kwargs: not read */
-} read_loader_t;
-
-typedef struct read_python {
-    int num_loaders;
-    read_loader_t loaders[READ_LOADERS];
-    int more_loaders;  /* not kept */
-    int num_arguments; /* of argparse, with their defaults */
-    read_setting_t arguments[READ_SETTINGS];
-    char dataset[READ_NAME]; /* "ogbn-…" as a literal; "": none, or several */
-    bool handles_usr1;       /* names SIGUSR1, or uses Lightning, which does */
-    bool torch;              /* imports it */
-} read_python_t;
-
 void read_batch_script(const char *text, size_t size, read_batch_t *batch_out);
-void read_python_file(const char *text, size_t size, read_python_t *python_out);
 
 /* Bytes of a --mem: "4G", "4000" (MiB), "64gb"; -1: not a size. */
 int64_t read_slurm_bytes(const char *text);
@@ -73,5 +50,14 @@ int64_t read_requested_memory(const char *text, size_t size);
 
 /* The last setting of this name ("-" is "_"); NULL: none. */
 const read_setting_t *read_find(const read_setting_t *settings, int count, const char *name);
+
+/* Adds a setting unless there are `most`. */
+void read_add_setting(read_setting_t *settings, int *count, int most, read_setting_t setting);
+
+/* Copies `length` characters, cut to `size` with their end. */
+void read_copy_text(char *out, size_t size, const char *text, size_t length);
+
+/* Whether a name may hold the character. */
+bool read_is_letter(char c);
 
 #endif
