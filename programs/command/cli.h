@@ -252,6 +252,9 @@ const char *cli_limit_hint(const char *source);
 /* Prints the source of the line and how to raise it, unless it is --memory. */
 void cli_print_line_hint(void);
 
+/* The name of a signal without SIG ("TERM"); "RT" for one without a name. */
+const char *cli_signal_name(int number);
+
 /* "1.62M": a count with a suffix. */
 const char *cli_count_text(double count, char text_out[24]);
 const char *cli_feature_type(plim_dtype_t type); /* i64, f16 or f32 */

@@ -1,6 +1,6 @@
 /* The verdict in a sentence, and what the texts do not tell. */
+#include "command/cli.h"
 #include "doctor/verdict.h"
-#include "watch/watch.h"
 
 #include <inttypes.h>
 #include <plimsoll/limit.h>
@@ -168,7 +168,7 @@ static void describe_code(const doctor_t *doctor, doctor_verdict_t *verdict, cha
     const bool watched = doctor->growth.ended;
     if (verdict->signal > 0) {
         (void)snprintf(to, capacity, "signal %" PRId64 " (%s) ended the program", verdict->signal,
-                       watch_signal_name((int)verdict->signal));
+                       cli_signal_name((int)verdict->signal));
         note_why_unknown(doctor, verdict);
         return;
     }

@@ -1,6 +1,5 @@
 /* Checks the settings, asks for the sizes of batches, estimates; the estimate as JSON. */
 #include "base/fail.h"
-#include "command/cli.h"
 #include "pyg/pyg_internal.h"
 
 /* Batches of graphs of the mean size. */
@@ -32,7 +31,9 @@ plim_status_t pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                           params->num_loaders, params->num_workers, params->prefetch);
     drawn.recipe.form = PLIM_PYG;
     pyg_sizes_choose(info, training, params, &sizes);
-    PLIM_TRY(cli_pass_failure(plim_batch_sizes(job, dataset, &drawn, sizes.count, sizes.at)));
+    const plim_status_t status = plim_batch_sizes(job, dataset, &drawn, sizes.count, sizes.at);
+    if (status != PLIM_OK)
+        return plim__fail(status, "%s", plim_last_error()); /* the library's */
     if (info->num_graphs > 0)
         mean_sizes(info, &sizes);
     pyg_estimate(info, training, params, &sizes, plan_out);

@@ -2,11 +2,9 @@
 #include "command/cli.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char help[] =
@@ -28,24 +26,6 @@ static void join(char *const *words, char text_out[512])
     }
     text_out[used] = '\n';
     text_out[used + 1] = '\0';
-}
-
-bool cli_mark(const char *path, const char *line)
-{
-    struct stat about;
-    /* Never made here: a watch that has ended takes no marks. Others may have put a link to a file
-     * of this user in its place. */
-    const int file = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file < 0)
-        return false;
-    errno = EINVAL;
-    const bool written = fstat(file, &about) == 0 && S_ISREG(about.st_mode) &&
-                         about.st_nlink == 1 &&
-                         write(file, line, strlen(line)) == (ssize_t)strlen(line);
-    const int error = errno;
-    (void)close(file);
-    errno = error;
-    return written;
 }
 
 static int run(int argc, char **argv)

@@ -113,7 +113,7 @@ static bool take_signal(void *context, char *text, char ***next)
     if (end != text && *end == ':' && options->signal_at > 0 && options->signal_at <= 1) {
         const char *name = end + 1 + (strncmp(end + 1, "SIG", 3) == 0 ? 3 : 0);
         for (int i = 1; i <= SIGSYS; i++)
-            if (strcmp(name, watch_signal_name(i)) == 0)
+            if (strcmp(name, cli_signal_name(i)) == 0)
                 options->signal = i;
     }
     if (options->signal == 0)
@@ -234,7 +234,7 @@ static void append_event(watch_run_t *run)
 static plim__json_writer_t *begin_signal(watch_run_t *run, int signal, bool sent, const char *from)
 {
     plim__json_writer_t *json = watch_event_begin(run->watch, "signal");
-    plim__json_put_text(json, "signal", watch_signal_name(signal), SIZE_MAX);
+    plim__json_put_text(json, "signal", cli_signal_name(signal), SIZE_MAX);
     plim__json_put_bool(json, "sent", sent);
     plim__json_put_text(json, "from", from, SIZE_MAX);
     return json;
@@ -269,7 +269,7 @@ static void compare(watch_run_t *run, const watch_state_t *state)
         (void)begin_signal(run, options->signal, sent, "watch");
         append_event(run);
         cli_warn("sent %s to the command at %.0f%% of the line (--signal-at)",
-                 watch_signal_name(options->signal), 100 * share);
+                 cli_signal_name(options->signal), 100 * share);
         options->signal_at = 0;
     }
 }
@@ -369,7 +369,7 @@ static void how_it_ended(const watch_run_t *run, const watch_end_t *end, char te
     int length;
     if (WIFSIGNALED(run->status))
         length = snprintf(text_out, 640, "killed by signal %d (%s) after %s", WTERMSIG(run->status),
-                          watch_signal_name(WTERMSIG(run->status)), after);
+                          cli_signal_name(WTERMSIG(run->status)), after);
     else
         length = snprintf(text_out, 640, "exit code %d after %s", WEXITSTATUS(run->status), after);
     const int64_t kills = end->kills > 0 ? end->kills : 0;
@@ -451,7 +451,7 @@ static void print_json(const watch_run_t *run, const watch_end_t *end, const cha
                   "left_running", end->left);
     if (WIFSIGNALED(run->status))
         (void)json_object_set_new(object, "signal",
-                                  json_string(watch_signal_name(WTERMSIG(run->status))));
+                                  json_string(cli_signal_name(WTERMSIG(run->status))));
     if (end->line > 0) {
         (void)json_object_set_new(object, "used_bytes", json_integer(end->used));
         (void)json_object_set_new(object, "line_bytes", json_integer(end->line));

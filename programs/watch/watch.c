@@ -591,23 +591,6 @@ void watch_waited(watch_t *watch, const struct rusage *usage)
 
 /* ---- the end ---- */
 
-const char *watch_signal_name(int number)
-{
-    static const char *const names[] = {
-        [SIGHUP] = "HUP",   [SIGINT] = "INT",       [SIGQUIT] = "QUIT", [SIGILL] = "ILL",
-        [SIGTRAP] = "TRAP", [SIGABRT] = "ABRT",     [SIGBUS] = "BUS",   [SIGFPE] = "FPE",
-        [SIGKILL] = "KILL", [SIGUSR1] = "USR1",     [SIGSEGV] = "SEGV", [SIGUSR2] = "USR2",
-        [SIGPIPE] = "PIPE", [SIGALRM] = "ALRM",     [SIGTERM] = "TERM", [SIGSTKFLT] = "STKFLT",
-        [SIGCHLD] = "CHLD", [SIGCONT] = "CONT",     [SIGSTOP] = "STOP", [SIGTSTP] = "TSTP",
-        [SIGTTIN] = "TTIN", [SIGTTOU] = "TTOU",     [SIGURG] = "URG",   [SIGXCPU] = "XCPU",
-        [SIGXFSZ] = "XFSZ", [SIGVTALRM] = "VTALRM", [SIGPROF] = "PROF", [SIGWINCH] = "WINCH",
-        [SIGIO] = "IO",     [SIGPWR] = "PWR",       [SIGSYS] = "SYS",
-    };
-    if (number <= 0 || (size_t)number >= sizeof names / sizeof names[0])
-        return "RT";
-    return names[number];
-}
-
 static void append_groups(watch_t *watch)
 {
     watch_record_t *record = &watch->record;
@@ -648,7 +631,7 @@ static void append_status(watch_record_t *record, int status)
         return;
     }
     watch_record_number(record, "exit_code", 128 + WTERMSIG(status));
-    plim__json_put_printable(&record->json, "signal", watch_signal_name(WTERMSIG(status)), 16);
+    plim__json_put_printable(&record->json, "signal", cli_signal_name(WTERMSIG(status)), 16);
     if (WCOREDUMP(status))
         plim__json_put_bool(&record->json, "core", true);
 }

@@ -91,7 +91,4 @@ typedef struct watch_end {
 plim_status_t watch_end(watch_t *watch, int status, const struct rusage *usage,
                         watch_end_t *end_out);
 
-/* The name of a signal without SIG ("TERM"); "RT" for one without a name. */
-const char *watch_signal_name(int number);
-
 #endif
