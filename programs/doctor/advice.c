@@ -140,7 +140,7 @@ static void write_command(const doctor_recipe_t *recipe, doctor_verdict_t *verdi
     const bool graph = recipe->edges > 0 || recipe->shape[0] != '\0';
     const char *model = doctor_recipe_model(recipe);
     const bool gnn = recipe->gnn || model[0] != '\0';
-    if (recipe->ours)
+    if (recipe->ours || recipe->deep)
         return;
     if (!graph && recipe->num_hops == 0 && !(gnn && recipe->batch_size > 0))
         return;

@@ -45,7 +45,7 @@ bool doctor_estimate_open(const plim_job_t *job, const doctor_recipe_t *recipe, 
 {
     plim_generate_options_t shape = PLIM_GENERATE_OPTIONS_INIT;
     const bool counted = recipe->edges > 0 && recipe->nodes > 0;
-    if (!counted && recipe->shape[0] == '\0')
+    if (recipe->deep || (!counted && recipe->shape[0] == '\0'))
         return false;
     shape.shape = counted ? "free" : recipe->shape;
     if (counted) {

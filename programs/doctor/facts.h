@@ -13,6 +13,7 @@
 #include "doctor/doctor.h"
 #include "doctor/script.h"
 
+#include <plimsoll/loader.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -156,15 +157,14 @@ typedef struct doctor_slurm {
     int64_t resident;  /* the largest MaxRSS, or what seff calls utilized; -1 */
 } doctor_slurm_t;
 
-#define DOCTOR_HOPS 8
-
 /* The settings of a training in PyTorch Geometric, as far as the texts show them; -1: not shown. */
 typedef struct doctor_recipe {
     int64_t nodes, edges, features;
     int64_t batch_size, workers, prefetch, hidden, layers, epochs;
     int persistent, pinned;
     int num_hops;
-    int64_t fanout[DOCTOR_HOPS];
+    int64_t fanout[PLIM_HOPS_MAX];
+    bool deep;        /* num_neighbors has more hops, which are neither kept nor estimated */
     int loaders;      /* NeighborLoader( calls seen */
     bool gnn;         /* a text names a library, a loader or a layer of GNNs */
     bool ours;        /* it reads a dataset of plimsoll, so that its data is not in memory */
@@ -308,7 +308,8 @@ bool doctor_slurm_line(doctor_t *doctor, const char *line, size_t length);
 /* recipe.c */
 void doctor_recipe_line(doctor_recipe_t *recipe, const char *line, size_t length, bool script);
 doctor_recipe_t doctor_recipe_none(void);
-/* Takes num_neighbors from "[15, 10, 5]", "15,10,5" or "15 10 5"; false: it is not in the text. */
+/* Takes num_neighbors from "[15, 10, 5]", "15,10,5" or "15 10 5", with more than PLIM_HOPS_MAX hops
+ * only that it is deep; false: it is not in the text. */
 bool doctor_recipe_fanout(doctor_recipe_t *recipe, const char *at, const char *end);
 /* "sage", "gcn", "gat" or "gin": as the texts name it, else by its layers; "": neither. */
 const char *doctor_recipe_model(const doctor_recipe_t *recipe);

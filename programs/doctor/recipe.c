@@ -78,10 +78,10 @@ static const char *skip(const char *at, const char *end, const char *set)
 bool doctor_recipe_fanout(doctor_recipe_t *recipe, const char *at, const char *end)
 {
     int count = 0;
-    int64_t fanout[DOCTOR_HOPS];
+    int64_t fanout[PLIM_HOPS_MAX];
     const char *behind = skip(at, end, "[('\"");
     const bool list = behind > at;
-    while (count < DOCTOR_HOPS) {
+    while (count <= PLIM_HOPS_MAX) {
         doctor_captured_t captured;
         const char *stop = behind;
         while (stop < end && ((*stop >= '0' && *stop <= '9') || *stop == '-'))
@@ -89,13 +89,16 @@ bool doctor_recipe_fanout(doctor_recipe_t *recipe, const char *at, const char *e
         if (!doctor_pattern_match("^%d$", behind, behind, stop, &captured) ||
             captured.number[0] < -1 || captured.number[0] > 1 << 20)
             break;
-        fanout[count++] = captured.number[0];
+        if (count < PLIM_HOPS_MAX)
+            fanout[count] = captured.number[0];
+        count++;
         behind = skip(stop, end, list ? ", " : ",");
     }
     if (count == 0)
         return false;
-    memcpy(recipe->fanout, fanout, sizeof fanout);
-    recipe->num_hops = count;
+    recipe->deep = count > PLIM_HOPS_MAX;
+    recipe->num_hops = recipe->deep ? 0 : count;
+    memcpy(recipe->fanout, fanout, (size_t)recipe->num_hops * sizeof fanout[0]);
     return true;
 }
 

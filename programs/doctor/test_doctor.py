@@ -213,6 +213,12 @@ def test_a_kill_close_to_the_limit_has_advice_with_its_next_request():
     assert any('possible' in one for one in found['unknown']) and not any('likely' in one for one in found['unknown'])
 
 
+def test_a_fanout_of_more_hops_than_can_be_estimated_is_not_cut():
+    found = doctor(RECIPE.replace('[15, 10]', str([2] * 9)) + 'Exit Code 137\n')
+    assert 'num_neighbors' not in found['recipe'] and 'next_mem' not in found and 'command' not in found
+    assert not any('saves_bytes' in one for one in found['advice'])
+
+
 @pytest.mark.parametrize('text, missing', [
     ('', 'print(data)'), ('Namespace(batch_size=64)\n', 'print(data)'), ('Data(edge_index=[2, 61859140])\n', 'number of nodes')])
 def test_a_kill_without_a_reason_names_what_an_estimate_lacks(text, missing):

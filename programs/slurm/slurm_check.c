@@ -246,7 +246,7 @@ static const char *dataset_name(const script_check_t *check)
 }
 
 /* The estimated peak of the script in PyTorch Geometric; -1: the graph is not known. */
-static int64_t estimate(const script_check_t *check, const read_loader_t *loader)
+static int64_t estimate(script_check_t *check, const read_loader_t *loader)
 {
     doctor_recipe_t recipe = doctor_recipe_none();
     doctor_estimate_t now;
@@ -258,8 +258,14 @@ static int64_t estimate(const script_check_t *check, const read_loader_t *loader
     int64_t peak = -1;
     if (shape == NULL || strcmp(shape, "free") == 0 || fanout == NULL ||
         strcmp(loader->name, "NeighborLoader") != 0 ||
-        !doctor_recipe_fanout(&recipe, fanout, fanout + strlen(fanout)) ||
-        cli_job_start_silent(check->common, true, &job) != PLIM_OK)
+        !doctor_recipe_fanout(&recipe, fanout, fanout + strlen(fanout)))
+        return -1;
+    if (recipe.deep) {
+        add_unread(check, "%s:%d: num_neighbors=%s: more than %d hops are not estimated",
+                   check->python_path, loader->line, fanout, PLIM_HOPS_MAX);
+        return -1;
+    }
+    if (cli_job_start_silent(check->common, true, &job) != PLIM_OK)
         return -1;
     (void)snprintf(recipe.shape, sizeof recipe.shape, "%s", shape);
     recipe.batch_size = loader_count(check, loader, "batch_size", -1);

@@ -86,6 +86,13 @@ def test_loaders_are_reported_with_the_workers_of_each(tmp_path):
     assert '2 loaders of 4, 2 workers' in text
 
 
+@pytest.mark.parametrize('hops, kinds_expected', [(8, ['peak_exceeds_mem']), (9, [])])
+def test_longer_fanouts_than_can_be_estimated_are_named(tmp_path, hops, kinds_expected):
+    python = LOADERS.replace('[15, 10]', str([2] * hops)) + "dataset = PygNodePropPredDataset('ogbn-papers100M')\n"
+    printed = check(tmp_path, HEAD + RUN, python)
+    assert kinds(printed) == kinds_expected and any('num_neighbors' in text for text in printed['not_read']) == (hops > 8)
+
+
 HEALTHY = [
     (HEAD + RUN, LOADERS),
     (HEAD + 'BATCH=512\nsrun python train.py --batch_size $BATCH\n', LOADERS),
