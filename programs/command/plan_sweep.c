@@ -234,6 +234,29 @@ static plim_status_t sweep_pyg(plan_t *plan, char *const values[PLAN_SWEEP_KEYS]
     return PLIM_OK;
 }
 
+/* The plan of combination `index`, with its settings. False after an error message. */
+static bool take_combination(const plan_t *all, int64_t index, plan_t *one_out,
+                             char *values_out[PLAN_SWEEP_KEYS], int64_t *line_out)
+{
+    *one_out = *all;
+    *line_out = all->line;
+    choose(&all->sweep, index, values_out);
+    return apply(one_out, values_out, line_out);
+}
+
+/* Whether every combination can be taken, so that nothing is printed before the first that cannot.
+ * False after an error message. */
+static bool check_values(const plan_t *plan, int64_t count)
+{
+    static plan_t one;
+    char *values[PLAN_SWEEP_KEYS] = {NULL};
+    int64_t line;
+    for (int64_t i = 0; i < count; i++)
+        if (!take_combination(plan, i, &one, values, &line))
+            return false;
+    return true;
+}
+
 /* Plans one combination and prints it or adds it to `rows`. *wrong_out as in plan_find. */
 static plim_status_t sweep_one(const plan_t *all, int64_t index, json_t *rows, bool *fits_out,
                                bool *wrong_out)
@@ -242,10 +265,8 @@ static plim_status_t sweep_one(const plan_t *all, int64_t index, json_t *rows, b
     static plan_t one;
     plan_t *plan = &one;
     char *values[PLAN_SWEEP_KEYS] = {NULL};
-    int64_t line = all->line;
-    one = *all;
-    choose(&plan->sweep, index, values);
-    *wrong_out = !apply(plan, values, &line);
+    int64_t line;
+    *wrong_out = !take_combination(all, index, plan, values, &line);
     if (*wrong_out)
         return PLIM_OK;
     plan->pyg.pyg.line = line == PLIM_LINE_NONE ? 0 : line;
@@ -276,6 +297,8 @@ int plan_run_sweep(plan_t *plan)
     if (count > PLAN_SWEEP_ROWS)
         return cli_wrong_use(common, "--sweep: %lld combinations; at most %d are planned",
                              (long long)count, PLAN_SWEEP_ROWS);
+    if (!check_values(plan, count))
+        return CLI_WRONG_USE;
     json_t *rows = common->json ? json_array() : NULL;
     if (rows == NULL)
         print_head(plan);

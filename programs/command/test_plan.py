@@ -224,6 +224,7 @@ def test_sweep(graph):
 def test_sweeps_that_are_none(graph):
     for words in (('batch',), ('batch=',), ('lr=1,2',), ('batch=x',), ('memory=2Q',), ('batch=100', 'run=3')):
         plimsoll('plan', graph, '--sweep', *words, code=2)
+    assert plimsoll('plan', graph, '--sweep', 'batch=64,x', code=2).stdout == ''
     plimsoll('plan', graph, *RECIPE, '--sweep', 'memory=8M,9M', code=3)
     # a choice that makes no sense is a row of its own
     rows = plan(graph, *RECIPE, '--model', 'gat', '--sweep', 'heads=4,5')['rows']

@@ -212,6 +212,12 @@ def test_the_plan_comes_first(graph, tmp_path):
     assert 'warning: options' not in plain
 
 
+def test_weights_to_begin_with_are_looked_for_before_the_plan_is_printed(graph, tmp_path):
+    words = [word for word in SMALL if word != '--quiet']
+    done = plimsoll('train', graph, *words, '--epochs', 1, '--init', tmp_path / 'none', '--run', tmp_path / 'new' / 'run', code=2)
+    assert str(tmp_path / 'none') in done.stderr and 'plan: ' not in done.stderr and not list(tmp_path.iterdir())
+
+
 def test_a_run_without_a_name_gets_one(graph, tmp_path):
     for number in (1, 2):
         done = plimsoll('train', graph, *SMALL, '--epochs', 1, '--json', cwd=tmp_path)

@@ -232,6 +232,17 @@ static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
     return PLIM_OK;
 }
 
+/* Whether the weights that a new run begins with can be read. False after an error message. */
+static bool check_init(const train_t *train)
+{
+    const char *init = train->training.init;
+    if (train->resume != NULL || init == NULL || access(init, R_OK) == 0)
+        return true;
+    (void)cli_wrong_use(&train->common, "--init: cannot read %s: %s; name a file of weights", init,
+                        strerror(errno));
+    return false;
+}
+
 static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_dataset_t *dataset,
                               int *exit_out)
 {
@@ -251,6 +262,8 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     const char *run = train->resume != NULL ? train->resume : train->run;
     if (!cli_ranks_speaks()) {
         run = ""; /* rank 0 makes the directory, and the library knows it from there */
+    } else if (!check_init(train)) {
+        *exit_out = CLI_WRONG_USE;
     } else if (run == NULL) {
         *exit_out = choose_run(train, chosen);
         run = chosen;
