@@ -79,7 +79,7 @@ static void note_assumed(const doctor_recipe_t *recipe, const doctor_estimate_t 
         (void)snprintf(list + used, sizeof list - used, ", %d NeighborLoaders at once",
                        now->pyg.num_loaders);
     if (list[0] != '\0')
-        doctor_verdict_unknown(verdict, "settings that the texts do not show; assumed were %s",
+        doctor_verdict_unknown(verdict, "some settings, which no text shows. Assumed: %s",
                                list + 2);
 }
 

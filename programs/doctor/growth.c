@@ -468,7 +468,8 @@ static int phase_rise_begin(const doctor_growth_t *growth, int top)
     return begin;
 }
 
-/* The rise that ended at the peak: where it began. Dips of a twentieth are none. */
+/* The rise that ended at the peak: where it began. Dips of up to a twentieth do not end the rise.
+ */
 static int rise_begin(const doctor_growth_t *growth, int top)
 {
     int begin = top;
@@ -482,7 +483,7 @@ static int rise_begin(const doctor_growth_t *growth, int top)
             begin = i;
         }
     }
-    /* Before it, small steps are none: a program's start. */
+    /* Skip small steps at its beginning, such as a program's start. */
     for (int i = begin; i < top; i++)
         if (growth->held.point[i].bytes <= low + growth->seen / 20)
             begin = i;

@@ -67,8 +67,8 @@ void doctor_verdict_find(const doctor_t *doctor, doctor_verdict_t *verdict_out);
 /* summary.c: the sentence, and what is not known. */
 void doctor_verdict_summarise(const doctor_t *doctor, doctor_verdict_t *verdict);
 
-/* advice.c: changes, the next request, the command. Errors of plim_dataset_from_shape are none:
- * then nothing is estimated. */
+/* advice.c: changes, the next request, the command. If plim_dataset_from_shape fails, the advice
+ * has no estimates; that is not an error. */
 void doctor_verdict_advise(const doctor_t *doctor, doctor_verdict_t *verdict);
 
 /* Whether all that is known is an exit code that SIGKILL leaves behind and a program may choose
