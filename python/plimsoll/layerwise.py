@@ -203,6 +203,8 @@ class _Calls:
         self._training: set[Any] = set()
         self._thread = threading.get_ident()
         self._forward: Any = None  # GCNConv's own
+        self._edge_index: Any = None
+        self._weighted: Any = None
 
     def __enter__(self) -> _Calls:
         self._hook = torch.nn.modules.module.register_module_forward_pre_hook(self._before_call)
@@ -222,6 +224,10 @@ class _Calls:
         """The next chunk. roots(loops): degree^-1/2 of its nodes, counted with self-loops or without."""
         self._edge_index = edge_index
         self._weighted = functools.cache(lambda loops: _weighted(edge_index, size, roots(loops), loops))
+
+    def drop_graph(self) -> None:
+        """Lets go of the chunk, whose memory must not count as that of the next."""
+        self._edge_index = self._weighted = None
 
     def _before_call(self, module: Any, args: tuple[Any, ...]) -> None:
         if threading.get_ident() != self._thread or module in self._seen:
@@ -340,8 +346,8 @@ def _run(
         for number, (layer, width) in enumerate(zip(layers, widths[1:], strict=True)):
             _logger.info('inference: layer %d of %d, %d values a node', number + 1, len(layers), width)
             file = last if number == len(layers) - 1 else _unnamed(where)
-            chunks = graph.chunks(max(widths[number], width))
-            computed = (_compute(layer, width, chunk, rows, graph, calls, place) for chunk in chunks)
+            compute = functools.partial(_compute, layer, width, rows, graph, calls, place)
+            computed = map(compute, graph.chunks(max(widths[number], width)))
             shape = dataset.num_nodes, width
             offset = _save(file, shape, computed)
             rows = Stored(file, torch.float32, shape, offset, large=_file_bytes(dataset, width) > memory.free)
@@ -441,18 +447,25 @@ class _Pass:
         self.memory = memory
         self.item_bytes = item_bytes
         self._part = part  # the next chunk is such a part of a whole one
-        _core.trim()
-        self._before = _core.sample()['anonymous_bytes']
-        memory.peak.take()
+        self._begin_chunk()
 
     def items(self) -> int:
         """The most items of the next chunk."""
         return self.memory.budget // (self.item_bytes * self._part)
 
     def measure(self, items: int) -> None:
-        """After a chunk of so many items."""
-        taken = self.memory.peak.take()[0] - self._before - _ONCE_BYTES
-        self.item_bytes, self._part = max(self.item_bytes, -(-taken // items)), max(1, self._part // 4)
+        """After a chunk of so many items, of which nothing is held any more. One that is small, since a node with many in-edges follows,
+        says nothing: whatever else the process took meanwhile would count as many times an item's memory.
+        """
+        if 2 * items >= self.items():
+            taken = self.memory.peak.take()[0] - self._before - _ONCE_BYTES
+            self.item_bytes, self._part = max(self.item_bytes, -(-taken // items)), max(1, self._part // 4)
+        self._begin_chunk()
+
+    def _begin_chunk(self) -> None:
+        _core.trim()
+        self._before = _core.sample()['anonymous_bytes']
+        self.memory.peak.take()
 
 
 def _check_disk(dataset: Dataset, widths: list[int], where: str) -> None:
@@ -490,34 +503,38 @@ class _Graph:
     def chunks(self, width: int) -> Iterator[_Chunk]:
         """For a layer that computes with rows of that width."""
         for first, stop in self._ranges(_Pass(self.memory, _edge_bytes(width), _FIRST_PART)):
-            size = stop - first
-            source, target = self._edges(first, stop)
-            inside = (source >= first) & (source < stop)
-            others, places = source[~inside].unique(return_inverse=True)
-            source = source - first
-            source[~inside] = places + size
-            if len(source) == 0:  # some layers fail without edges: one more node, with an edge to itself
-                others, source, target = torch.tensor([first]), torch.tensor([size]), torch.tensor([size])
-            yield _Chunk(first, stop, others, torch.stack([source, target]))
+            yield self._chunk(first, stop)
+
+    def _chunk(self, first: int, stop: int) -> _Chunk:
+        size = stop - first
+        source, target = self._edges(first, stop)
+        inside = (source >= first) & (source < stop)
+        others, places = source[~inside].unique(return_inverse=True)
+        source = source - first
+        source[~inside] = places + size
+        if len(source) == 0:  # some layers fail without edges: one more node, with an edge to itself
+            others, source, target = torch.tensor([first]), torch.tensor([size]), torch.tensor([size])
+        return _Chunk(first, stop, others, torch.stack([source, target]))
 
     def roots(self, loops: bool) -> Stored:
         """degree^-1/2 of every node: of all in-edges, or of those from other nodes and one self-loop."""
-
-        def parts() -> Iterator[Any]:
-            for first, stop in self._ranges(_Pass(self.memory, _IDS_BYTES)):
-                source, target = self._edges(first, stop)
-                if loops:
-                    target = target[source != target + first]
-                degree = torch.bincount(target, minlength=stop - first) + loops
-                yield degree.float().pow(-0.5).masked_fill_(degree == 0, 0.0)
-
         if loops not in self._roots:
             file, shape = _unnamed(self.where), (self.num_nodes,)
-            self._roots[loops] = Stored(file, torch.float32, shape, _save(file, shape, parts()))
+            parts = (self._chunk_roots(first, stop, loops) for first, stop in self._ranges(_Pass(self.memory, _IDS_BYTES)))
+            self._roots[loops] = Stored(file, torch.float32, shape, _save(file, shape, parts))
         return self._roots[loops]
 
+    def _chunk_roots(self, first: int, stop: int, loops: bool) -> Any:
+        source, target = self._edges(first, stop)
+        if loops:
+            target = target[source != target + first]
+        degree = torch.bincount(target, minlength=stop - first) + loops
+        return degree.float().pow(-0.5).masked_fill_(degree == 0, 0.0)
+
     def _ranges(self, costs: _Pass) -> Iterator[tuple[int, int]]:
-        """Nodes first to stop, so many that they and their in-edges stay within the budget."""
+        """Nodes first to stop, so many that they and their in-edges stay within the budget. When the next are asked for, nothing of those
+        before may be held: what is measured would include it.
+        """
         first = before = 0
         while first < self.num_nodes:
             most = before + costs.items()
@@ -542,7 +559,7 @@ class _Graph:
         return source, target
 
 
-def _compute(layer: _Layer, width: int, chunk: _Chunk, rows: Stored, graph: _Graph, calls: _Calls, place: _Place) -> Any:
+def _compute(layer: _Layer, width: int, rows: Stored, graph: _Graph, calls: _Calls, place: _Place, chunk: _Chunk) -> Any:
     """The new rows of a chunk's nodes."""
 
     def joined(file: Stored) -> Any:
@@ -552,6 +569,7 @@ def _compute(layer: _Layer, width: int, chunk: _Chunk, rows: Stored, graph: _Gra
     edge_index = chunk.edge_index.to(place.device)
     calls.set_graph(edge_index, size, lambda loops: joined(graph.roots(loops)))
     found = layer(joined(rows), edge_index, size)
+    calls.drop_graph()
     if tuple(found.shape) != (size, width):
         raise UsageError(f'a layer returned {_described(found)} for {size} nodes, and rows of {width} values before')
     return found.float().cpu()
@@ -571,4 +589,5 @@ def _save(file: BinaryIO, shape: tuple[int, ...], parts: Iterator[Any]) -> int:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskSpaceError(f'rows of a layer: {error.strerror}; give another directory as scratch= or out=') from None
             raise
+        del part  # its memory must not count as that of the next
     return offset

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -361,6 +362,112 @@ def test_a_layer_that_takes_more_than_its_width_stays_under_the_line(tmp_path):
     done = subprocess.run([sys.executable, '-c', textwrap.dedent(script), tmp_path / 'graph'], capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 0, 'MiB over the line'
+
+
+class Process:
+    """Stands for _core and its peak: what the process holds, and the most that it held since the last take()."""
+
+    def __init__(self):
+        self.held = self.most = 100 << 20
+
+    def hold(self, count):
+        self.held += count
+        self.most = max(self.most, self.held)
+
+    def take(self):
+        most, self.most = self.most, self.held
+        return most, 0.0, 0.0
+
+    def sample(self):
+        return {'anonymous_bytes': self.held, 'rss_bytes': self.held}
+
+    def trim(self):
+        pass
+
+    def peak(self):
+        return self
+
+    size_text = staticmethod(str)
+
+
+def ranges(monkeypatch, degrees, item_bytes, take):
+    """The chunks' items, and what an item is found to take, where a chunk takes take(items) bytes and frees all of them."""
+    process = Process()
+    monkeypatch.setattr(layerwise, '_core', process)
+    monkeypatch.setattr(layerwise, '_CHUNK_BYTES', 512 << 20)
+    graph = object.__new__(layerwise._Graph)
+    graph.num_nodes, graph.memory = len(degrees), layerwise._Memory(process.held + (4 << 30))
+    begin = np.concatenate([[0], np.cumsum(degrees)])
+    monkeypatch.setattr(graph, '_begin', lambda node: int(begin[node]))
+    costs = layerwise._Pass(graph.memory, item_bytes, layerwise._FIRST_PART)
+    found = []
+    for first, stop in graph._ranges(costs):
+        items = stop - first + int(begin[stop] - begin[first])
+        process.hold(take(items))
+        process.hold(-take(items))
+        found.append((items, costs.item_bytes))
+    return found, costs
+
+
+def test_chunks_that_a_hub_cuts_short_are_not_measured(monkeypatch):
+    """The few nodes between two hubs were charged with all that the process took meanwhile: the next hub was then refused."""
+    item_bytes = layerwise._edge_bytes(16)
+    hub = (512 << 20) * 12 // 10 // item_bytes
+    degrees = [10] * 20 + [hub] + [10] * 3 + [hub] + [10] * 20
+    found, costs = ranges(monkeypatch, degrees, item_bytes, lambda items: (50 << 20) + items * item_bytes // 2)
+    assert [items for items, _ in found if items > hub] == [hub + 1] * 2 and len(found) == 5
+    assert costs.item_bytes == item_bytes
+
+
+def test_chunks_become_as_small_as_the_first_show(monkeypatch):
+    found, costs = ranges(monkeypatch, [9] * 500000, 400, lambda items: items * 1200)
+    assert 800 < found[1][1] <= found[-1][1] == costs.item_bytes <= 1200
+    assert all(items * 1200 <= 560 << 20 for items, _ in found)
+    assert found[0][0] <= (32 << 20) // 400 and found[3][0] * 1200 > 400 << 20
+    with pytest.raises(plimsoll.MemoryLineError, match='5000000 in-edges'):
+        ranges(monkeypatch, [9] * 500000 + [5000000], 400, lambda items: items * 1200)
+
+
+@pytest.mark.parametrize('kind', [nn.GCNConv, nn.SAGEConv])
+def test_a_chunk_is_gone_before_it_is_measured(graph, monkeypatch, kind):
+    alive, measured, edges, measure = [], [], layerwise._Graph._edges, layerwise._Pass.measure
+
+    def watched(*args):
+        found = edges(*args)
+        alive.extend(map(weakref.ref, found))
+        return found
+
+    def layer(x, edge_index):
+        out = conv(x, edge_index)
+        if len(x) > 9:  # no probe
+            alive.extend(map(weakref.ref, (x, edge_index, out)))
+        return out
+
+    def checked(self, items):
+        assert not [one().shape for one in alive if one() is not None]
+        measured.append(items)
+        measure(self, items)
+
+    conv = kind(WIDTH, 3)
+    monkeypatch.setattr(layerwise._Graph, '_edges', watched)
+    monkeypatch.setattr(layerwise._Pass, 'measure', checked)
+    plimsoll.inference([layer], graph[0])
+    assert len(measured) > 1 and len(alive) >= 5
+
+
+def test_two_hubs_near_each_other(tmp_path, monkeypatch):
+    """Each is larger than a chunk, which a few nodes between them are far from."""
+    degree = 400_000
+    monkeypatch.setattr(layerwise, '_CHUNK_BYTES', 140 << 20)
+    source = torch.arange(2 * degree) % 1000
+    target = torch.arange(2 * degree) // degree * 4 + 500
+    extra = torch.tensor([[1, 2, 3], [501, 502, 503]])
+    data = Data(x=torch.rand(1000, 16), edge_index=torch.cat([torch.stack([source, target]), extra], 1), y=torch.zeros(1000, dtype=torch.long))
+    ds = plimsoll.from_pyg(data, tmp_path / 'graph', quiet=True)
+    conv = nn.SimpleConv(aggr='mean')
+    line = plimsoll._core.sample()['rss_bytes'] + (600 << 20)
+    found = plimsoll.inference([conv], ds, memory=line)
+    torch.testing.assert_close(found, conv(data.x, data.edge_index), rtol=1e-4, atol=1e-4)
 
 
 def test_random_models(tmp_path):
