@@ -42,7 +42,7 @@ class MemoryLineError(Error, MemoryError):
 
     status = 'budget'
     batch_size: int | None = None  # the largest that fits, by a rehearsal; 0: none
-    shortage: Shortage | None = None  # for the package: the loader may be made smaller by that
+    _shortage: Shortage | None = None  # by which a loader is made smaller; None once the error reaches the script
 
 
 class OutOfMemoryError(Error, MemoryError):

@@ -501,16 +501,15 @@ class _Epoch:
         with loader._lock:
             self._start()
             loader._check_step()
-            short = None
-            try:
-                batch = self._receive()
-            except MemoryLineError as error:
-                short = error.shortage
-                if short is None:
-                    raise
-            if short is not None:  # the error is gone, and with it the parts
-                loader._make_smaller(short)
-                batch = self._receive()
+            for is_last in (False, True):
+                try:
+                    batch = self._receive()
+                    break
+                except MemoryLineError as error:
+                    short, error._shortage = error._shortage, None
+                    if is_last or short is None:
+                        raise
+                loader._make_smaller(short)  # the error is gone, and with it the parts
             if batch is None:
                 raise StopIteration
             self._step += 1
@@ -815,7 +814,7 @@ class GraphLoader(StreamLoader):
             f'{self._terms()}: a batch comes in parts, and joining them takes {step}, so this process would need {needed}; it may hold '
             f'{available}: use {self._smaller()}, or give the job more memory'
         )
-        error.needed_bytes, error.available_bytes, error.shortage = short.needed, now.bound, short
+        error.needed_bytes, error.available_bytes, error._shortage = short.needed, now.bound, short
         raise error
 
     def _join(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
