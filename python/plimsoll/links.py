@@ -16,7 +16,10 @@ from .integers import IntegerList, address_of
 from .loader import NeighborLoader, _refuse, takes_dataloader
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from . import _core
+    from .loader import DataLoaderArguments
 
 __all__ = ['LinkNeighborLoader']
 
@@ -220,7 +223,7 @@ class LinkNeighborLoader(NeighborLoader):
         copy: bool = False,
         device: Any = None,
         seed: int | None = None,
-        **dataloader: Any,
+        **dataloader: Unpack[DataLoaderArguments],
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ('self', '__class__', 'dataloader')}
         own = ('edge_label_index', 'edge_label', 'edge_label_time', 'neg_sampling', 'neg_sampling_ratio', 'y', 'exclude', 'neg_exclude')

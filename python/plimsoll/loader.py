@@ -13,7 +13,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from . import _core, command
 from .batches import PlainBatch, Tools
@@ -26,6 +26,8 @@ from .limits import size_of
 from .shared_loader import Shared
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # no dependency: mypy brings it
+
     from .rehearsal import Estimate
 
 __all__ = ['GraphLoader', 'NeighborLoader', 'PlainBatch']
@@ -48,6 +50,25 @@ _NOT_NEEDED = {
 _DROPPED = {'dataset': None, 'collate_fn': None}  # by PyG's loaders too
 _DATALOADER = {'sampler': None, 'batch_sampler': None, **_NOT_NEEDED, **_DROPPED}
 
+
+class DataLoaderArguments(TypedDict, total=False):
+    """The same for type checkers and editors."""
+
+    sampler: None
+    batch_sampler: None
+    num_workers: int
+    persistent_workers: bool
+    prefetch_factor: int | None
+    pin_memory: bool
+    pin_memory_device: str
+    worker_init_fn: Callable[[int], None] | None
+    multiprocessing_context: Any
+    timeout: float
+    in_order: bool
+    dataset: Any
+    collate_fn: Any
+
+
 _Constructor = TypeVar('_Constructor', bound=Callable[..., None])
 
 
@@ -57,6 +78,7 @@ def takes_dataloader(init: _Constructor) -> _Constructor:
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _DATALOADER.items()]
     init.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    del init.__annotations__['dataloader']  # which Python cannot evaluate
     return init
 
 
@@ -623,7 +645,7 @@ class NeighborLoader(StreamLoader):
         copy: bool = False,
         device: Any = None,
         seed: int | None = None,
-        **dataloader: Any,
+        **dataloader: Unpack[DataLoaderArguments],
     ) -> None:
         self._keep(locals())
         kind = str(getattr(subgraph_type, 'value', subgraph_type))
@@ -765,7 +787,7 @@ class GraphLoader(StreamLoader):
         follow_batch: None = None,
         exclude_keys: None = None,
         filter_per_worker: bool | None = None,
-        **dataloader: Any,
+        **dataloader: Unpack[DataLoaderArguments],
     ) -> None:
         self._keep(locals())
         _refuse(

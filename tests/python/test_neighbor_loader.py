@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+import typing
 import warnings
 
 import numpy as np
@@ -26,6 +27,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'support'))
 from importing import real_data  # noqa: E402
 
 from plimsoll import NeighborLoader, _core  # noqa: E402
+from plimsoll.loader import _DATALOADER, DataLoaderArguments  # noqa: E402
 
 PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
 
@@ -605,6 +607,8 @@ def test_arguments_are_kept_under_their_names(ds):
     from torch_geometric.loader import NeighborLoader as Theirs
 
     loader = NeighborLoader(ds, [3, 2], 'train', batch_size=32, shuffle=True, dataset='dropped', collate_fn='dropped')
+    assert DataLoaderArguments.__annotations__.keys() == _DATALOADER.keys()
+    assert 'batch_size' in typing.get_type_hints(NeighborLoader.__init__)
     ours = set(inspect.signature(NeighborLoader.__init__).parameters)
     theirs = set(inspect.signature(Theirs.__init__).parameters) | set(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
     assert theirs - {'kwargs'} <= ours
