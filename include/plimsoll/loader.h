@@ -253,7 +253,8 @@ typedef struct plim_stream_params {
     size_t size;
     plim_split_t split;   /* split that seeds come from, unless nodes are given */
     const int64_t *nodes; /* (num_nodes) any nodes (graphs, in a dataset of many graphs), in any
-                             order, also more than once; copied. A plan needs only their number */
+                             order, also more than once; copied. A plan needs only their number.
+                             NULL, with the number of all: these, ascending */
     int64_t num_nodes;
     bool shuffle;       /* a new order each epoch, by the seed; else as listed */
     int64_t batch_size; /* of links: pairs. 0: the recipe's */

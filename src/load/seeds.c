@@ -31,7 +31,8 @@ typedef struct split_seeds {
 
 struct plim__seeds {
     plim__arena_t arena;
-    const int64_t *given; /* the caller's list while it is copied; NULL: read the splits */
+    bool listed;          /* a list, not the splits */
+    const int64_t *given; /* the caller's list while it is copied; NULL: all, ascending */
     uint64_t seed;
     int64_t capacity; /* of a list */
     bool shuffled;    /* the training split has orders */
@@ -264,7 +265,7 @@ static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__see
                                         id_bits + work->position_bits);
     work->keys = sorted;
     const uint64_t mask = ((uint64_t)1 << work->position_bits) - 1;
-    for (int64_t i = 1; i < work->total && seeds->given == NULL; i++) {
+    for (int64_t i = 1; i < work->total && !seeds->listed; i++) {
         int64_t start = 0;
         if ((sorted[i] & ~mask) != (sorted[i - 1] & ~mask))
             continue;
@@ -408,10 +409,15 @@ static plim_status_t check_ids(const plim_dataset_info_t *info, const int64_t *n
     return PLIM_OK;
 }
 
-/* Copies the caller's list. */
-static plim_status_t copy_ids(const plim_dataset_info_t *info, plim__seeds_t *seeds)
+/* Copies the caller's list, or lists all. */
+static plim_status_t list_ids(const plim_dataset_info_t *info, plim__seeds_t *seeds)
 {
     split_seeds_t *list = &seeds->splits[PLIM_TRAIN];
+    if (seeds->given == NULL) {
+        for (int64_t i = 0; i < list->count; i++)
+            list->ids[i] = i;
+        return PLIM_OK;
+    }
     PLIM_TRY(check_ids(info, seeds->given, list->count));
     memcpy(list->ids, seeds->given, (size_t)list->count * sizeof *list->ids);
     return PLIM_OK;
@@ -439,9 +445,9 @@ static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset, 
                           plim__seeds_t *seeds)
 {
     seeds_work_t draft = {.total = total_of(seeds)}, *work;
-    if (seeds->given != NULL)
-        PLIM_TRY(copy_ids(plim_dataset_info(dataset), seeds));
-    for (int i = 0; i < 3 && seeds->given == NULL; i++)
+    if (seeds->listed)
+        PLIM_TRY(list_ids(plim_dataset_info(dataset), seeds));
+    for (int i = 0; i < 3 && !seeds->listed; i++)
         PLIM_TRY(read_ids(dataset, i, &seeds->splits[i]));
     PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out_work, &draft,
                                  sizeof draft, &draft.arena, &work));
@@ -485,6 +491,7 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
 {
     plim__seeds_t draft = list_draft(dataset, count, shuffled, times != NULL);
     draft.seed = seed;
+    draft.listed = true;
     draft.given = nodes;
     draft.capacity = count;
     if (!labels) {

@@ -32,10 +32,10 @@ void plim__seeds_destroy(plim__seeds_t *seeds);
 
 /*
  * The same for a list of `count` nodes (graphs, in a dataset of many graphs), which is copied and
- * may repeat nodes. Without `shuffled` it has no memory for orders and is never taken shuffled;
- * without `labels` none are read. times[i] goes with nodes[i]; NULL: none. The second estimate is
- * the memory used only during creation. The checksums of labels.npy were compared before.
- * PLIM_ERR_USAGE for an entry out of range.
+ * may repeat nodes; NULL, with the number of all: these, ascending. Without `shuffled` it has no
+ * memory for orders and is never taken shuffled; without `labels` none are read. times[i] goes with
+ * nodes[i]; NULL: none. The second estimate is the memory used only during creation. The checksums
+ * of labels.npy were compared before. PLIM_ERR_USAGE for an entry out of range.
  */
 size_t plim__seeds_list_stays(const plim_dataset_t *dataset, int64_t count, bool shuffled,
                               bool times);

@@ -140,10 +140,10 @@ static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_
             loader->context.asked, loader->context.dataset, recipe->seed, links, params->times,
             plim__links_pairs(links, recipe->batch_size / params->num_shares), params->shuffle,
             recipe->disjoint, seeds_out);
-    if (nodes == NULL && !params->no_labels &&
+    if (nodes == NULL && count == 0 && !params->no_labels &&
         !plim__load_stream_reorders(&loader->context.plan.recipe, params))
         return PLIM_OK;
-    if (nodes == NULL) {
+    if (nodes == NULL && count == 0) {
         nodes = plim__seeds_ids(loader->context.seeds, params->split);
         count = plim__seeds_count(loader->context.seeds, params->split);
     }
@@ -157,11 +157,15 @@ static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream
 {
     if (params->nodes == NULL && (params->split < PLIM_TRAIN || params->split > PLIM_TEST))
         return plim__fail(PLIM_ERR_USAGE, "there is no split %d", (int)params->split);
-    if (params->num_nodes < 0 || (params->nodes == NULL && params->num_nodes > 0))
+    const plim_dataset_info_t *info = loader->context.info;
+    const bool is_list = params->nodes != NULL || params->num_nodes > 0;
+    const int64_t all = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+    if (params->num_nodes < 0 ||
+        (params->nodes == NULL && params->num_nodes > 0 && params->num_nodes != all))
         return plim__fail(PLIM_ERR_USAGE, "a list of %lld seeds%s", (long long)params->num_nodes,
                           params->nodes == NULL ? ", but no nodes are given" : "");
     const bool links = params->links != NULL;
-    if (params->times != NULL && ((params->nodes == NULL && !links) || !plim__load_by_time(recipe)))
+    if (params->times != NULL && ((!is_list && !links) || !plim__load_by_time(recipe)))
         return plim__fail(PLIM_ERR_USAGE, "times of seeds are for `nodes` or `links`, where "
                                           "edge_time or node_time decides");
     if (params->times == NULL && ((recipe->draw_by == PLIM_EDGE_TIME && !recipe->own_times) ||

@@ -183,6 +183,31 @@ static void test_a_list_keeps_its_order(void **state)
     }
 }
 
+/* All nodes are a list that the caller need not have. */
+static void test_all_nodes_need_no_list(void **state)
+{
+    int64_t nodes[TEST_NODES];
+    (void)state;
+    for (int64_t i = 0; i < TEST_NODES; i++)
+        nodes[i] = i;
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        uint64_t hashes[2];
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_stream_t *stream;
+        params.shuffle = shuffle != 0;
+        params.num_nodes = TEST_NODES;
+        for (int given = 0; given < 2; given++) {
+            plim_loader_t *loader = open_loader(0);
+            params.nodes = given ? nodes : NULL;
+            stream = open_stream(loader, &params);
+            hashes[given] = whole(loader, stream, 1);
+            plim_stream_release(stream);
+            plim_loader_release(loader);
+        }
+        assert_true(hashes[0] == hashes[1]);
+    }
+}
+
 /* Three streams with batches and fan-outs of their own, taken from at random: each gives what it
  * gives undisturbed, and its position is exact. */
 static void test_interrupted_streams_go_on(void **state)
@@ -453,6 +478,9 @@ static void test_streams_that_cannot_be(void **state)
     params.size = 0;
     assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
     params.size = sizeof params;
+    params.nodes = NULL; /* and neither 0 nor all of them */
+    assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
+    params.nodes = nodes;
     params.batch_size = -1;
     params.num_hops = 9;
     assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
@@ -1017,6 +1045,7 @@ int main(void)
         cmocka_unit_test(test_a_list_is_like_a_split),
         cmocka_unit_test(test_streams_over_one_list),
         cmocka_unit_test(test_a_list_keeps_its_order),
+        cmocka_unit_test(test_all_nodes_need_no_list),
         cmocka_unit_test(test_interrupted_streams_go_on),
         cmocka_unit_test(test_positions_can_be_resumed),
         cmocka_unit_test(test_windows_outlast_interruptions),
