@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .dataset import DATA_OFFSET, Dataset
-from .errors import UsageError
+from .errors import DataError, UsageError
 
 __all__ = ['IntegerList', 'address_of']
 
@@ -59,23 +59,30 @@ class IntegerList:
         return cls(listed, listed.buffer_info()[0], len(listed), by_id)
 
     @classmethod
-    def of_split(cls, dataset: Dataset, split: str) -> IntegerList:
-        """The nodes of a split, read from its file."""
-        listed = array.array('q')
-        with open(os.path.join(dataset.path, f'{split}.npy'), 'rb') as file:
+    def of_split(cls, dataset: Dataset, split: str, count: int) -> IntegerList:
+        """The nodes of a split, read from its file, and again from the first on, until they are `count`."""
+        listed, own = array.array('q', [0]) * count, dataset.num_split(split)
+        path = os.path.join(dataset.path, f'{split}.npy')
+        with open(path, 'rb') as file, memoryview(listed)[:own].cast('B') as view:
             file.seek(DATA_OFFSET)
-            listed.fromfile(file, dataset.num_split(split))
-        return cls(listed, listed.buffer_info()[0], len(listed))
+            if file.readinto(view) < len(view):
+                raise DataError(f'{path} is shorter than when the dataset was opened')
+        return cls._filled(listed, own)
 
     def repeated(self, count: int) -> IntegerList:
         """The list, repeated from its first entry on until it has `count` entries."""
         if self.count == count:
             return self
-        whole = array.array('q', self.owner)
-        listed = whole
-        while len(listed) < count:
-            listed = listed + whole[: count - len(listed)]
-        return IntegerList(listed, listed.buffer_info()[0], len(listed))
+        listed = array.array('q', [0]) * count
+        ctypes.memmove(listed.buffer_info()[0], self.address, 8 * self.count)
+        return self._filled(listed, self.count)
+
+    @classmethod
+    def _filled(cls, listed: array.array[int], own: int) -> IntegerList:
+        """A list of which the first entries, `own` of them, are repeated in the rest."""
+        for i in range(own, len(listed)):
+            listed[i] = listed[i - own]
+        return cls(listed, listed.buffer_info()[0], len(listed))
 
     def check(self, num_nodes: int, name: str = 'input_nodes') -> None:
         """Refuses a list with a node that the dataset does not have."""

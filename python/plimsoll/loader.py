@@ -224,9 +224,9 @@ class StreamLoader:
     def _seeds(self, address: int) -> _core._Seeds:
         """The seeds as the library reads them."""
         split, count = self._split, self._padded_count()
-        if split is not None and count == self._count and self._times is None:
+        if split is not None and self._reads_seeds():
             return {'source': repr(split), 'split': _SPLIT_NUMBERS[split], 'times': 0}
-        if self._times is not None:
+        if self._times is not None and (self._padded_times is None or self._padded_times.count != count):
             self._padded_times = self._times.repeated(count)
         return {
             'source': repr(split) if split is not None else f'{self._count} {self._input[0]}',
@@ -241,17 +241,20 @@ class StreamLoader:
         return math.ceil(self._count / ranks) * ranks
 
     def _list(self) -> IntegerList | None:
-        """The list that _seeds() is given the address of; None where the library reads the seeds itself."""
-        if self._split is None:
-            return self._nodes()
-        if self._padded_count() == self._count and self._times is None:
+        """The list that _seeds() is given the address of; None where _reads_seeds()."""
+        if self._reads_seeds():
             return None
-        return IntegerList.of_split(self.data, self._split).repeated(self._padded_count())
+        return self._nodes() if self._split is None else IntegerList.of_split(self.data, self._split, self._padded_count())
+
+    def _reads_seeds(self) -> bool:
+        """Whether the library reads the seeds of a split itself, or numbers all nodes."""
+        if self._split is None:
+            return self._input_nodes is None
+        return self._padded_count() == self._count and self._times is None
 
     def _list_bytes(self) -> int:
         """Bytes that _list() takes until the library has copied the list; none where it is the script's own."""
-        reads = self._split is not None and self._padded_count() == self._count and self._times is None
-        return 0 if reads or (self._split is None and not self._copies) else 8 * self._padded_count()
+        return 0 if self._reads_seeds() or not self._copies else 8 * self._padded_count()
 
     def _connect(self) -> _core.Stream:
         self._shared.check_process()

@@ -99,23 +99,26 @@ def test_a_line_below_the_limit_is_kept(path):
 
 
 @pytest.mark.nightly
-def test_the_list_of_all_nodes_is_planned(tmp_path):
-    """The package makes it for the library, which copies it: at the minimum, there is memory for both."""
+@pytest.mark.parametrize('nodes', ['None', 'torch.ones(8000000, dtype=torch.bool)'])
+def test_lists_of_many_nodes_are_planned(tmp_path, nodes):
+    """The package lists those of a mask for the library, which copies them: at the minimum, there is memory for both."""
     words = ['--nodes', '8000000', '--edges', '8000000', '--features', '4', '--classes', '5']
     subprocess.run([PLIMSOLL, 'generate', 'free', tmp_path / 'graph', '--quiet', *words], check=True, timeout=1500)
     script = '''
         import sys, plimsoll, torch
         ds = plimsoll.open(sys.argv[1])
+        nodes = eval(sys.argv[2])
         held = plimsoll._core.sample()['rss_bytes']
         try:
-            plimsoll.NeighborLoader(ds, [2], None, batch_size=64, memory=held + (64 << 20))
+            plimsoll.NeighborLoader(ds, [2], nodes, batch_size=64, memory=held + (64 << 20))
         except plimsoll.MemoryLineError as error:
             line = error.needed_bytes
-        loader = plimsoll.NeighborLoader(ds, [2], None, batch_size=64, memory=line)
+        loader = plimsoll.NeighborLoader(ds, [2], nodes, batch_size=64, memory=line)
         next(iter(loader))
         print((plimsoll._core.sample()['rss_peak_bytes'] - line) >> 20)
     '''
-    done = subprocess.run([sys.executable, '-c', textwrap.dedent(script), tmp_path / 'graph'], capture_output=True, text=True, timeout=1500)
+    words = [sys.executable, '-c', textwrap.dedent(script), tmp_path / 'graph', nodes]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 0, 'MiB over the line'
 

@@ -13,6 +13,8 @@ import sys
 import textwrap
 import threading
 import time
+import tracemalloc
+import types
 import typing
 import warnings
 
@@ -27,6 +29,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'support'))
 from importing import real_data  # noqa: E402
 
 from plimsoll import NeighborLoader, _core  # noqa: E402
+from plimsoll.dataset import DATA_OFFSET  # noqa: E402
+from plimsoll.integers import IntegerList  # noqa: E402
 from plimsoll.loader import _DATALOADER, DataLoaderArguments  # noqa: E402
 
 PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
@@ -663,6 +667,38 @@ def test_a_leftover_batch_stops_no_other_loader(path):
     larger = NeighborLoader(ds, [9, 9, 9], 'valid', batch_size=200, seed=1)
     assert sum(1 for _ in larger) == len(larger)
     assert torch.equal(batch.x, kept)
+
+
+def test_lists_that_the_package_makes_are_planned(ds):
+    all_nodes, mask = torch.arange(4000), torch.ones(4000, dtype=torch.bool)
+    lists = {}
+    for name, nodes in {'none': None, 'split': 'train', 'own': all_nodes, 'mask': mask, 'int': all_nodes.int(), 'list': all_nodes.tolist()}.items():
+        loader = NeighborLoader(plimsoll.open(ds.path), [2], nodes, batch_size=1000)
+        lists[name] = loader._list_bytes()
+        found = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
+        assert name == 'split' or torch.equal(found, all_nodes)
+    assert lists == {'none': 0, 'split': 0, 'own': 0, 'mask': 32000, 'int': 32000, 'list': 32000}
+
+
+def test_the_list_of_a_rank_takes_what_is_planned(tmp_path):
+    """It was there three times while its last entries were added."""
+    seeds = np.arange(1 << 18)
+    (tmp_path / 'train.npy').write_bytes(bytes(DATA_OFFSET) + seeds.tobytes())
+    dataset = types.SimpleNamespace(path=str(tmp_path), num_split=lambda split: len(seeds))
+    times = IntegerList.of(torch.from_numpy(seeds), 0)
+    for make in lambda count: IntegerList.of_split(dataset, 'train', count), times.repeated:
+        make(len(seeds) + 5)
+        tracemalloc.start()
+        try:
+            listed = make(len(seeds) + 5)
+            assert tracemalloc.get_traced_memory()[1] < 8.5 * len(seeds)
+        finally:
+            tracemalloc.stop()
+        assert listed.count == len(seeds) + 5 and list(listed.owner) == [*range(len(seeds)), *range(5)]
+    assert list(IntegerList.of([7, 8, 9], 10).repeated(8).owner) == [7, 8, 9, 7, 8, 9, 7, 8]
+    os.truncate(tmp_path / 'train.npy', 5000)
+    with pytest.raises(plimsoll.DataError, match='shorter'):
+        IntegerList.of_split(dataset, 'train', len(seeds))
 
 
 def test_ranks_share_a_split(path, caplog):
