@@ -111,7 +111,7 @@ def test_a_training_has_curves_memory_plan_and_recipe(trained, tmp_path):
     # The ledger's names are the plan's, but for accounts that the plan counts to the process; caches of so small a graph are no larger than the I/O without them.
     plan = json.loads(run('plan', trained / 'graph', '--epochs', 3, '--hidden', 16, '--fanout', '5,5', '--json').splitlines()[-1])
     planned = {account['name'] for account in plan['accounts']}
-    assert {name for line in lines for name in line['accounts']} - planned <= {'meter', 'dataset', 'plan', 'job', 'adjacency cache', 'row cache'}, planned
+    assert {name for line in lines for name in line['accounts']} - planned <= {'meter', 'dataset', 'plan', 'job', 'list cache', 'row cache'}, planned
     assert all(line['rows_cached'] <= line['rows'] and line['lists_cached'] <= line['lists'] for line in lines)
     legend = ' '.join(page.texts('li'))
     assert 'reserve' in legend and 'process' in legend

@@ -342,7 +342,7 @@ static plim_status_t choose_graphs(plim__load_context_t *context)
     plim__access_t *access = &context->access;
     const int64_t num_nodes = context->info->num_nodes;
     const size_t lines = plim__node_set_bytes(num_nodes);
-    PLIM_TRY(plim__arena_create(context->job.ledger, "choosing",
+    PLIM_TRY(plim__arena_create(context->job.ledger, "admission",
                                 plim__access_estimate(num_nodes, false), &access->arena));
     access->lists =
         plim__node_set_make(plim__arena_carve(&access->arena, 1, lines, PLIM__LINE), num_nodes);

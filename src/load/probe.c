@@ -196,8 +196,8 @@ plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *datas
     plim__blocks_params_t params = plim__load_blocks(info, recipe);
     params.node_capacity = draft.node_capacity;
     const plim__source_params_t disk = source_params(info);
-    PLIM_TRY(plim__object_create(job->ledger, "choosing", lay_out, &draft, sizeof draft,
-                                 &draft.arena, &probe));
+    PLIM_TRY(plim__object_create(job->ledger, "probe", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &probe));
     plim_status_t status = plim__offsets_create(job, dataset, false, &offsets);
     if (status == PLIM_OK)
         status = plim__topology_disk_create(job, dataset, offsets, &disk, &source);
@@ -336,7 +336,7 @@ plim_status_t plim__largest_graph(const plim_job_t *job, const plim_dataset_t *d
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     offsets_t graphs = {.file = {.fd = -1}}, lists = {.file = {.fd = -1}};
     plim__arena_t arena;
-    PLIM_TRY(plim__arena_create(job->ledger, "choosing", PLIM__LARGEST_GRAPH_BYTES, &arena));
+    PLIM_TRY(plim__arena_create(job->ledger, "probe", PLIM__LARGEST_GRAPH_BYTES, &arena));
     int64_t *values = plim__arena_carve(&arena, 2 * (size_t)HELD, sizeof(int64_t), PLIM__PAGE);
     plim_status_t status =
         open_offsets(dataset, "graph_indptr.npy", info->num_graphs + 1, values, &graphs);

@@ -51,7 +51,7 @@ static int64_t enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cached));
     const int64_t io = /* where all is cached there is less of it */
         plim__min_i64(plim__cost_pages(plim__topology_disk_estimate(job, dataset, &uncached)), all);
-    enter(plan, "adjacency cache", all - io);
+    enter(plan, "list cache", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
     return plim__cost_pages(plim__topology_disk_filling(job, &cached));
 }
@@ -113,7 +113,7 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
               plim__cost_pages(plim__offsets_estimate(dataset, plan->recipe.skip_loops)));
     if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
         const bool packed = plan->working.rows > 0;
-        enter(plan, "choosing", plim__cost_pages(plim__access_estimate(num_nodes, packed)));
+        enter(plan, "admission", plim__cost_pages(plim__access_estimate(num_nodes, packed)));
         work_bytes =
             plim__max_i64(work_bytes, plim__cost_pages(plim__access_work_minimum(job, num_nodes)));
     }

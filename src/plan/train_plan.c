@@ -205,10 +205,10 @@ static void gather_accounts(const use_t *use, const plim__load_plan_t *load,
                                  &count);
     add_accounts(plan, load->accounts, load->num_accounts);
     add_accounts(plan, accounts, count);
-    int64_t choosing = load->start;
+    int64_t admission = load->start;
     for (int i = load->num_held; i < load->num_accounts; i++)
-        choosing -= load->accounts[i].phase[PLIM_PHASE_START];
-    add_bytes(plan, "choosing", PLIM_PHASE_START, choosing);
+        admission -= load->accounts[i].phase[PLIM_PHASE_START];
+    add_bytes(plan, "admission", PLIM_PHASE_START, admission);
 }
 
 /* The model as the client of the loader's planner. It points into itself. */

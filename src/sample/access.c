@@ -170,7 +170,7 @@ static plim_status_t work_create(const plim_job_t *job, const plim_dataset_t *da
         if (params->fanout[i] != 0)
             draft.fanout[draft.num_hops++] = params->fanout[i];
     PLIM_TRY(choose_layout(job, info->num_nodes, params->work_bytes, &draft.layout));
-    PLIM_TRY(plim__object_create(job->ledger, "choosing", lay_out, &draft, sizeof draft,
+    PLIM_TRY(plim__object_create(job->ledger, "admission", lay_out, &draft, sizeof draft,
                                  &draft.arena, &work));
     for (int i = 0; i < work->layout.workers; i++) {
         const plim__access_worker_t *worker = &work->workers[i];
@@ -239,7 +239,7 @@ static plim_status_t find(const plim_job_t *job, const plim_dataset_t *dataset,
     plim__arena_t arena;
     plim__access_work_t *work;
     const bool packed = params->packed || pack != NULL;
-    PLIM_TRY(plim__arena_create(job->ledger, "choosing",
+    PLIM_TRY(plim__arena_create(job->ledger, "admission",
                                 plim__access_estimate(info->num_nodes, packed), &arena));
     plim__access_t access = carve_sets(&arena, info->num_nodes, packed);
     access.arena = arena;

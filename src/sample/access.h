@@ -53,7 +53,7 @@ typedef struct plim__access_params {
 
 /* The admitted lists and rows: two sealed sets and their bytes in the caches. */
 typedef struct plim__access {
-    plim__arena_t arena; /* account "choosing": memory of both sets */
+    plim__arena_t arena; /* account "admission": memory of both sets */
     plim__node_set_t lists;
     plim__node_set_t rows; /* without lines if params->packed */
     size_t list_bytes;

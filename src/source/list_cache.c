@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define ACCOUNT "adjacency cache"
+#define ACCOUNT "list cache"
 #define BLOCK ((int64_t)1 << PLIM__LIST_BLOCK_BITS)
 #define AHEAD 16 /* nodes between a prefetch and its use */
 

@@ -34,7 +34,7 @@ size_t plim__list_cache_estimate(const plim_dataset_t *dataset,
 
 /*
  * Reads the lists in one ascending pass over indices.npy; if all lists are cached, compares its
- * checksums. Account "adjacency cache". *cache_out is NULL if no list fits. PLIM_ERR_DATA for an
+ * checksums. Account "list cache". *cache_out is NULL if no list fits. PLIM_ERR_DATA for an
  * entry that is not a node, PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,

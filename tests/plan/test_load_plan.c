@@ -288,7 +288,7 @@ static void test_seeds_alone_need_no_lists(void **state)
     assert_int_equal(plan.window_steps, 0);
     assert_int_equal(plan.slot_nodes, recipe.batch_size);
     for (int i = 0; i < plan.num_accounts; i++)
-        assert_true(strcmp(plan.accounts[i].name, "adjacency cache") != 0 &&
+        assert_true(strcmp(plan.accounts[i].name, "list cache") != 0 &&
                     strcmp(plan.accounts[i].name, "window") != 0);
     test_place_close(&place);
 }
