@@ -420,8 +420,8 @@ class Builder:
             if labels is not None and labels.dtype.kind == 'f' and not self._options.get('targets'):
                 self._options['targets'] = 'values'
                 if _class_like(labels.path):
-                    command.warn("y is a regression, as it is of floats, though it has only whole numbers and NaN: give targets='classes' "
-                                 "for classes, with NaN as unlabelled, or targets='values'")
+                    command.warn("y is a regression, as it is of floats, though it has only whole numbers: give targets='classes' "
+                                 "for classes, or targets='values'")
             where, name = os.path.split(self._directory)
             return make('import', name, self.path, self._options, cwd=where, rename=_of_arguments)
         finally:
@@ -472,19 +472,17 @@ def _counts_to_offsets(path: str) -> None:
 
 
 def _class_like(path: str) -> bool:
-    """Whether a file of floats is one column of whole numbers from 0 on, with some NaN."""
+    """Whether a file of floats is one column of whole numbers from 0 on; NaN, no label, may be among them."""
     numpy = _numpy()
-    values, unlabelled = numpy.load(path, mmap_mode='r'), False
-    if values.size != len(values):
+    values = numpy.load(path, mmap_mode='r')
+    if not len(values) or values.size != len(values):
         return False
     step = _PIECE_BYTES // 8
     for at in range(0, len(values), step):
         piece = values[at:at + step]
-        none = numpy.isnan(piece)
-        unlabelled = unlabelled or bool(none.any())
-        if not (none | ((piece >= 0) & (piece == numpy.floor(piece)))).all():
+        if not (numpy.isnan(piece) | ((piece >= 0) & (piece == numpy.floor(piece)))).all():
             return False
-    return unlabelled
+    return True
 
 
 _TAKEN = ('edge_index', 'x', 'y', 'num_nodes', 'batch', 'ptr', 'time', 'node_time', *_COLUMNS)
@@ -549,7 +547,7 @@ def from_pyg(data: Any, path: Path, *, train: Array | None = None, valid: Array 
     `val_mask`, `test_mask` are taken; `train`, `valid` and `test` give other splits, as ids or masks of nodes or graphs. Other attributes
     are left out with a warning. `edge_ids=True` keeps the number of each edge, so that batches have `e_id`.
     Floating-point `y` are values, for regression, and integers are classes; `targets='classes'` or `targets='values'` says otherwise, and
-    spares the warning that whole numbers with NaN among them bring.
+    spares the warning about floats that are all whole numbers or NaN.
     Integer `x` and `edge_attr` stay integers unless `features='f32'` says to convert them. An iterator is read once, and holds one graph
     at a time. `options` are those of `Builder`.
 

@@ -337,7 +337,8 @@ def test_the_dtype_decides_between_classes_and_values(tmp_path, shape):
 
 
 @pytest.mark.parametrize('labels, told, warns', [
-    ([0, 2, np.nan, 1], {}, True), ([[0], [2], [np.nan], [1]], {}, True), ([0, 2, 3, 1], {}, False), ([0, 2.5, np.nan, 1], {}, False),
+    ([0, 2, np.nan, 1], {}, True), ([[0], [2], [np.nan], [1]], {}, True), ([0, 2, 3, 1], {}, True), ([[0], [2], [3], [1]], {}, True),
+    ([0, 2.5, 3, 1], {}, False), ([0, 2.5, np.nan, 1], {}, False), ([0, 2, 3, 1], {'targets': 'values'}, False),
     ([-1, 2, np.nan, 1], {}, False), ([[0, 1], [np.nan, 1], [1, 1], [1, 0]], {}, False), ([0, 2, np.nan, 1], {'targets': 'values'}, False),
     ([0, 2, np.nan, 1], {'targets': 'classes'}, False)], ids=str)
 def test_a_regression_that_may_be_meant_as_classes_warns(tmp_path, labels, told, warns):
