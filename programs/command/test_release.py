@@ -45,3 +45,11 @@ def test_a_build_without_libraries_names_them_and_where_they_come_from(tmp_path)
     for name in ('liburing', 'libisal', 'libzstd', 'jansson', 'libxxhash', 'yaml-0.1', 'tools/bootstrap', 'conda install',
                  'packaging/spack/package.py', 'packaging/plimsoll.def', 'packaging/README.md'):
         assert name in done.stderr
+
+
+@pytest.mark.parametrize('arguments, code', [(['--help'], 0), (['--minimal', 'x'], 2), (['--nope'], 2)], ids=str)
+def test_bootstrap_installs_nothing_without_its_options(tmp_path, arguments, code):
+    (tmp_path / 'sed').symlink_to(shutil.which('sed'))  # and neither apt-get nor pip
+    done = subprocess.run([SOURCE / 'tools' / 'bootstrap', *arguments], env={'PATH': str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert (done.stderr if code else done.stdout).startswith('tools/bootstrap [--minimal | --system | --python]\n')
