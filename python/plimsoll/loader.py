@@ -5,6 +5,7 @@ a slot: its tensors are that memory, not a copy of it, and the slot is free agai
 """
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
 import math
@@ -117,7 +118,8 @@ class StreamLoader:
         dataloader = given['dataloader']
         unknown = dataloader.keys() - _DATALOADER.keys()
         if unknown:
-            raise TypeError(f'{type(self).__name__} has no argument {min(unknown)!r}')
+            near = difflib.get_close_matches(min(unknown), inspect.signature(type(self)).parameters, n=1)
+            raise TypeError(f'{type(self).__name__} has no argument {min(unknown)!r}' + ''.join(f'; did you mean {name}?' for name in near))
         taken = {**given, **_DATALOADER, **dataloader}
         self.__dict__.update((name, value) for name, value in taken.items() if name not in ('self', '__class__', 'dataloader', *_DROPPED))
         what, argument = self._input

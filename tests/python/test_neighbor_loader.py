@@ -960,6 +960,13 @@ def test_num_neighbors_must_be_whole_numbers(path, arguments):
         plimsoll.NeighborLoader(plimsoll.open(path), *arguments)
 
 
+@pytest.mark.parametrize('wrong, message', [('batchsize', "no argument 'batchsize'; did you mean batch_size\\?$"),
+                                            ('num_worker', r'did you mean num_workers\?$'), ('zzz', "no argument 'zzz'$")])
+def test_an_unknown_argument_is_refused_with_the_one_nearest_to_it(path, wrong, message):
+    with pytest.raises(TypeError, match=message):
+        plimsoll.NeighborLoader(plimsoll.open(path), [3, 2], 'train', **{wrong: 3})
+
+
 def test_a_batch_size_in_words_is_named_with_its_type(path):
     with pytest.raises(TypeError, match='str'):
         plimsoll.NeighborLoader(plimsoll.open(path), [3, 2], 'train', batch_size='64')
