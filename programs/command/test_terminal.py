@@ -160,10 +160,17 @@ def test_training_says_first_what_it_trains_and_last_where_time_went(graph, tmp_
     assert any(line.startswith('Training') for line in table)
     assert 95 <= sum(shares) <= 105
     assert any(re.search(r'process +[\d.]+ MiB', line) for line in table)
-    # Accounts have their peaks at different times: what they held together stands below them, and is under the line.
+    # Accounts have their peaks at different times: what they held together stands below them. The reserve, which nothing uses, is no part of it.
     end = [json.loads(line) for line in subprocess.run(
         [PLIMSOLL, 'train', graph, '--model', 'sage', '--hidden', '8', '--fanout', '5,4', '--batch', '500', '--epochs', '2', '--json', '--run',
          tmp_path / 'json'], check=True, capture_output=True, text=True).stdout.splitlines()][-1]
-    together = re.fullmatch(r' +together, at most +([\d.]+) MiB', table[-1])
-    assert together and abs(float(together.group(1)) - end['reserved_peak_bytes'] / (1 << 20)) < 0.2 * float(together.group(1))
+    reserve = next(account['reserved_bytes'] for account in end['accounts'] if account['name'] == 'reserve')
+    together = re.fullmatch(r' +together, at most +([\d.]+) MiB', table[-2])
+    assert together and abs(float(together.group(1)) - (end['reserved_peak_bytes'] - reserve) / (1 << 20)) < 0.2 * float(together.group(1))
+    kept = re.fullmatch(r' +reserve, kept free(?: \((\d+) % of the line\))? +([\d.]+ [MG]iB)', table[-1])
+    assert kept and [line for line in table if 'reserve' in line] == table[-1:]
+    number, unit = kept.group(2).split()
+    assert float(number) * {'MiB': 1 << 20, 'GiB': 1 << 30}[unit] == pytest.approx(reserve, rel=0.01)
+    if 'line_bytes' in end:
+        assert int(kept.group(1)) == pytest.approx(100 * reserve / end['line_bytes'], abs=0.51)
     assert end['reserved_peak_bytes'] <= sum(account['reserved_bytes'] for account in end['accounts'])

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *train_split_name(int split)
 {
@@ -190,7 +191,8 @@ void train_print_where(const plim_job_t *job)
 {
     plim_account_info_t info = PLIM_ACCOUNT_INFO_INIT;
     plim_job_info_t about = PLIM_JOB_INFO_INIT;
-    char reserved[24];
+    int64_t reserve = 0;
+    char reserved[24], kept[48] = "reserve, kept free";
     where_t where = {.phases = 0};
     const double all = cli_job_seconds();
     double rest = all, seconds;
@@ -202,14 +204,22 @@ void train_print_where(const plim_job_t *job)
         }
     add_phase(&where, "other", rest > 0 ? rest : 0, all);
     for (int i = 0; plim_job_account(job, i, &info); i++)
-        add_account(&where, &info);
+        if (strcmp(info.name, "reserve") == 0)
+            reserve = info.reserved;
+        else
+            add_account(&where, &info);
     cli_remark("%-37s  %-21s %8s %8s", "where time went", "where memory went", "reserved", "used");
     for (int i = 0; i < where.phases || i < where.accounts; i++)
         cli_remark("%-37s  %s", where.phase[i], where.account[i]);
     /* Each account is at its own peak, and the phases have theirs at different times. */
-    if (plim_job_info(job, &about) == PLIM_OK)
-        cli_remark("%-37s  %-21s %8s", "", "together, at most",
-                   plim_size_text(about.peak, reserved));
+    if (plim_job_info(job, &about) != PLIM_OK)
+        return;
+    cli_remark("%-37s  %-21s %8s", "", "together, at most",
+               plim_size_text(about.peak - reserve, reserved));
+    if (about.line != PLIM_LINE_NONE)
+        (void)snprintf(kept, sizeof kept, "reserve, kept free (%.0f %% of the line)",
+                       100 * (double)reserve / (double)about.line);
+    cli_remark("%60s %8s", kept, plim_size_text(reserve, reserved));
 }
 
 /* The names of a training's loss and metric. */
