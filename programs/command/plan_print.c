@@ -9,9 +9,6 @@
 
 #define MIB ((double)(1 << 20))
 
-/* Seconds of --time for the scheduler's own work. */
-#define TIME_MARGIN_SECONDS 60
-
 static void print_heading(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
     const plim_dataset_info_t *info = &found->info;
@@ -175,9 +172,9 @@ static int64_t ask_mebibytes(const plan_found_t *found, bool *line_out)
 
 plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found)
 {
-    const double seconds = PLAN_TIME_MARGIN * found->trial.run_s + TIME_MARGIN_SECONDS;
-    const double minutes = seconds / 60 < 1e9 ? seconds / 60 : 1e9;
-    plan_ask_t ask = {.minutes = found->tried ? (int64_t)minutes + 1 : 0,
+    const double run = PLAN_TIME_MARGIN * found->trial.run_s / 60;
+    const int64_t minutes = (int64_t)(run < 1e9 ? run : 1e9) + 1 + PLAN_TIME_MINUTES;
+    plan_ask_t ask = {.minutes = found->tried ? minutes : 0,
                       .cpus = plan->limits.threads[plan->limits.threads_line].value};
     ask.mebibytes = ask_mebibytes(found, &ask.line);
     return ask;
@@ -200,7 +197,8 @@ static void print_ask(const plan_t *plan, const plan_found_t *found)
     (void)printf("%s%s:\n#SBATCH --mem=%" PRId64 "M\n",
                  found->fits ? "For the whole run: the peak, 5 % and 32 MiB, within the line"
                              : "With more memory: the minimum, 5 % and 32 MiB",
-                 found->tried ? "; twice the time of the trial and a minute" : "", ask.mebibytes);
+                 found->tried ? "; twice the time of the trial and four minutes" : "",
+                 ask.mebibytes);
     if (found->tried)
         (void)printf("#SBATCH --time=%s\n", plan_time_text(ask.minutes, time));
     (void)printf("#SBATCH --cpus-per-task=%" PRId64 "\n", ask.cpus);

@@ -349,7 +349,7 @@ def test_a_trial_is_kept_and_writes_no_run(graph, tmp_path):
     assert tried(*words, '--json')['trial'] is None
     made = tried(*words, '--try', 0.3, '--json')
     first = made['trial']
-    assert 2 * first['run_s'] <= made['ask']['seconds'] <= 2 * first['run_s'] + 180
+    assert 2 * first['run_s'] + 240 <= made['ask']['seconds'] <= 2 * first['run_s'] + 300
     assert os.listdir(tmp_path) == ['cache']
     assert all(first[name] > 0 for name in ('steps_per_s', 'start_s', 'epoch_s', 'evaluation_s', 'run_s'))
     assert first['run_s'] >= first['start_s'] + 3 * (first['epoch_s'] + first['evaluation_s'])

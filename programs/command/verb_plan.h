@@ -108,10 +108,12 @@ json_t *plan_json(const plan_t *plan, const train_t *train, const plan_found_t *
 const char *plan_change(const plim_advice_t *advice, char text_out[PLAN_CHANGE]);
 
 /* What to ask a scheduler for: the peak with a share of it and bytes for the script's shell, but no
- * more than the line; PLAN_TIME_MARGIN times the time of the trial, and a minute. */
+ * more than the line; PLAN_TIME_MARGIN times the time of the trial, and PLAN_TIME_MINUTES for the
+ * start and Slurm's signal, which comes up to three minutes before the limit. */
 #define PLAN_MEMORY_SHARE 20
 #define PLAN_MEMORY_MARGIN ((int64_t)32 << 20)
 #define PLAN_TIME_MARGIN 2
+#define PLAN_TIME_MINUTES 4
 typedef struct plan_ask {
     int64_t mebibytes;
     int64_t minutes; /* 0: not known without a trial */

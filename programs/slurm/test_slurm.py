@@ -72,6 +72,7 @@ def test_the_plan_is_what_is_asked_for(graph):
     printed = plimsoll('plan', graph, *words).stdout
     assert abs(int(request(printed, 'mem').rstrip('M')) - int(request(script, 'mem').rstrip('M'))) <= 2
     assert seconds(request(script, 'time')) >= 2 * plan['trial']['run_s'] + 240
+    assert request(printed, 'time') == request(script, 'time') and plan['ask']['seconds'] == seconds(request(script, 'time'))
     assert request(script, 'cpus-per-task') == str(plan['ask']['cpus'])
     assert request(script, 'signal') == 'B:USR1@120'
     assert request(script, 'open-mode') == 'append'

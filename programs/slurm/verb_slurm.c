@@ -166,11 +166,11 @@ static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *fo
             total, minimum);
     }
     if (slurm->minutes == 0) {
-        script->minutes = ask.minutes + SLURM_SIGNAL_MINUTES;
+        script->minutes = ask.minutes;
         (void)snprintf(
             script->notes[1], sizeof script->notes[1],
             "--time: %d x the %s of a trial, and %d minutes for the start and the signal.",
-            PLAN_TIME_MARGIN, run, SLURM_SIGNAL_MINUTES + 1);
+            PLAN_TIME_MARGIN, run, PLAN_TIME_MINUTES);
         return;
     }
     script->minutes = slurm->minutes;
