@@ -78,7 +78,7 @@ static void print_line(const plan_t *plan, const plan_found_t *found)
     if (found->fits)
         (void)printf("%-10s peak %s (%s)\n", "memory", total,
                      train_phase_text(made->info.peak_phase));
-    (void)printf("%-10s %s%s\n", "minimum", cli_minimum_text(made, minimum),
+    (void)printf("%-10s a line of %s%s\n", "minimum", cli_minimum_text(made, minimum),
                  found->fits ? "" : "; what follows is the plan for it");
 }
 

@@ -153,7 +153,7 @@ def test_what_does_not_fit(graph):
     for printed in (done.stdout, done.stderr, plimsoll('plan', graph, *RECIPE, '--memory', '1G').stdout, sweep):
         assert f'{given} MiB' in printed
     trained = plimsoll('train', graph, *RECIPE, '--memory', f'{given}M', '--epochs', 1, '--run', graph.parent / 'smallest').stderr
-    assert f'minimum {given} MiB' in trained
+    assert f'needs a line of at least {given} MiB' in trained
 
 
 WIDE = ('arxiv', '--model', 'gcn', '--hidden', 256, '--fanout', '10,10', '--batch', 1024, '--threads', 2)

@@ -198,7 +198,7 @@ def test_the_plan_comes_first(graph, tmp_path):
     words = [word for word in SMALL if word != '--quiet']
     printed = plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'a', '--memory', '300M',
                     '--momentum', 0.5, '--gamma', 0.5, '--pool', 'max', '--aggr', 'max').stderr
-    assert re.search(r'^plan: peak .* of 300 MiB .* minimum ', printed, re.M)
+    assert re.search(r'^plan: peak .* of 300 MiB .* needs a line of at least ', printed, re.M)
     assert all(word in printed for word in ('graph', 'features', 'cross_entropy', 'accuracy'))
     idle = re.search(r'^warning: (.*--momentum.*)$', printed, re.M).group(1)
     assert '--momentum' in idle and '--gamma' in idle and '--pool' in idle and '--aggr' not in idle

@@ -277,9 +277,9 @@ void train_print_plan(const train_t *train, const plim_dataset_info_t *info, con
         print_plan_event(train, info, plan, run);
     train_plan_texts(plan, &train->training, &texts);
     (void)plim_size_text(plan->info.line, line);
-    cli_remark("plan: peak %s%s%s (%s); minimum %s", plim_size_text(bytes[peak], total),
-               limited ? " of " : "", limited ? line : "", train_phase_text(peak),
-               cli_minimum_text(plan, minimum));
+    cli_remark("plan: peak %s%s%s (%s); needs a line of at least %s",
+               plim_size_text(bytes[peak], total), limited ? " of " : "", limited ? line : "",
+               train_phase_text(peak), cli_minimum_text(plan, minimum));
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
         cli_remark("  %s%s%s", texts.parts,
