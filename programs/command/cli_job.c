@@ -256,10 +256,13 @@ void cli_job_report(plim_job_t *job, json_t *object)
 /* What to type instead of a path that is no dataset. */
 static void suggest_dataset(const char *path)
 {
+    char manifest[PLIM_PATH_MAX + 16], run[PLIM_PATH_MAX + 16];
     struct stat about;
+    (void)snprintf(manifest, sizeof manifest, "%s/dataset.json", path);
+    (void)snprintf(run, sizeof run, "%s/run.json", path);
     if (stat(path, &about) != 0)
         cli_remedy("Make one with plimsoll import or plimsoll generate");
-    else if (S_ISREG(about.st_mode))
+    else if (S_ISREG(about.st_mode) || (access(manifest, F_OK) != 0 && access(run, F_OK) != 0))
         cli_remedy("Make a dataset of it with: plimsoll import %s DIR", path);
 }
 

@@ -489,6 +489,16 @@ def test_wrong_use(graph, run, tmp_path):
         assert printed in done.stderr, (words, done.stderr)
 
 
+def test_data_to_import_is_no_dataset(tmp_path):
+    """A file and a directory name the import; a manifest that is damaged does not."""
+    (tmp_path / 'csv').mkdir()
+    (tmp_path / 'csv' / 'edges.csv').write_text('0,1\n')
+    for source in (tmp_path / 'csv', tmp_path / 'csv' / 'edges.csv'):
+        assert f'plimsoll import {source} DIR' in plimsoll('train', source, code=2).stderr
+    (tmp_path / 'csv' / 'dataset.json').write_text('{}')
+    assert 'plimsoll import' not in plimsoll('train', tmp_path / 'csv', code=4).stderr
+
+
 def test_what_does_not_fit_is_refused_first(graph, tmp_path):
     done = plimsoll('train', graph, *SMALL, '--run', tmp_path / 'a', '--memory', '8M', '--json', code=3)
     assert objects(done)[-1]['status'] == 'budget'

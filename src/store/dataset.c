@@ -215,14 +215,18 @@ static plim_status_t open_directory(const char *path, int *directory_out)
     return status;
 }
 
-/* A run given in place of a dataset. `manifest`: the path of dataset.json, which a run lacks. */
-static plim_status_t refuse_run(const char *path, const char *manifest)
+/* A directory given that is no dataset: a run, or data to import. `manifest`: the path of
+ * dataset.json, which these lack. */
+static plim_status_t refuse_other(const char *path, const char *manifest)
 {
     char run[PATH_MAX];
     struct stat about;
     PLIM_TRY(plim__file_path(run, path, "run.json"));
-    if (stat(manifest, &about) == 0 || stat(run, &about) != 0)
+    if (stat(manifest, &about) == 0 || errno != ENOENT)
         return PLIM_OK;
+    if (stat(run, &about) != 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s has no dataset.json, so it is not a dataset; import it first", path);
     return plim__fail(PLIM_ERR_USAGE,
                       "%s is the directory of a training run, not a dataset; give the dataset "
                       "directory, which its run.json names",
@@ -275,9 +279,7 @@ static plim_status_t open_dataset(const plim_job_t *job, const char *path, const
         return plim__fail(PLIM_ERR_USAGE,
                           "%s is a file, not the directory of a dataset; import it first", path);
     PLIM_TRY(plim__file_path(name, path, PLIM__MANIFEST_NAME));
-    PLIM_TRY(refuse_run(path, name));
-    if (copy)
-        PLIM_TRY(open_directory(path, &directory));
+    PLIM_TRY(copy ? open_directory(path, &directory) : refuse_other(path, name));
     return open_in(job, directory, path, origin, dataset_out);
 }
 

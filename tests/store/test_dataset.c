@@ -232,7 +232,7 @@ static void wrong_sizes_and_missing_files_are_found(void **state)
     test_graph_t graph = {.num_nodes = 20, .num_features = 3, .num_classes = 2};
     assert_int_equal(plim_dataset_open(&job, path, &dataset), PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), path));
-    assert_int_equal(plim_dataset_open(&job, base, &dataset), PLIM_ERR_DATA);
+    assert_int_equal(plim_dataset_open(&job, base, &dataset), PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "not a dataset"));
     assert_ok(test_dataset_make(&job, path, &graph));
     (void)snprintf(whole, sizeof whole, "%s/labels.npy", path);

@@ -287,7 +287,9 @@ def test_read_only_directory(tmp_path):
 
 def test_wrong_use(tmp_path):
     assert 'one dataset' in run(code=2).stderr
-    assert 'not a dataset' in run(tmp_path, code=4).stderr
+    assert 'not a dataset' in run(tmp_path, code=2).stderr
+    (tmp_path / 'dataset.json').write_text('{}')
+    run(tmp_path, code=4)
     assert 'inspect DIR' in run('--help').stdout
 
 
