@@ -314,6 +314,8 @@ def test_too_many_epochs_can_be_taken_back(graph, tmp_path):
     about['settings']['epochs'] = 2000
     del about['self']
     (tmp_path / 'a' / 'run.json').write_text(json.dumps(about))
+    refused = plimsoll('train', '--resume', tmp_path / 'a', '--epochs', 1, code=2).stderr
+    assert all(words in refused for words in ('2 of 2000 epochs', 'alone continues to 2000', '--epochs 3 ends at 3'))
     plimsoll('train', '--resume', tmp_path / 'a', '--epochs', 3, '--quiet')
     assert (tmp_path / 'a' / 'metrics.jsonl').read_bytes() == (tmp_path / 'straight' / 'metrics.jsonl').read_bytes()
 

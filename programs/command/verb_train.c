@@ -82,6 +82,23 @@ static int choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
     return refuse_directory(train, "a directory in runs/", errno);
 }
 
+/* --epochs is less than the run has; returns the exit code. */
+static int refuse_epochs(const train_t *train, const plim_run_info_t *info)
+{
+    const int64_t given = train->training.epochs, done = info->epochs_done;
+    const int64_t all = info->training.epochs;
+    if (done >= all)
+        return cli_wrong_use(&train->common,
+                             "--epochs: the run has %" PRId64 " epochs already; use --epochs "
+                             "+%" PRId64 " to train as many more",
+                             done, given);
+    return cli_wrong_use(&train->common,
+                         "--epochs %" PRId64 " is the total; the run has %" PRId64 " of %" PRId64
+                         " epochs: --resume %s alone continues to %" PRId64 ", --epochs %" PRId64
+                         " ends at %" PRId64,
+                         given, done, all, train->resume, all, done + given, done + given);
+}
+
 /* Reads the run's settings and applies the command line to them. */
 static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, char **argv,
                               plim_run_info_t *info, int *exit_out)
@@ -109,10 +126,7 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
         train->training.epochs = info->training.epochs + train->more_epochs;
     } else if (cli_given(&train->common, "epochs") && !train->requeued &&
                train->training.epochs < info->epochs_done) {
-        *exit_out = cli_wrong_use(&train->common,
-                                  "--epochs: the run has %" PRId64 " epochs already; use --epochs "
-                                  "+%" PRId64 " to train as many more",
-                                  info->epochs_done, train->training.epochs);
+        *exit_out = refuse_epochs(train, info);
     }
     return PLIM_OK;
 }
