@@ -4,7 +4,7 @@
  * On a terminal a phase has a bar, and its finished line stays. While the bar is drawn, the cursor
  * waits at its beginning: a terminal that becomes narrower wraps the bar below the cursor, so
  * erasing from there on erases all of it. In a file a phase writes a line when it ends for the
- * first time; all other lines wait for a minute after the last one.
+ * first time, or after a line before its end; all other lines wait for a minute after the last one.
  */
 #include "base/clock.h"
 #include "command/cli.h"
@@ -43,6 +43,7 @@ static struct {
     int64_t first, done, total;
     double loss; /* NAN: none */
     double began;
+    bool shown; /* a line before its end is written */
     bool ended; /* its last line is written */
 } phase;
 
@@ -225,6 +226,7 @@ static void draw(double now, bool last)
                   last || !display.terminal ? "\n" : "\r");
     display.bar_open = display.terminal && !last;
     display.line = now;
+    phase.shown = true;
 }
 
 static int find_phase(const char *name)
@@ -243,7 +245,7 @@ static void write_last(void)
         return;
     phase.ended = true;
     if (display.quiet ||
-        (!display.terminal && again && display.event - display.line < file_seconds))
+        (!display.terminal && again && !phase.shown && display.event - display.line < file_seconds))
         return;
     draw(display.event, true);
 }
@@ -299,7 +301,7 @@ static void begin_phase(const plim_progress_t *progress, int64_t first, double b
     phase.total = progress->total;
     phase.loss = (double)NAN;
     phase.began = began;
-    phase.ended = false;
+    phase.shown = phase.ended = false;
     if (display.terminal)
         display.line = began;
 }

@@ -630,6 +630,7 @@ static plim_status_t merge_runs(plim__edge_sort_t *sort)
         if (++done % STOP_EDGES == 0)
             plim__progress(&sort->job, "sorting edges", "edges", done, sort->shape.records);
     }
+    plim__progress(&sort->job, "sorting edges", "edges", sort->shape.records, sort->shape.records);
     return PLIM_OK;
 }
 
@@ -643,6 +644,7 @@ static plim_status_t write_sorted(plim__edge_sort_t *sort)
         }
         PLIM_TRY(take_record(sort, record_at(sort, sorted[i].record)));
     }
+    plim__progress(&sort->job, "sorting edges", "edges", sort->fill, sort->fill);
     return PLIM_OK;
 }
 

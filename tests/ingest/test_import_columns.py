@@ -2,6 +2,7 @@
 """Columns of edges, and times of nodes, become what NumPy makes of them by brute force, from each kind of source."""
 import json
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -31,6 +32,12 @@ def test_directory_with_every_option(tmp_path, options):
     about = json.loads((tmp_path / 'out' / 'dataset.json').read_text())
     assert about['num_edge_types'] == 5 and about['format'] == 6 and about['readable_by'] == 4
     assert im.run('inspect', tmp_path / 'out', '--verify').returncode == 0
+
+
+def test_every_phase_ends_at_its_total(tmp_path):
+    done = im.run('import', write_directory(tmp_path / 'in', im.Columns(1)), tmp_path / 'out')
+    bars = dict(re.findall(r'^([a-z ]+): +(\d+)%', done.stderr, re.M))
+    assert 'sorting edges' in bars and set(bars.values()) == {'100'}, bars
 
 
 @pytest.mark.parametrize('dtype, stored', [(np.float16, np.float16), (np.float64, np.float32), (np.int64, np.int64), (np.uint8, np.int64),
