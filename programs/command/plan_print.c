@@ -22,7 +22,11 @@ static void print_heading(const plan_t *plan, const train_t *train, const plan_f
         (void)printf(", %s graphs", cli_count_text((double)info->num_graphs, nodes));
     (void)printf(", %" PRId64 " features (%s)\n", info->num_features,
                  cli_feature_type(info->feature_type));
-    (void)printf("%s\n\n", train_recipe_text(&train->training, recipe));
+    (void)printf("%s\n", train_recipe_text(&train->training, recipe));
+    if (train->fanout_repeated)
+        (void)printf("fan-out %" PRId64 " for each of %d layers\n",
+                     train->training.recipe.fanout[0], train->training.model.num_layers);
+    (void)putchar('\n');
 }
 
 static void print_bytes(int64_t bytes)

@@ -209,7 +209,10 @@ def test_the_plan_comes_first(graph, tmp_path):
                             '--run', tmp_path / 'd', '--json'))[0]['without_effect']
     assert {text.split()[0] for text in idle} == {'--eval-fanout', '--eval-splits'}
     plain = plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'b').stderr
-    assert 'warning: options' not in plain
+    assert 'warning: options' not in plain and 'for each of' not in plain
+    one = ('--fanout', 3, '--layers', 3)
+    for printed in (plimsoll('train', graph, *one, '--epochs', 1, '--run', tmp_path / 'e').stderr, plimsoll('plan', graph, *one).stdout):
+        assert 'fan-out 3 for each of 3 layers' in printed
 
 
 def test_weights_to_begin_with_are_looked_for_before_the_plan_is_printed(graph, tmp_path):

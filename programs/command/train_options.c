@@ -488,6 +488,7 @@ bool train_resolve(train_t *train, const plim_dataset_info_t *info)
     } else if (drawn && (fanout ? recipe->num_hops == 1 : train->resume == NULL)) {
         /* One number is for every layer, as in PyG's scripts. */
         const int64_t every = fanout ? recipe->fanout[0] : 10;
+        train->fanout_repeated = fanout && model->num_layers > 1;
         for (recipe->num_hops = 0; recipe->num_hops < model->num_layers; recipe->num_hops++)
             recipe->fanout[recipe->num_hops] = every;
     }

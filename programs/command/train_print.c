@@ -280,6 +280,9 @@ void train_print_plan(const train_t *train, const plim_dataset_info_t *info, con
     cli_remark("plan: peak %s%s%s (%s); needs a line of at least %s",
                plim_size_text(bytes[peak], total), limited ? " of " : "", limited ? line : "",
                train_phase_text(peak), cli_minimum_text(plan, minimum));
+    if (train->fanout_repeated)
+        cli_remark("  fan-out %" PRId64 " for each of %d layers", train->training.recipe.fanout[0],
+                   train->training.model.num_layers);
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
         cli_remark("  %s%s%s", texts.parts,

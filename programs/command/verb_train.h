@@ -21,6 +21,7 @@ typedef struct train {
     bool loader_words;           /* options of PyTorch's DataLoader, or a device, were given */
     bool amp;                    /* --use_amp or --use_fp16 was given */
     bool fan_out;                /* --fan-out was given */
+    bool fanout_repeated;        /* the one number of --fanout is for each of several layers */
 } train_t;
 
 /* The options of train, which plan takes too; their struct is train_t. */
