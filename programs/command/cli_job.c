@@ -295,6 +295,8 @@ plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const ch
     plim_status_t status = plim_dataset_open(job, path, &dataset);
     if (status == PLIM_ERR_USAGE)
         suggest_dataset(path);
+    if (status == PLIM_ERR_BUDGET)
+        cli_remedy("That only opens it; plimsoll plan %s names what a training needs", path);
     if (status == PLIM_OK && stage == NULL)
         *dataset_out = dataset;
     if (status != PLIM_OK || stage == NULL)

@@ -215,6 +215,13 @@ def test_the_plan_comes_first(graph, tmp_path):
         assert 'fan-out 3 for each of 3 layers' in printed
 
 
+def test_a_line_too_low_to_open_the_dataset_names_the_plan(graph, tmp_path):
+    refused = plimsoll('train', graph, *SMALL, '--memory', '20M', '--run', tmp_path / 'run', code=3).stderr
+    assert f'plimsoll plan {graph}' in refused
+    assert f'plimsoll plan {graph}' not in plimsoll('train', graph, *SMALL, '--memory', '50M', '--run', tmp_path / 'run', code=3).stderr
+    assert not (tmp_path / 'run').exists()
+
+
 def test_weights_to_begin_with_are_looked_for_before_the_plan_is_printed(graph, tmp_path):
     words = [word for word in SMALL if word != '--quiet']
     done = plimsoll('train', graph, *words, '--epochs', 1, '--init', tmp_path / 'none', '--run', tmp_path / 'new' / 'run', code=2)
